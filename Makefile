@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws manners machines gpu-runtime lint fuzz mutants bench docs lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz mutants bench docs lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -35,17 +35,31 @@ test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks firs
 manners: setup ## try the whole path on embedded clouds that behave as a real account does, one for each of SEEDS="1 2 ..." (1 to 20)
 	MANNERS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_manners.py --durations=0
 
+pairs: setup ## run every pair of tasks from two laptops at once, of which each run of the tests tries some (about ten minutes)
+	ALL_PAIRS=1 $(python) -m pytest tests/e2e/own_clouds/test_two_laptops.py --durations=0
+
+chaos: setup ## train while ranks are killed and checkpoints damaged, one run for each of SEEDS="1 2 ..." (1 to 20); KINDS=cut,drop,...
+	CHAOS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(if $(KINDS),CHAOS_KINDS='$(KINDS)') $(python) -m pytest tests/e2e/own_clouds/test_chaos.py --durations=0
+
 machines: setup ## boot a cluster in machines of QEMU with Debian's kernel and a file server, log in, reboot a node (half an hour where emulated)
 	DEEPCDK_MACHINES=1 $(python) -m pytest tests/e2e/own_clouds/test_machines.py -v --durations=0
 
 gpu-runtime: setup ## build the workers' runtime for GPUs here, where there is a CUDA toolkit, and import it; no GPU is needed
 	@$(python) -m tools.gpu_runtime $(if $(CUDA_HOME),--cuda-home '$(CUDA_HOME)')
 
-lint: setup ## check style, types and who imports whom
+lint: setup ## check style, scripts, types and who imports whom
 	$(python) -m ruff check
 	$(python) -m ruff format --check
+	.venv/bin/shellcheck $$(git ls-files '*.sh'; git grep -lE '^#!/.*[/ ](ba|da)?sh( |$$)' -- ':!*.sh' ':!*.py' ':!*.md')
 	MYPY_CACHE_DIR='$(types)' $(python) -m mypy
 	.venv/bin/lint-imports
+
+# Not part of `lint`: the answer changes without a change here, and mirrors of PyPI and npm have no such database. A package
+# that it does not know, or no answer, is a failure (--strict): by itself pip-audit then finds "no vulnerabilities".
+audit: setup ## look up every locked Python and Node package in the databases of known vulnerabilities of PyPI and npm
+	@status=0; for lock in requirements/*.txt agent/environment/requirements*.txt; do \
+	  echo "$$lock"; .venv/bin/uvx pip-audit@2.10.1 --strict --disable-pip --progress-spinner off -r "$$lock" || status=1; \
+	done; echo package-lock.json; npm audit --package-lock-only || status=1; exit $$status
 
 fuzz: setup ## feed what reads foreign data with hostile bytes for MINUTES=60; each run of the tests does so for some seconds
 	@$(python) -m tools.fuzz --minutes $(or $(MINUTES),60)

@@ -51,6 +51,7 @@ if hvd.rank() == 0:
     print(f"first step {time.time():.3f}", flush=True)
 """
 PROGRAM: Final = "first_step.py"
+RANK: Final = "agent.launch.rank"
 
 
 def promise_s(hosts: int) -> float:
@@ -86,8 +87,9 @@ class Field:
     train: tuple[str, ...]
     """The laptop's command."""
     launcher: tuple[str, ...]
-    """What `fab train` started on the master: the runtime's Python, the payload's launcher, its flags."""
+    """What `fab train` started on the master: the Python of its environment, the agent's launcher, its flags."""
     rank: tuple[str, ...]
+    """What each rank runs, by the Python of the workers' runtime."""
     directory: str
     """Of the pushed payload, on the master."""
     config: str
@@ -99,7 +101,7 @@ class Field:
         """Return the laptop's command that prints when it began and when the first step ended."""
         if tool == OURS:
             return laptop("sh", "-c", timed(self.train))
-        python, flags = self.launcher[0], self.launcher[3:]
+        python, flags = self.rank[0], self.launcher[3:]
         if tool == BARE:
             # By its interpreter: the script's first line names the place where the runtime was made.
             line = timed([python, str(Path(python).with_name("horovodrun")), *flags, *self.rank])
@@ -111,9 +113,9 @@ class Field:
 def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Return a run's launcher without the ranks' command, a bare command of a rank, and the payload's directory."""
     command, spec = [str(word) for word in record["launch"]["command"]], record["spec"]  # type: ignore[attr-defined]  # a list, as the record says
-    at = command.index(command[0], 1)  # the ranks' interpreter is the launcher's
+    at = command.index(RANK) - 2  # behind the ranks' interpreter and -m
     program = f"{spec['efs_mount']}/payloads/{spec['program']}/program/{PROGRAM}"
-    return tuple(command[:at]), (command[0], program), str(record["launch"]["directory"])
+    return tuple(command[:at]), (command[at], program), str(record["launch"]["directory"])
 
 
 @contextmanager

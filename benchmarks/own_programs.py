@@ -116,7 +116,10 @@ def run(way: str, name: str, efs: Path, before: Sequence[str] = ()) -> float:
     command = [word.replace(spec.hosts[0].name, "localhost") for word in launcher_command(spec, python)]
     cycle = choose_cycle(spec)
     environ = {**launcher_environment(spec, os.environ), **(cycle.variables if cycle else {})}
-    return rate(way, _output([*before, *command], environ, Path(spec.agent_directory)))
+    output = _output([*before, *command], environ, Path(spec.agent_directory))
+    if cycle:
+        cycle.keep(spec.run_id)  # as the supervisor does
+    return rate(way, output)
 
 
 def rate(way: str, output: str) -> float:

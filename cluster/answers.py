@@ -119,7 +119,7 @@ def fields(**rules: Rule) -> Rule:
 
 
 NODE: Final = fields(name=name, address=text, instance_id=text, slots=whole)
-SPENT: Final = fields(seconds=number, usd=maybe(number), reached=maybe(text))
+SPENT: Final = fields(seconds=number, usd=maybe(number), usd_per_hour=maybe(number), reached=maybe(text))
 SUMMARY: Final = fields(
     run_id=run_id,
     state=state,
@@ -186,11 +186,18 @@ def record(value: Any) -> str:
 
 
 STOPPED: Final = fields(run_id=run_id, state=state, was_live=flag)
-STARTED: Final = fields(run_id=run_id, position=maybe(whole))
-RESUMED: Final = fields(run_id=run_id, position=maybe(whole), checkpoints=each(text))
+STARTED: Final = fields(run_id=run_id, position=maybe(whole), hosts=each(name))
+RESUMED: Final = fields(run_id=run_id, position=maybe(whole), hosts=each(name), checkpoints=each(text))
 REMOVED: Final = fields(run_id=run_id, files=whole, bytes=whole)
-LIVE: Final = maybe(fields(run_id=run_id, state=state))
-REFUSED: Final = fields(live=run_id, state=text)
+HELD: Final = each(fields(run_id=run_id, hosts=each(name), task=maybe(text), every=maybe(flag)))
+_HOLDING: Final = fields(holding=flag)
+LIVE: Final = fields(live=HELD, queued=each(run_id))
+REFUSED: Final = fields(live=run_id, state=text, held=HELD)
+
+
+def hold(value: Any) -> str:
+    """Check for the answer that nodes are held, or why they are not."""
+    return REFUSED(value) if isinstance(value, Mapping) and "live" in value else _HOLDING(value)
 
 
 class Counts(dict[str, Any]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 MAX_SHOWN: Final = 300
@@ -82,15 +82,38 @@ class NotReadyError(DeepcdkError, TimeoutError):
         super().__init__("\n".join([what, *tails]), remedy=remedy)
 
 
+class HeldNodesError(DeepcdkError):
+    """Report nodes that a task of another machine is about to end, or a group whose size it changes."""
+
+    def __init__(self, held: Mapping[str, str]) -> None:
+        """`held` has by the name of each task what it is doing."""
+        self.held = dict(held)
+        super().__init__(
+            "; ".join(f"`{task}` on another machine is {doing}" for task, doing in held.items()),
+            remedy="wait for its end (`fab status` shows the nodes), then repeat the command",
+        )
+
+
 class LiveRunError(DeepcdkError):
     """Report that another run is live, or waits in the queue."""
 
-    def __init__(self, run_id: str, *, queued: bool = False) -> None:
-        self.run_id, self.queued = run_id, queued
+    def __init__(
+        self, run_id: str, *, queued: bool = False, hosts: Mapping[str, Sequence[str]] | None = None, size: int = 0
+    ) -> None:
+        """`hosts` has the names of each live run's nodes, by its id; `size` is how many workers would be enough."""
+        self.run_id, self.queued, self.hosts, self.size = run_id, queued, dict(hosts or {}), size
+        lines = [
+            f"run {live} is live" + (f" on {', '.join(names)}" if names else "") for live, names in self.hosts.items()
+        ]
+        if queued:
+            lines.append(f"run {run_id} waits in the queue, and no other run starts before it")
+        elif self.hosts:
+            lines.append("too few nodes are free for another run")
+        else:
+            lines.append(f"run {run_id} is live")
+        grow = f", add nodes with `fab scale {size}`" if size else ""
         super().__init__(
-            f"run {run_id} waits in the queue, and no other run starts before it"
-            if queued
-            else f"run {run_id} is live, and the cluster takes one run at a time",
-            remedy=f"wait your turn with --queue, watch it with `fab attach --run {run_id}`, "
+            "; ".join(lines),
+            remedy=f"wait your turn with --queue{grow}, watch it with `fab attach --run {run_id}`, "
             f"or stop it with `fab stop --run {run_id}`",
         )

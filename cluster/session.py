@@ -13,7 +13,7 @@ from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.price_store import PriceStore, store_file
 from cluster.aws.pricing import Prices, cache_file, total_per_hour
-from cluster.aws.stack import Stack, find_stack
+from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, find_stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
@@ -25,6 +25,7 @@ from cluster.terminal.wrap import fitted
 from stacks.config import ClusterConfig, ConfigError
 
 if TYPE_CHECKING:
+    from cluster.planner.calibration import Calibration
     from cluster.runs.supervisor import Supervisor
 
 
@@ -103,7 +104,12 @@ class Session:
         return self.loaded_inventory
 
     def load_master(self) -> inventory.DeployedMaster:
-        """Return the deployed stack and its master, which AWS is asked for once: quicker than the inventory."""
+        """Return the deployed stack and its master, which AWS is asked for once: quicker than the inventory.
+
+        Raises BeingDestroyedError, whether or not the master still answers.
+        """
+        if self.loaded_inventory is not None and self.loaded_inventory.stack.status == DELETING:
+            raise BeingDestroyedError(self.loaded_inventory.stack.name)
         if self.loaded_inventory is not None:
             self.loaded_inventory = inventory.await_master(self.aws, self.loaded_inventory)
             return inventory.DeployedMaster(stack=self.loaded_inventory.stack, master=self.loaded_inventory.master)
@@ -141,13 +147,23 @@ class Session:
         return PriceStore(store_file(Path.home()), endpoint=self.aws.endpoint, region=self.aws.price_region)
 
     @functools.cached_property
+    def calibration(self) -> Calibration:
+        """Return what the runs that were fetched to ./runs say of nodes like this cluster's."""
+        # Of no use to tasks that estimate nothing.
+        from cluster.planner.calibration import read_calibration
+        from cluster.report.run_files import RUNS
+
+        return read_calibration(RUNS, embedded=bool(self.aws.endpoint))
+
+    @functools.cached_property
     def agent_tree(self) -> Tree:
         """Return the packed agent, which every task that asks the master something needs there."""
         return package_tree(self.project / "agent", checked_file(Path.home()))
 
-    def find_pushed(self, master: Master, trees: Sequence[Tree]) -> None:
-        """Ask in one command which of these trees are on the shared file system, for the pushes that follow."""
+    def find_pushed(self, master: Master, trees: Sequence[Tree]) -> bool:
+        """Ask in one command which of these trees the master has, for the pushes that follow; return whether all."""
         self._there |= find_pushed(master, self.stack.payloads_root, trees)
+        return self._there.issuperset(tree.name for tree in trees)
 
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
@@ -156,8 +172,13 @@ class Session:
         return push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
 
     def push_agent(self, master: Master) -> str:
-        """Return the directory of the agent's tree, pushed if need be."""
-        return self.push(master, self.agent_tree).directory
+        """Return the directory of the master's own copy of the agent, below the login's home, pushed if need be."""
+        return self.push(master, self.agent_tree).masters_directory
+
+    @property
+    def agent_directory(self) -> str:
+        """Return the directory of the agent's tree on the shared file system, which the workers run."""
+        return f"{self.stack.payloads_root}/{self.agent_tree.name}"
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return the supervisor's command line on the master, pushed if need be."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud import control, host_kinds, laptop, lifecycle, options
+from localcloud.chaos import chaos_options
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.layout import Layout, log_tail
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     command = add("limit", "limit the capacity for an instance type, or lift the limit", _limit)
     command.add_argument("type")
     command.add_argument("count", type=int, nargs="?", help="without it the limit is lifted")
+    chaos_options.add_arguments(add("chaos", "carry out faults drawn from a seed, and undo those that last", _chaos))
     for name, help in (("cut", "drop all packets of a host"), ("mend", "end a cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
@@ -134,7 +136,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print(json.dumps(status, indent=2))
         return 0
     print(f"embedded cloud {status['name']}: {status['endpoint']}, state in {status['state_directory']}")
-    if status["manners"] is not None:
+    if status.get("manners") is not None:  # a cloud that an earlier version started has no such key
         print(f"manners of a real account, by seed {status['manners']}")
     if status["error"]:
         print(f"error: {status['error']}")
@@ -205,6 +207,10 @@ def _cut(arguments: argparse.Namespace) -> int:
         raise LocalCloudError(status["error"])
     print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
     return 0
+
+
+def _chaos(arguments: argparse.Namespace) -> int:
+    return chaos_options.carry_out(Layout(name=arguments.name), arguments)
 
 
 def _interrupt(arguments: argparse.Namespace) -> int:

@@ -188,6 +188,7 @@ class Daemon:
             "public_ip": instance.public_ip,
             "zone": instance.zone,
             "type": instance.instance_type,
+            "spot": instance.spot,
             "pid": host.init_pid,
             "agent": host.agent,
             "network": "cut" if instance_id in self.reconciler.cut else "up",
@@ -201,6 +202,8 @@ class Daemon:
             self._reconcile()
         elif request.get("do") == "interrupt":
             self._interrupt(request.get("instance", ""), float(request.get("notice_s", "120")))
+        elif request.get("do") == "fail":
+            self.cloud.fail(float(request.get("share", "0")), float(request.get("seconds", "0")))
         elif request.get("do") == "limit":
             count = request.get("count", "")
             self.cloud.limit(request.get("type", ""), int(count) if count else None)

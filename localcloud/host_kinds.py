@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from localcloud.hosts import debian_image, debian_root, machine_image
+from localcloud.hosts import debian_image, debian_root, machine_image, nfs_client
 from localcloud.hosts.binds import aws_cli_binds, interpreter_binds
 from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
 from localcloud.hosts.images import Image, Images
@@ -66,6 +66,8 @@ def _namespaces(options: Options, layout: Layout, region: str, packages: Package
     layer.mkdir()
     machine = machine_image.build(layer, (*interpreter_binds(), *aws_cli_binds(), *binds), guest_environment(region))
     packages.install(layer)
+    if options.nfs_client:
+        nfs_client.install(layer)
     by_id: dict[str, Image] = {}
     archive: frozenset[str] = frozenset()
     if options.image:
@@ -75,9 +77,11 @@ def _namespaces(options: Options, layout: Layout, region: str, packages: Package
         layer.mkdir()
         image = debian_image.build(layer, root, distribution, binds, guest_environment(region))
         packages.install(layer)
+        if options.nfs_client:
+            nfs_client.install(layer)
         by_id[publish(distribution)] = image
         archive = debian_root.archive_hosts(root)
-    shared = SharedDirectory(path=layout.efs, caches=options.nfs_caches)
+    shared = SharedDirectory(path=layout.efs, caches=options.nfs_client)
     images = Images(machine=machine, by_id=by_id)
     return Chosen(
         kind=NamespaceHosts(images=images, region=region, layers=layout.layers, shared=shared), archive=archive

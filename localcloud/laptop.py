@@ -17,7 +17,7 @@ ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """Unlike any real key: the CDK caches accounts by access key."""
 PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
 """Programs of the laptop, before the caller's own in PATH."""
-SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"
+SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"  # noqa: S105  # signs calls to loopback alone
 HOSTS: Final = Path("/etc/hosts")
 _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
 _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")

@@ -58,6 +58,11 @@ class Layout:
         return self.run / "control.sock"
 
     @property
+    def chaos_lock(self) -> Path:
+        """Return the file that `chaos` keeps locked while it runs."""
+        return self.run / "chaos.lock"
+
+    @property
     def log(self) -> Path:
         """Return the log of daemon and supervisor."""
         return self.run / "daemon.log"

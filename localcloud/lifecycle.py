@@ -72,7 +72,7 @@ def start(options: Options) -> dict[str, Any]:
 
 def check(options: Options) -> None:
     """Raise MissingRequirementsError where this machine lacks something that the options need."""
-    requirements.check(caches=options.nfs_caches, machines=options.hosts == MACHINES)
+    requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)
 
 
 def make_directory(directory: Path) -> None:

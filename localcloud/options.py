@@ -33,8 +33,8 @@ class Options:
     """Names of hosts of the real internet that the cloud's hosts reach, at ports 80 and 443."""
     packages: bool = False
     """Whether hosts reach the package index that this machine's pip is configured with."""
-    nfs_caches: bool = False
-    """Whether each host sees the shared file system through the caches of an NFS client."""
+    nfs_client: bool = False
+    """Whether each host sees the shared file system as an NFS client does: caches, slow opens, polled locks."""
     hosts: str = NAMESPACES
     """What hosts are made of: `namespace` or `vm`."""
     manners: int | None = None
@@ -46,7 +46,7 @@ class Options:
         speed = ["--metrics-speed", f"{self.metrics_speed:g}"]
         reach = [part for host in self.reach for part in ("--reach", host)]
         image = ["--image", self.image] if self.image else []
-        flags = [*(["--packages"] if self.packages else []), *(["--nfs-caches"] if self.nfs_caches else [])]
+        flags = [*(["--packages"] if self.packages else []), *(["--nfs-client"] if self.nfs_client else [])]
         manners = [] if self.manners is None else ["--manners", str(self.manners)]
         sizes = ["--efs-size", self.efs_size, *speed]
         return ["--name", self.name, "--hosts", self.hosts, *sizes, *binds, *image, *reach, *flags, *manners]
@@ -78,9 +78,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="let hosts and laptop reach the package index that pip is configured with here, with its credentials",
     )
     command.add_argument(
-        "--nfs-caches",
+        "--nfs-client",
         action="store_true",
-        help="give each host the caches of an NFS client: it sees the others' new and changed files late",
+        help="show each host the shared file system as NFS does: others' files late, slow opens, locks asked for again",
     )
     command.add_argument(
         "--hosts",
@@ -99,8 +99,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def _check_hosts(arguments: argparse.Namespace) -> None:
     if arguments.hosts not in (NAMESPACES, MACHINES):
         raise LocalCloudError(f"--hosts {arguments.hosts!r}: must be {NAMESPACES} or {MACHINES}")
-    if arguments.hosts == MACHINES and arguments.nfs_caches:
-        raise LocalCloudError(f"--nfs-caches with --hosts {MACHINES}: machines have the real client of a real server")
+    if arguments.hosts == MACHINES and arguments.nfs_client:
+        raise LocalCloudError(f"--nfs-client with --hosts {MACHINES}: machines have the real client of a real server")
     if arguments.hosts == MACHINES and arguments.packages:
         raise LocalCloudError(f"--packages with --hosts {MACHINES}: machines have no package index but apt's")
 
@@ -128,6 +128,6 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         hosts=arguments.hosts,
         reach=tuple(arguments.reach),
         packages=arguments.packages,
-        nfs_caches=arguments.nfs_caches,
+        nfs_client=arguments.nfs_client,
         manners=int(arguments.manners) if arguments.manners else None,
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from localcloud.api.permissions import evaluator
 from localcloud.errors import CommandError, MissingRequirementsError
-from localcloud.hosts import nfs_caches
+from localcloud.hosts import nfs_client
 from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.network.nftables import ruleset
 from localcloud.snapshot import Snapshot
@@ -59,14 +59,14 @@ def missing_for_machines(find: Callable[[str], str | None], tun: Path = _TUN) ->
     return lines
 
 
-def check(*, caches: bool = False, machines: bool = False) -> None:
-    """Raise MissingRequirementsError, which lists all that this machine lacks; with what `caches`, `machines` need."""
+def check(*, nfs: bool = False, machines: bool = False) -> None:
+    """Raise MissingRequirementsError, which lists all that this machine lacks; with what `nfs`, `machines` need."""
     absent = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
     missing = [*absent, *evaluator.missing()]
     if machines:
         missing += missing_for_machines(lambda command: shutil.which(command, path=_SEARCH))
-    if caches:
-        missing += nfs_caches.missing(shutil.which(nfs_caches.COMMAND, path=_SEARCH))
+    if nfs:
+        missing += nfs_client.missing(lambda command: shutil.which(command, path=_SEARCH))
     if os.geteuid() != 0:
         missing.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from agent.errors import ReportedError
+from payload.training.export.model_card import KINDS
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -28,7 +29,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a trained network."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run-dir", type=Path, metavar="DIR", help="a run's directory, with its export")
-    which.add_argument("--model", type=Path, metavar="PATH", help="an export, a .keras file or a SavedModel")
+    which.add_argument("--model", type=Path, metavar="PATH", help=f"an export, {KINDS}")
 
 
 def quiet_tensorflow() -> None:

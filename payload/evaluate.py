@@ -74,7 +74,7 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
 
     classifier = load(path)
     if classifier.network is None:
-        raise ModelError(f"{path}: a SavedModel gives no logits to measure; give the model.keras beside it")
+        raise ModelError(f"{path}: gives no logits to measure; give the model.keras beside it")
     if len(classifier.labels) != split.classes:
         raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {split.classes}")
     step = make_evaluation_step(classifier.network, confusion=True)

@@ -1,7 +1,7 @@
 """Export the network of a run, finished or stopped, from a checkpoint: `python -m payload.export --run-dir DIR`.
 
-Writes model.keras, a SavedModel and model.json into DIR/export, as one atomic step. Exit status: 0 written; 1 failed,
-with one line that says why; 2 wrong arguments.
+Writes model.keras, a SavedModel, model.json and with --onnx model.onnx into DIR/export, as one atomic step. Exit
+status: 0 written; 1 failed, with one line that says why; 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from agent.errors import ReportedError
 from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, report_error
 from payload.training.export.model_spec import read_model_spec
+from payload.training.export.onnx_conversion import require_converter
 
 COMMAND = "payload.export"
 
@@ -24,10 +25,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
     parser.add_argument("--checkpoint", default="", metavar="NAME", help="such as step-00000460; default: the newest")
     parser.add_argument("--into", type=Path, metavar="DIR", help="to make or replace; default: RUN_DIR/export")
+    parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     given = parser.parse_args(list(argv))
     quiet_tensorflow()
     try:
         read_model_spec(given.run_dir)  # fails before TensorFlow takes seconds to import
+        if given.onnx:
+            require_converter()
         print(_export(given))
     except ReportedError as error:
         return report_error(COMMAND, error, EXIT_FAILED)
@@ -35,16 +39,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _export(given: argparse.Namespace) -> str:
+    from payload.training.export.model_card import ONNX_FILE
     from payload.training.export.restore import restore
-    from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
+    from payload.training.export.run_export import EXPORT_DIRECTORY
+    from payload.training.export.saved_model import export_network
 
     found = restore(given.run_dir, given.checkpoint)
     for fault in found.faults:
         print(f"{COMMAND}: warning: passed over {fault}", file=sys.stderr, flush=True)
     into: Path = given.into or given.run_dir / EXPORT_DIRECTORY
-    card = export_network(into, found.model_spec, found.state, found.steps)
+    card = export_network(into, found.model_spec, found.state, found.steps, onnx=given.onnx)
     averaged = ", the moving average of its weights" if card.averaged else ""
-    return f"{into}: {card.network} of {found.checkpoint}{averaged}"
+    onnx = f"; {ONNX_FILE} differs by {card.onnx.largest_difference:.1g} at most" if card.onnx else ""
+    return f"{into}: {card.network} of {found.checkpoint}{averaged}{onnx}"
 
 
 if __name__ == "__main__":

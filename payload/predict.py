@@ -1,23 +1,71 @@
-"""Recognise images with a trained network: `python -m payload.predict --run-dir DIR IMAGE...`.
+"""Recognise images with a trained network: `python -m payload.predict --run-dir DIR IMAGE...`, or from a program:
 
-Takes JPEG and PNG files of any size. Exit status: 0 all were recognised; 1 failed, with one line that says why; 2 wrong
-arguments.
+    from payload.predict import predict, predict_files
+    predict(Path("runs/ID/export/model.onnx"), images)      # float32 [N, classes]
+    predict_files(Path("runs/ID"), [Path("photo.jpg")])     # the likeliest classes of each file
+
+The command takes JPEG and PNG files of any size. Exit status: 0 all were recognised; 1 failed, with one line that says
+why; 2 wrong arguments.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from agent.errors import ReportedError
 from payload.command_line import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
+from payload.data.image_files import read_images
+from payload.training.export.classifier import Prediction, likeliest, load
 
 BATCH: Final = 64
 """Images recognised at a time: bounds the memory."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilePrediction:
+    """The likeliest classes of one image file, the likeliest first."""
+
+    image: Path
+    classes: tuple[Prediction, ...]
+
+
+def predict(model: Path, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Return the probability of each class: uint8 [N, height, width, channels] to float32 [N, classes].
+
+    `model`: an export, a run's directory with one, a .keras file, a SavedModel or an .onnx file, of which the last
+    needs no TensorFlow. `images`: 0 to 255, as in files, of the size that the network takes. Loads the model each time;
+    `payload.training.export.classifier.load` returns one that stays loaded. Raises ModelError.
+    """
+    return load(model).probabilities(images)
+
+
+def predict_files(
+    model: Path, files: Sequence[Path], *, top: int = 5, size: tuple[int, int] | None = None
+) -> list[FilePrediction]:
+    """Return the `top` likeliest classes of each image file, cropped and resized as in tests of the data set.
+
+    `model`: as for `predict`. `size`: height and width, for a network that takes any size and names none. Raises
+    ModelError, DataError.
+    """
+    for path in files:  # fails before TensorFlow takes seconds to import
+        read_images([path], size=(1, 1), channels=1)
+    classifier = load(model, size)
+    margin = classifier.card.margin if classifier.card else 1.0
+    found: list[FilePrediction] = []
+    for first in range(0, len(files), BATCH):
+        paths = files[first : first + BATCH]
+        images = read_images(paths, size=classifier.size, channels=classifier.channels, fraction=margin)
+        for path, row in zip(paths, classifier.probabilities(images), strict=True):
+            found.append(FilePrediction(image=path, classes=tuple(likeliest(row, classifier.labels, top))))
+    return found
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,42 +80,27 @@ def main(argv: Sequence[str]) -> int:
     if given.top < 1:
         parser.error(f"argument --top: must be at least 1, not {given.top}")
     quiet_tensorflow()
+    size = (given.size, given.size) if given.size else None
     try:
-        found = _predict(given)
+        found = predict_files(given.model or given.run_dir, given.images, top=given.top, size=size)
     except ReportedError as error:
         return report_error("payload.predict", error, EXIT_FAILED)
-    print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
+    print(json.dumps([_values(each) for each in found], indent=1) if given.json else "\n".join(_lines(found)))
     return 0
 
 
-def _predict(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return for each image its path and the likeliest classes, the likeliest first."""
-    from payload.data.image_files import read_images
-    from payload.training.export.classifier import likeliest, load
-
-    for path in given.images:  # fails before TensorFlow takes seconds to import
-        read_images([path], size=(1, 1), channels=1)
-    classifier = load(given.model or given.run_dir, (given.size, given.size) if given.size else None)
-    margin = classifier.card.margin if classifier.card else 1.0
-    found: list[dict[str, Any]] = []
-    for first in range(0, len(given.images), BATCH):
-        paths = given.images[first : first + BATCH]
-        images = read_images(paths, size=classifier.size, channels=classifier.channels, fraction=margin)
-        for path, row in zip(paths, classifier.probabilities(images), strict=True):
-            classes = [
-                {"class": each.label, "number": each.number, "probability": each.probability}
-                for each in likeliest(row, classifier.labels, given.top)
-            ]
-            found.append({"image": str(path), "classes": classes})
-    return found
+def _values(found: FilePrediction) -> dict[str, Any]:
+    """Return the values of the command's JSON."""
+    classes = [{"class": each.label, "number": each.number, "probability": each.probability} for each in found.classes]
+    return {"image": str(found.image), "classes": classes}
 
 
-def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
+def _lines(found: Sequence[FilePrediction]) -> list[str]:
     """Return a table: a line for each image and class, the image's name on its first."""
     rows = [
-        (each["image"] if place == 0 else "", f"{guess['probability']:.2%}", guess["class"])
+        (str(each.image) if place == 0 else "", f"{guess.probability:.2%}", guess.label)
         for each in found
-        for place, guess in enumerate(each["classes"])
+        for place, guess in enumerate(each.classes)
     ]
     width = max(len(row[0]) for row in rows)
     return [f"{image:<{width}}  {likely:>7}  {name}" for image, likely, name in rows]

@@ -24,6 +24,7 @@ from payload.data.registry import open_dataset
 from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
+from payload.training.export.onnx_conversion import require_converter
 from payload.training.rank_setup import set_up_rank
 from payload.training.run_files import RESULT_FILE, Provenance
 
@@ -108,6 +109,8 @@ def _prepare(config: TrainConfig) -> Dataset:
         raise ReportedError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
         raise ReportedError(f"{config.run_dir} is not a directory; give one as --run-dir")
+    if config.settings.export_onnx:
+        require_converter()
     if not config.data_dir:
         return open_dataset(config.settings, None)
     root = Path(config.settings.local_dir) if config.settings.local_dir else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aws_cdk import Annotations, Aws, CfnOutput, Duration, Stack
+from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
@@ -74,7 +74,9 @@ class ClusterStack(Stack):
             ),
         )
         self.lustre = self._create_lustre()
-        self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
+        self.roles = NodeRoles(
+            self, "Roles", NodeRolesProps(config=config, bucket=self.storage.bucket, key=self.encryption.key)
+        )
         for role in (self.roles.master, self.roles.workers):
             grant_read(role, config.data_buckets)
         grant_write(self.roles.workers, config.checkpoint_buckets)
@@ -99,6 +101,7 @@ class ClusterStack(Stack):
                 telemetry=self.telemetry,
             ),
         )
+        self.roles.publish_to(self.observability.topics)
         # Its id begins logical ids of clusters that are deployed: it stays.
         self.guard = Guard(
             self, "Bounds", GuardProps(config=config, workers=self.workers.group, master=self.roles.master)
@@ -217,6 +220,7 @@ class ClusterStack(Stack):
                 efs_mount=self.config.efs_mount,
                 login_user=self.login_user,
                 instance_type=instance_type,
+                key_parameter=self.roles.key_parameter,
                 compute_capability=gpus.common_capability(config.worker_types if role == WORKER else [instance_type]),
                 agent=self.telemetry.parameter(role),
                 lustre=self.lustre.source if self.lustre else "",
@@ -244,5 +248,7 @@ class ClusterStack(Stack):
             values |= {Output.FSX_ID: self.lustre.file_system.ref, Output.FSX_MOUNT: self.config.fsx_mount}
         if self.config.scratch_mount:
             values |= {Output.SCRATCH_MOUNT: self.config.scratch_mount}
+        if self.observability.topics:
+            values[Output.ALARM_TOPICS] = Fn.join(",", [*self.observability.topics])
         for key, value in values.items():
             CfnOutput(self, key, value=value)

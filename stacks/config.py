@@ -62,6 +62,8 @@ class Output:
     MAX_WORKERS: Final = "MaxWorkers"
     SSH_ACCESS: Final = "SshAccess"
     STOP_POLICY: Final = "StopPolicyArn"
+    # Of a cluster whose alarms notify somebody alone: ARNs, between commas.
+    ALARM_TOPICS: Final = "AlarmTopicArns"
     # Of a cluster with a Lustre file system alone.
     FSX_ID: Final = "FsxFileSystemId"
     FSX_MOUNT: Final = "FsxMount"

@@ -177,6 +177,8 @@ class Observability(Construct):
     def __init__(self, scope: Construct, id: str, props: ObservabilityProps) -> None:
         super().__init__(scope, id)
         config = props.config
+        self.topics: tuple[str, ...] = ()
+        """ARNs of the topics that the alarms notify."""
         if not config.dashboard and not config.alarms:
             return
         for group in props.groups.values():
@@ -185,6 +187,7 @@ class Observability(Construct):
         alarms: Alarms | None = None
         if config.alarms:
             alarms = Alarms(self, "Alarms", AlarmsProps(config=config, sources=sources))
+            self.topics = tuple(alarms.topics)
             for group in props.groups.values():
                 alarms.notify_launch_failures(group)
         if config.dashboard:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from aws_cdk import Acknowledgment, Aws, Validations
+from aws_cdk import Acknowledgment, Aws, Stack, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from stacks.config import NFS_PORT, RENDEZVOUS_PORTS, RUNS_PREFIX, SSH_PORT, ClusterConfig
+from stacks.config import (
+    CLUSTER_TAG,
+    NFS_PORT,
+    RENDEZVOUS_PORTS,
+    ROLE_TAG,
+    RUNS_PREFIX,
+    SSH_PORT,
+    WORKER,
+    ClusterConfig,
+)
 from stacks.storage import RUN_BUCKET
 
 
@@ -69,6 +80,7 @@ class Firewall(Construct):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeRolesProps:
+    config: ClusterConfig
     bucket: s3.IBucket
     key: kms.IKey | None
     """The key that encrypts the bucket; None: AWS's own."""
@@ -84,9 +96,45 @@ class NodeRoles(Construct):
         for role in (self.master, self.workers):
             # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
             role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
+        self.key_parameter = self._share_key_of_master()
+        self._show_consoles(props.config)
         self._share_runs(props.bucket)
         if props.key:
             self._share_key(props.key)
+
+    def _share_key_of_master(self) -> str:
+        """Create the parameter by which the workers learn the master's public key; return its name.
+
+        On the shared file system, where they meet otherwise, root on any worker could put a key of its own.
+        """
+        parameter = ssm.CfnParameter(
+            self,
+            "AdmittedKey",
+            type="String",
+            value="none",
+            description="The key by which the master logs in on the workers, and its address: the master writes it",
+        )
+        arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
+        self.master.add_to_policy(iam.PolicyStatement(actions=["ssm:PutParameter"], resources=[arn]))
+        self.workers.add_to_policy(iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[arn]))
+        return parameter.ref
+
+    def _show_consoles(self, config: ClusterConfig) -> None:
+        """Allow the master to read the consoles of the cluster's workers, on which they print their host keys."""
+        tags = {f"aws:ResourceTag/{CLUSTER_TAG}": config.name, f"aws:ResourceTag/{ROLE_TAG}": WORKER}
+        self.master.add_to_policy(
+            iam.PolicyStatement(
+                actions=["ec2:GetConsoleOutput"],
+                resources=[f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}:{Aws.ACCOUNT_ID}:instance/*"],
+                conditions={"StringEquals": tags},
+            )
+        )
+        Validations.of(self.master).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*]",
+                reason="The wildcard stands for the workers, whose ids are not known beforehand; tags name them.",
+            )
+        )
 
     def _share_runs(self, bucket: s3.IBucket) -> None:
         """Allow the master to add the copies of runs: `aws s3 sync` lists the prefix and puts what is new or changed.
@@ -108,6 +156,11 @@ class NodeRoles(Construct):
                 reason="The wildcard stands for the objects of the runs, whose names are not known beforehand.",
             )
         )
+
+    def publish_to(self, topics: Sequence[str]) -> None:
+        """Allow the master to publish what happens in runs to these topics."""
+        if topics:
+            self.master.add_to_policy(iam.PolicyStatement(actions=["sns:Publish"], resources=[*topics]))
 
     def _share_key(self, key: kms.IKey) -> None:
         """Allow the master to write what the bucket encrypts, and to use the key for nothing else.

@@ -38,6 +38,8 @@ class BootSettings:
     efs_mount: str
     login_user: str
     instance_type: str
+    key_parameter: str
+    """Parameter with the public key by which the master logs in on the workers, which the master alone may write."""
     compute_capability: str = ""
     """Of the GPUs of all types that the node may have, times ten; empty: without GPUs, or where types differ."""
     agent: str = ""
@@ -120,6 +122,7 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         "DEEPCDK_FILE_SYSTEM": settings.file_system,
         "DEEPCDK_EFS_MOUNT": settings.efs_mount,
         "DEEPCDK_LOGIN_USER": settings.login_user,
+        "DEEPCDK_KEY_PARAMETER": settings.key_parameter,
         "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
         **({"DEEPCDK_COMPUTE_CAPABILITY": capability} if (capability := settings.compute_capability) else {}),
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),

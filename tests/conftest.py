@@ -32,7 +32,7 @@ ROOT_TOOLS = (
     "ssh-keygen",
     "curl",
 )
-OWN_CLOUDS = ("test_lifecycle.py", "test_nfs_caches.py", "test_reachability.py")
+OWN_CLOUDS = ("test_lifecycle.py", "test_nfs_client.py", "test_reachability.py")
 """Files of tests/e2e that start embedded clouds of their own; the others share one."""
 CLOUDS_END_S = 60
 """Time that processes get to end their embedded clouds after Ctrl-C; pytest-xdist gives them 10 s."""

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localcloud.hosts import nfs_caches
+from localcloud.hosts.nfs_client import COMMAND, MOUNT_OPTIONS
 
 
 @contextmanager
 def nfs_client(server: Path, directory: Path) -> Iterator[Path]:
     """Mount `server` at the new `directory` as the embedded cloud's hosts may do; other nodes write to `server`."""
     directory.mkdir()
-    mount = [nfs_caches.COMMAND, "--enable-lock-forwarding", "--multithreaded", "-o", nfs_caches.MOUNT_OPTIONS]
+    mount = [COMMAND, "--enable-lock-forwarding", "--multithreaded", "-o", MOUNT_OPTIONS]
     subprocess.run([*mount, str(server), str(directory)], check=True, timeout=60)
     try:
         yield directory

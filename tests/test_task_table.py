@@ -38,6 +38,7 @@ HELP: Final[dict[str, dict[str, str | None]]] = json.loads(
 HAPPY: Final = {
     "attach": "e2e/test_survival.py::"
     "test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_from_the_start",
+    "bench": "e2e/test_tasks.py::test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_picture",
     "compare": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "doctor": "e2e/test_lifecycle.py::test_the_doctor_finds_nothing_wrong_with_a_deployed_cluster",
     "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
@@ -69,6 +70,7 @@ HAPPY: Final = {
 """Where each task does on the embedded cloud what it is for: a test, or what tests of that file are made with."""
 
 DOCUMENTED: Final = {
+    "bench": "e2e/test_tasks.py::test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_picture",
     "compare": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
     "plan": "test_fabfile.py::test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_document",

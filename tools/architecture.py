@@ -36,7 +36,7 @@ WAY: Final[tuple[tuple[str, str], ...]] = (
     ("cluster.runs.supervisor", "sends the spec to the master, and starts the supervisor there"),
     (
         "agent.supervisor.submit",
-        "takes the lock, or a place in the queue; writes the run's directory; leaves a process behind",
+        "claims nodes, or takes a place in the queue; writes the run's directory; leaves a process behind",
     ),
     ("agent.supervisor.supervisor", "carries out the run, from the preparation of the nodes to their clean-up"),
     ("agent.supervisor.prepare_node", "brings each node to the same runtime and packages"),

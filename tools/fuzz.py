@@ -19,6 +19,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 EXAMPLES: Final = 500
 """Of each test in one round, which takes some minutes."""
+SEEDS: Final = 2**32
 
 
 def command(seed: int, words: Sequence[str]) -> list[str]:
@@ -29,9 +30,10 @@ def command(seed: int, words: Sequence[str]) -> list[str]:
 def search(minutes: float, run: Callable[[int], int], report: Callable[[str], None]) -> int:
     """Run rounds until the time is over or one fails; return the status of the last one. At least one is run."""
     began = time.monotonic()
+    first = random.SystemRandom().randrange(SEEDS)
     rounds = 0
     while True:
-        seed = random.SystemRandom().randrange(2**32)
+        seed = (first + rounds) % SEEDS  # counted, not drawn again: drawn seeds repeat
         status = run(seed)
         rounds += 1
         took = (time.monotonic() - began) / 60

@@ -95,6 +95,7 @@ python=$(find_python)
 if [ -n "$packages" ] || [ -z "$python" ]; then
     started=$(date +%s)
     # No line breaks, so that the lists below can be pasted.
+    # shellcheck disable=SC2086,SC2116 # the words of the list, one blank between them
     packages=$(echo $packages)
     lacking=
     if [ -z "$python" ]; then lacking=' python3 python3-venv'; fi

@@ -102,6 +102,11 @@ CHAPTERS: Final = (
             Step(words=("fetch", "RUN"), why="Its results, to the laptop.", lines=8),
             Step(words=("report", "RUN"), why="One page with its curves, figures and settings."),
             Step(words=("attach", "RUN"), why="Watch it again, from the start.", lines=4),
+            Step(
+                words=("bench", "--nodes", "1,2", "--networks", "lenet", "--message-bytes", "1024,1048576"),
+                why="How fast are the nodes, and the network between them?",
+                lines=10,
+            ),
             Step(words=("tensorboard", "RUN", "--port", "6006"), why="In the browser; Ctrl-C ends it.", until="until"),
         ),
     ),
@@ -211,7 +216,7 @@ def newest_run(laptop: Callable[..., list[str]]) -> str:
 def make_shards(directory: Path) -> None:
     """Write the data to stage."""
     directory.mkdir()
-    draw = random.Random(7)
+    draw = random.Random(7)  # noqa: S311  # the same data each time
     for number in range(SHARDS):
         name = f"train-{number:05d}-of-{SHARDS:05d}"
         (directory / name).write_bytes(draw.randbytes(SHARD_BYTES))

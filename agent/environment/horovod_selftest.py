@@ -17,6 +17,7 @@ from typing import Final
 from agent.environment.toolchain import HorovodError
 from agent.spec.horovod import CONTROLLERS
 
+ROOT: Final = Path(__file__).parents[2]
 RANKS: Final = 2
 TIMEOUT_S: Final = 180
 # The beginning of rank 0's lines, which sets them apart from TensorFlow's own.
@@ -36,7 +37,8 @@ def command(python: str, controller: str) -> list[str]:
         "-H",
         f"127.0.0.1:{RANKS}",
     ]
-    return [*launcher, python, "-m", "agent.environment.horovod_selftest"]
+    rank = ["env", "-C", str(ROOT), python, "-m", "agent.environment.horovod_selftest"]
+    return [*launcher, *rank]
 
 
 def unresolved_name() -> str | None:
@@ -76,13 +78,12 @@ def prove(*, environ: Mapping[str, str]) -> str:
 
 def _prove(controller: str, environ: Mapping[str, str]) -> dict[str, float]:
     """Run the test over one controller; return the result of rank 0."""
-    root = Path(__file__).parents[2]
     # One thread a rank and no GPU start-up noise: the test is small and the machine may be too.
-    env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     try:
         finished = subprocess.run(
             command(sys.executable, controller),
-            cwd=root,
+            cwd=ROOT,
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.environment import package_index
 from agent.files.build_once import build_directory_once
 from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
 from agent.spec.frameworks import KEPT, KEPT_PREFIX
@@ -163,6 +162,8 @@ class OverlayBuilder:
 
     def _fill(self, pinned: Mapping[str, str]) -> str:
         """Resolve what the runtime lacks, and build it as wheels on the shared file system; return its pins."""
+        from agent.environment import package_index  # HTTP and TLS, which nodes without an overlay do without
+
         overlay = self.overlay
         self.report(f"building wheels of the program's requirements in {overlay.wheels}")
         overlay.wheels.mkdir(parents=True)

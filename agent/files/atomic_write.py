@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from agent.errors import ReportedError
 
@@ -66,6 +67,15 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
+    """Open a file to append to it, made where it is missing; never through a link. Raises OSError (ELOOP) for one.
+
+    Every rank can write where runs lie, and a link there would lead what the master appends into a file of its own.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "ab", buffering=buffering)
 
 
 def replace_file(path: Path, content: bytes) -> None:

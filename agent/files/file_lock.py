@@ -11,9 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
+class AlreadyLockedError(OSError):
+    """Report a lock that another process has."""
+
+
 @contextlib.contextmanager
-def file_lock(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def file_lock(path: Path, *, on_wait: Callable[[], None] | None = None, wait: bool = True) -> Iterator[None]:
     """Lock the file `path` during the block; call `on_wait` once if another process has the lock.
+
+    Without `wait` it raises AlreadyLockedError then.
 
     The kernel releases the lock when the process ends, however it ends: there is nothing to clean up after a crash. On
     NFS (EFS) it also works between machines. The file stays: if it were removed, two processes could lock two files of
@@ -24,6 +30,8 @@ def file_lock(path: Path, *, on_wait: Callable[[], None] | None = None) -> Itera
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise AlreadyLockedError(f"another process has locked {path}") from None
             if on_wait is not None:
                 on_wait()
             fcntl.flock(file, fcntl.LOCK_EX)

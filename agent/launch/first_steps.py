@@ -3,8 +3,8 @@
 A cycle can be chosen only before the ranks meet: Horovod reads it once, in `hvd.init`, has no call to change it, and
 its autotuner, which can, ends a rank that has called `hvd.join` (`GetTensorDataForAutotuner` of 0.28.1 looks up a
 tensor that this rank does not have). So rank 0 of each run measures its first steps
-(`agent.launch.keras3_guard.deepcdk_first_steps`) and leaves them on the shared file system, for the runs that follow.
-Standard library only.
+(`agent.launch.keras3_guard.deepcdk_first_steps`) and leaves them in its run's directory; from there the supervisor
+keeps them on the shared file system, for the runs that follow. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import write_atomically
 from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, cycle_ms
 from agent.spec.launchers import HOROVOD
 from agent.spec.run import RunSpec
 
 FOLDER: Final = "payloads/.first-steps"
 """Below the shared file system, whose root the login user may not write in."""
+MEASURED_FILE: Final = "first-steps.json"
+"""In the run's directory, from its rank 0."""
+MOST_BYTES: Final = 4096
 VARIABLE: Final = "DEEPCDK_FIRST_STEPS"
 """Where rank 0 writes what it has measured."""
 ASSUMED_STEP_MS: Final = 25.0
@@ -40,10 +45,11 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cycle:
-    """The cycle chosen for a run, and where its rank 0 leaves the time of its own steps."""
+    """The cycle chosen for a run, and where the time of its own steps goes: from its rank 0, and for later runs."""
 
     ms: float
     because: str
+    measured: Path
     record: Path
 
     def __str__(self) -> str:
@@ -53,7 +59,13 @@ class Cycle:
     @property
     def variables(self) -> dict[str, str]:
         """Return what the launcher hands to all ranks."""
-        return {CYCLE_TIME: f"{self.ms:g}", VARIABLE: str(self.record)}
+        return {CYCLE_TIME: f"{self.ms:g}", VARIABLE: str(self.measured)}
+
+    def keep(self, run_id: str) -> None:
+        """Keep for later runs what rank 0 of this one has measured, if it has. Raises OSError."""
+        if found := read_record(self.measured):
+            self.record.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.record, json.dumps({"step_ms": found.step_ms, "run": run_id}))
 
 
 def choose_cycle(spec: RunSpec) -> Cycle | None:
@@ -71,7 +83,12 @@ def choose_cycle(spec: RunSpec) -> Cycle | None:
     found = _find(spec)
     step = found.step_ms if found else ASSUMED_STEP_MS
     because = f"steps of {step:g} ms, " + (f"measured in run {found.run_id}" if found else "assumed: none was measured")
-    return Cycle(ms=cycle_ms(step, spec.ranks, spec.controller), because=because, record=record_path(spec))
+    return Cycle(
+        ms=cycle_ms(step, spec.ranks, spec.controller),
+        because=because,
+        measured=Path(spec.run_directory) / MEASURED_FILE,
+        record=record_path(spec),
+    )
 
 
 def record_path(spec: RunSpec) -> Path:
@@ -83,7 +100,9 @@ def record_path(spec: RunSpec) -> Path:
 def read_record(path: Path) -> Measured | None:
     """Return what was measured; None where nothing was, or the file is not one of these."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        # A rank has written it: never through a link, and no more than such a file has.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            document = json.loads(file.read(MOST_BYTES))
         step_ms, run_id = float(document["step_ms"]), str(document["run"])
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from agent.remote.command import OWN_TREE
 from agent.spec.horovod import MPI
 from agent.spec.launchers import HOROVOD
 from agent.spec.rank_command import rank_command
@@ -33,7 +34,7 @@ def document(
     """
     return {
         "command": list(command),
-        "directory": spec.agent_directory,
+        "directory": str(OWN_TREE),
         "environment": dict(variables),
         "horovod_cycle": cycle,
         "rank_command": rank_command(spec, python) if spec.command else [],
@@ -53,12 +54,19 @@ def gloo_timeout_s(ranks: int) -> int:
     return 120 + 5 * ranks
 
 
+REPORTING: Final = ("/bin/sh", "-c", 'trap : INT TERM; "$@"; exit $?', "rank")
+"""A shell that stays as the rank's parent over Gloo. Of a command that a signal ended `ssh` reports only 255, as of a
+connection that broke; a shell returns 128 and the signal's number. Its traps keep it alive while the rank ends itself.
+"""
+
+
 def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -> list[str]:
     """Build the command that starts all ranks, for the master.
 
     Each rank begins as `agent.launch.rank`, which reads from the run's spec what it is to become: the words of a user's
     command are data there, and meet neither Horovod's quoting nor the limit of one command line. `rank`: another
-    command for each rank, of plain words.
+    command for each rank, of plain words. Each begins in the agent's tree on the shared file system, and this launcher
+    in the master's own: what a rank has written runs on no other machine than its own kind.
     """
     # Interfaces have other names on other instance types: Open MPI also takes the network that they are in.
     meeting = spec.network if spec.controller == MPI else spec.interface
@@ -72,6 +80,8 @@ def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -
         *interface,
         *("--start-timeout", str(start_timeout_s(len(spec.hosts)))),
         *spec.knobs.flags(spec.run_directory),
+        *("env", "-C", spec.agent_directory),
+        *(() if spec.controller == MPI else REPORTING),
         *(rank or (pythons.ranks, "-m", "agent.launch.rank", spec.run_directory)),
     ]
 
@@ -87,11 +97,11 @@ def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, s
     """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
 
     Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
-    agent's own `ssh`, which verifies host keys, comes first in PATH. What the user gave the ranks read elsewhere
-    (`agent.launch.rank`), because `ps` shows these command lines.
+    agent's own `ssh`, which verifies host keys and logs in as the user for ranks, comes first in PATH. What the user
+    gave the ranks read elsewhere (`agent.launch.rank`), because `ps` shows these command lines.
     """
     return {
-        "PATH": f"{spec.agent_directory}/agent/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "PATH": f"{OWN_TREE}/agent/bin/as_rank:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "HOME": login.get("HOME", "/"),
         "USER": login.get("USER", ""),
         "LANG": "C.UTF-8",

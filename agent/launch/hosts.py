@@ -15,7 +15,7 @@ from typing import IO, Final
 from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
-from agent.remote.command import Completed, remote_command
+from agent.remote.command import OWN_TREE, Completed, remote_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -40,18 +40,24 @@ class Hosts:
         """`is_cancelled` returns whether a command's results are no longer wanted."""
         self._spec, self._runs_root, self._run = spec, runs_root, run
         self._on_poll, self._is_cancelled, self._log = on_poll, is_cancelled, log_line
-        self._ssh = f"{spec.agent_directory}/agent/bin/ssh"
 
-    def remote(self, host: Node | None, argv: Sequence[str]) -> list[str]:
-        """Build the command that runs another one on a host, in the agent's tree; None is the master."""
-        return remote_command(self._ssh, host, self._spec.agent_directory, argv)
+    def remote(self, host: Node | None, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
+        """Build the command that runs another one on a host, in the agent's tree; None is the master.
 
-    def everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
+        `as_rank`: on a host, as the user for ranks, whose processes and files no other but root can touch.
+        """
+        return remote_command(host, self._spec.agent_directory, argv, as_rank=as_rank)
+
+    def everywhere(
+        self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
+    ) -> dict[str, Completed]:
         """Run one command on all hosts at once, each in the agent's tree; keep every host's result."""
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
         try:
             futures = {
-                pool.submit(self._run, self.remote(host, argv), timeout_s): host.name if host else MASTER
+                pool.submit(self._run, self.remote(host, argv, as_rank=as_rank), timeout_s): (
+                    host.name if host else MASTER
+                )
                 for host in hosts
             }
             waiting = set(futures)
@@ -66,7 +72,7 @@ class Hosts:
         """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
         return subprocess.Popen(
             command,
-            cwd=self._spec.agent_directory,
+            cwd=OWN_TREE,
             env={**launcher_environment(self._spec, login()), **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -110,7 +116,7 @@ class Hosts:
             wait_s=wait_s,
         )
         asked = [None, *self._spec.hosts] if hosts is None else list(hosts)
-        for name, done in self.everywhere(asked, argv, 30.0 + wait_s).items():
+        for name, done in self.everywhere(asked, argv, 30.0 + wait_s, as_rank=True).items():
             if done.status != 0:
                 self._log(f"{name}: {tail(done.output)}")
 

@@ -56,7 +56,7 @@ def command(
 ) -> list[str]:
     """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables that the ranks get.
 
-    Each rank has a parent (`agent.launch.mpi_rank`), run by the same Python, which is the first of `rank`'s words.
+    Each rank has a parent (`agent.launch.mpi_rank`), run by the same Python.
     """
     return [
         *(str(base / "bin" / "mpirun"), "--allow-run-as-root"),

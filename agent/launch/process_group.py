@@ -129,7 +129,7 @@ def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Ho
     node = spec.hosts[index]
     marks = (f"{RUN_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}", "PYTHONDONTWRITEBYTECODE=1")
     words = ["env", *marks, python, "-m", "agent.launch.host_ranks", spec.run_directory, str(index), *module]
-    command = remote_command(f"{spec.agent_directory}/agent/bin/ssh", node, spec.agent_directory, words)
+    command = remote_command(node, spec.agent_directory, words, as_rank=True)
     pipe = subprocess.PIPE
     return Host(node=node, ssh=subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT))
 

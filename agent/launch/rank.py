@@ -18,9 +18,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import efa
 from agent.hardware.interfaces import read_address
-from agent.launch import bound_watch
-from agent.launch.program_setup import set_up_program
-from agent.remote import secret_files
+from agent.remote import rank_user, secret_files
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
 from agent.spec.rank_command import rank_command
@@ -51,6 +49,9 @@ def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
 
 def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
     """Bind this process to its part of the host; return the variables that go with it. Rank 0 says what was chosen."""
+    # Not at the top: the nodes' preparation imports this module, and each rank that needs none of it starts sooner.
+    from agent.launch.program_setup import set_up_program
+
     environ = {**inherited, **dict(spec.environment), **secrets}
     setup = set_up_program(environ, launcher=spec.rank_launcher, own_gpu=spec.own_gpu)
     if "0" in (environ.get("HOROVOD_RANK"), environ.get("RANK")):
@@ -81,20 +82,28 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, SpecError) as error:
         print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
         return NOT_STARTED
-    inherited = {**os.environ, **efa.plugin_variables(os.environ)}
+    inherited = {**os.environ, **rank_user.variables(), **efa.plugin_variables(os.environ)}
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
         inherited["HOROVOD_HOSTNAME"] = host.name
     addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
     interface = local_interface_with(addresses[0]) if addresses else ""
+    try:
+        rank_user.renounce_privileges()
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return NOT_STARTED
     if argv[1:]:
         os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(spec, interface))
     command = rank_command(spec, sys.executable)
     try:
-        secrets = secret_files.read(secret_files.node_directory(Path.home()), spec.run_id, spec.secrets)
+        secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
     except secret_files.SecretsError as error:
         print(error, file=sys.stderr)
         return NOT_STARTED
-    bound_watch.start(spec, inherited)
+    if spec.bounds:
+        from agent.launch import bound_watch  # not at the top, as above
+
+        bound_watch.start(spec, inherited)
     if spec.program and spec.placement == PLACED:
         inherited |= placed(spec, inherited, secrets)
     try:

@@ -40,11 +40,6 @@ PROOF_TIMEOUT_S: Final = 240.0
 """A slow node's import of TensorFlow, and Horovod's own time-outs, fit in it."""
 
 
-def facts_command(python: str, spec: RunSpec) -> list[str]:
-    """Build the command that prints a node's facts; it runs in the agent's tree."""
-    return [python, "-m", "agent.preflight.node_facts", spec.run_directory]
-
-
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:
     """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
     by_torch = spec.horovod_for == (TORCH,)

@@ -59,6 +59,11 @@ COMPLAINT: Final = re.compile(r"^(?:[WE]\d{4} |\S+ \S+: [WE] )[^]\n]*\] (.*\S)",
 "2026-11-22 16:20:13.000001: E FILE:LINE] TEXT"."""
 
 
+def facts_command(python: str, spec: RunSpec) -> list[str]:
+    """Build the command that prints a node's facts; it runs in the agent's tree."""
+    return [python, "-m", "agent.preflight.node_facts", spec.run_directory]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeFacts:
     """The facts of one node."""

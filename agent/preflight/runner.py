@@ -12,7 +12,7 @@ from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_command
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
-from agent.preflight.node_facts import NodeFacts
+from agent.preflight.node_facts import NodeFacts, facts_command
 from agent.preflight.report import PreflightError, Report, as_proved_before
 from agent.remote.command import Completed
 from agent.runs.directory import RunDirectory
@@ -48,7 +48,7 @@ class Preflight:
         self.set_reason("pre-flight: looking at the nodes")
         answers = checks.with_facts(answers)
         absent = [host for host in spec.hosts if host.name not in answers]
-        answers |= self.hosts.everywhere(absent, checks.facts_command(pythons.ranks, spec), checks.FACTS_TIMEOUT_S)
+        answers |= self.hosts.everywhere(absent, facts_command(pythons.ranks, spec), checks.FACTS_TIMEOUT_S)
         if self.is_cancelled():
             return {}
         report, facts = checks.judge(spec, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
@@ -87,7 +87,8 @@ class Preflight:
         """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)
-        with path.open("wb") as output:
+        path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link.
+        with path.open("xb") as output:
             launcher = self.hosts.start(command, output)
             self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=self.is_cancelled)
         status = launcher.poll()

@@ -7,8 +7,16 @@ import shlex
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
-from agent.spec.nodes import Node
+from agent.spec.nodes import RANK_USER, Node
+
+OWN_TREE: Final = Path(__file__).resolve().parents[2]
+"""The agent's tree that this process runs from: the master's is on its own disk, where no rank can write."""
+SSH: Final = str(OWN_TREE / "agent" / "bin" / "ssh")
+AS_RANK: Final = ("-l", RANK_USER)
+"""SSH's flag for who logs in."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,10 +31,14 @@ class Completed:
     ended: float = 0.0
 
 
-def remote_command(ssh: str, host: Node | None, directory: str, argv: Sequence[str]) -> list[str]:
-    """Build the command that runs `argv` in `directory` on a host, or here when it is None."""
-    script = f"cd {shlex.quote(directory)} && exec {shlex.join(argv)}"
-    return ["/bin/sh", "-c", script] if host is None else [ssh, host.name, script]
+def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
+    """Build the command that runs `argv` in `directory` on a host, or here, in the process's own tree, when it is None.
+
+    `directory` is on the shared file system, where root on every node can write: nothing that lies there is run on the
+    master. `as_rank`: on a host, as the user for ranks.
+    """
+    script = f"cd {shlex.quote(str(OWN_TREE) if host is None else directory)} && exec {shlex.join(argv)}"
+    return ["/bin/sh", "-c", script] if host is None else [SSH, *(AS_RANK if as_rank else ()), host.name, script]
 
 
 def execute(command: Sequence[str], timeout_s: float) -> Completed:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.errors import SpecError
+from agent.remote.command import AS_RANK
 from agent.remote.node_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, NODES_PATH
 from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
@@ -30,10 +31,12 @@ HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
 
 
-def node_command(host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False) -> list[str]:
+def node_command(
+    host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False, as_rank: bool = False
+) -> list[str]:
     """Build the command that starts a node's side: through SSH, or here where the host is the master."""
     words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
-    return words if host == MASTER_NAME else [ssh, host, shlex.join(words)]
+    return words if host == MASTER_NAME else [ssh, *(AS_RANK if as_rank else ()), host, shlex.join(words)]
 
 
 class AbandonedError(RuntimeError):
@@ -71,7 +74,7 @@ def fan_out(
     try:
         for name in hosts:
             process = subprocess.Popen(
-                node_command(name, ssh, is_module=request.is_module),
+                node_command(name, ssh, is_module=request.is_module, as_rank=request.as_rank),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

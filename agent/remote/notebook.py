@@ -29,6 +29,7 @@ from agent.environment import runtime
 from agent.environment.overlay import Overlay, OverlayBuilder, OverlayError
 from agent.errors import SpecError
 from agent.hardware.node_kind import this_node_kind
+from agent.remote.command import OWN_TREE, SSH
 from agent.spec.kinds import runtime_kind
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
@@ -139,9 +140,9 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _run_elsewhere(request: NotebookRequest) -> int:
-    ssh = str(Path(__file__).parents[1] / "bin" / "ssh")
+    tree = f"{request.efs_mount}/payloads/{OWN_TREE.name}"  # This process's own is on the master's disk alone.
     # Its standard input ends with this process, however that ends, and the notebook with it.
-    with subprocess.Popen(forwarding(ssh, str(Path.cwd()), request), stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(forwarding(SSH, tree, request), stdin=subprocess.PIPE) as process:
         return process.wait()
 
 

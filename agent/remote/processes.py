@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from agent.deadline import wait_until
@@ -60,9 +60,11 @@ def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess
         )
 
 
-def select(found: Sequence[RunProcess], *, run_id: str, others: bool, ranks_only: bool) -> list[RunProcess]:
-    """Select the processes of `run_id`, or with `others` those of every run but it; never this process."""
-    chosen = [p for p in found if (p.run_id != run_id) == others and p.pid != os.getpid()]
+def select(
+    found: Sequence[RunProcess], *, run_id: str, others: bool, ranks_only: bool, spared: Collection[str] = ()
+) -> list[RunProcess]:
+    """Select the processes of `run_id`, or with `others` those of every run but it and `spared`; never this process."""
+    chosen = [p for p in found if (p.run_id != run_id) == others and p.run_id not in spared and p.pid != os.getpid()]
     return [p for p in chosen if p.is_rank] if ranks_only else chosen
 
 
@@ -73,12 +75,23 @@ def topmost(chosen: Sequence[RunProcess]) -> list[RunProcess]:
 
 
 def signal_run(
-    runs_root: str, *, run_id: str, others: bool, ranks_only: bool, number: signal.Signals, wait_s: float
+    runs_root: str,
+    *,
+    run_id: str,
+    others: bool,
+    ranks_only: bool,
+    number: signal.Signals,
+    wait_s: float,
+    spared: Callable[[], Collection[str]] = tuple,
 ) -> dict[str, list[int]]:
-    """Signal the selected processes; after `wait_s` seconds name those still alive."""
+    """Signal the processes that `select` selects; after `wait_s` seconds name those still alive.
+
+    `spared` is asked after the processes were listed: a run that has begun since is among its answers.
+    """
 
     def current() -> list[RunProcess]:
-        return select(list(processes(runs_root)), run_id=run_id, others=others, ranks_only=ranks_only)
+        found = list(processes(runs_root))
+        return select(found, run_id=run_id, others=others, ranks_only=ranks_only, spared=spared())
 
     chosen = current()
     targets = topmost(chosen) if number == signal.SIGTERM else chosen

@@ -1,11 +1,12 @@
-"""Keep a run's secrets on a node while it needs them: one file a run, which only the login user may read.
+"""Keep a run's secrets on a node while it needs them: one file a run, which only its user may read.
 
     python -m agent.remote.secret_files keep RUN_ID  # on the master, for a run to come; a JSON object on standard input
-    python -m agent.remote.secret_files take RUN_ID  # on a node of the run, for its ranks; the same
+    python -m agent.remote.secret_files take RUN_ID  # on a node of the run, as the user for ranks; the same
     python -m agent.remote.secret_files drop RUN_ID  # either
 
-They never lie on the shared file system, in the run's record or on a command line. The file lies in the login user's
-home, on the node's own encrypted disk, because that is still there after a reboot; it goes when the run ends.
+They never lie on the shared file system, in the run's record or on a command line. The file lies in the home of the
+login user on the master, of the user for ranks on a node, on the machine's own encrypted disk, because that is still
+there after a reboot; it goes when the run ends.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.remote import rank_user
 from agent.spec.nodes import Node
 from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from agent.runs.store import Runs
 
 TAKEN: Final = ".cache/deepcdk/taken"
-"""Below the login user's home. A node takes part in one run at a time: what lies there before one is a crash's."""
+"""Below the home of ranks. A node takes part in one run at a time: what lies there before one is a crash's."""
 TIMEOUT_S: Final = 60.0
 UNCLAIMED_S: Final = 3600.0
 """How long secrets may lie on the master before their run is there: the laptop sends one after the other."""
@@ -122,7 +124,7 @@ def distribute(
 def main(argv: Sequence[str]) -> int:
     """Run the command line."""
     verb, run_id = argv
-    home = Path.home()
+    home = rank_user.home()
     match verb:
         case "keep":
             write(master_directory(home), run_id, sys.stdin.read())

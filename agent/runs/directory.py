@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic_write import write_atomically
+from agent.files.atomic_write import open_to_append, write_atomically
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
+from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -23,6 +27,14 @@ SUPERVISOR_DIED: Final = "supervisor died"
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
 )
+
+
+class SupersededError(RuntimeError):
+    """Report a run that is no longer this process's: it was given up for dead, and may have been resumed since."""
+
+    def __init__(self, run_id: str, now: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is no longer this supervisor's: it is stored as {now}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +68,20 @@ class State:
             raise ValueError("started and updated must be seconds since 1970")
         if self.exit_code is not None and type(self.exit_code) is not int:
             raise ValueError("exit_code must be a whole number")
+
+    @classmethod
+    def starting(cls, spec: RunSpec) -> State:
+        """Return the state with which a run begins, owned by this process."""
+        now = time.time()
+        return cls(
+            run_id=spec.run_id,
+            state="starting",
+            owner=ProcessIdentity.of(os.getpid()),
+            started=now,
+            updated=now,
+            hosts=tuple(host.name for host in spec.hosts),
+            recipe=spec.recipe,
+        )
 
     @property
     def is_live(self) -> bool:
@@ -115,7 +141,49 @@ class RunDirectory:
     def stop_request(self) -> Path:
         return self.path / "stop.json"
 
+    def open_to_ranks(self) -> None:
+        """Let the ranks of a run that begins add files, of which none but they and this user can change any.
+
+        In a directory with the sticky bit, as /tmp is, nobody replaces the files of another user. The ranks of any run
+        have the same user, and so the directories of all other runs are closed to it.
+        """
+        self.path.chmod(0o1777)
+
+    def close_to_ranks(self) -> None:
+        """Keep a run that waits or has ended from the ranks of others, also to read. Only its supervisor calls this."""
+        self.path.chmod(0o700)
+
+    @contextlib.contextmanager
+    def _changing_state(self) -> Iterator[None]:
+        """Keep other processes from changing the state of any run between a look and a change; on other hosts too."""
+        with open_to_append(self.path.parent / ".states") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def write_state(self, state: State) -> None:
+        """Write state.json, whoever wrote it before."""
+        with self._changing_state():
+            self._write_state(state)
+
+    def write_own_state(self, state: State) -> None:
+        """Write state.json as the supervisor whose run this is. Raises SupersededError where it is no longer."""
+        with self._changing_state():
+            self.check_owner(state.owner)
+            self._write_state(state)
+
+    def check_owner(self, owner: ProcessIdentity) -> None:
+        """Raise SupersededError where the stored state is another supervisor's, or final, which comes last.
+
+        A state that cannot be read is nobody's; a rank may have spoilt it.
+        """
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            stored = self.stored_state()
+            if not stored.is_live or stored.owner != owner:
+                raise SupersededError(
+                    self.run_id, f"{stored.state}, by process {stored.owner.pid} of {stored.owner.host}"
+                )
+
+    def _write_state(self, state: State) -> None:
         """Write state.json atomically; on a full disk in the room that it has already, shortened."""
         path = self.path / "state.json"
         try:
@@ -148,10 +216,20 @@ class RunDirectory:
         """Return whether the run is live as stored although its supervisor is gone."""
         return self.effective_state().state == "failed" and self.stored_state().is_live
 
-    def mark_failed(self, reason: str) -> None:
-        """Store that the run has failed, with the last lines of its log. Raises as `stored_state`, and OSError."""
-        state = dataclasses.replace(self.stored_state(), state="failed", reason=reason, updated=time.time())
-        self.write_state(dataclasses.replace(state, last_lines=tuple(self.last_lines())))
+    def mark_failed(self, reason: str, *, of: ProcessIdentity | None = None) -> bool:
+        """Store that the run has failed, with the last lines of its log; return whether it was still to be.
+
+        With `of` only while the stored state is that supervisor's, and live: it may have been resumed since one looked.
+        Raises as `stored_state`, and OSError.
+        """
+        with self._changing_state():
+            stored = self.stored_state()
+            if of is not None and (not stored.is_live or stored.owner != of):
+                return False
+            self.close_to_ranks()
+            state = dataclasses.replace(stored, state="failed", reason=reason, updated=time.time())
+            self._write_state(dataclasses.replace(state, last_lines=tuple(self.last_lines())))
+        return True
 
     def stored_state(self) -> State:
         """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
@@ -182,11 +260,16 @@ class RunDirectory:
         return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
 
     def last_text(self, size: int = 16384) -> str:
-        """Return the last `size` bytes of launcher.log, "" without one."""
+        """Return the last `size` bytes of launcher.log, "" without one, or with a link in its place.
+
+        A rank could lead it to the master's private key, and would find that in state.json.
+        """
         try:
-            with self.log.open("rb") as file:
+            with os.fdopen(os.open(self.log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
                 file.seek(0, os.SEEK_END)
                 file.seek(max(0, file.tell() - size))
                 return file.read().decode("utf-8", errors="replace")
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
             return ""

@@ -25,17 +25,19 @@ COURSE_FILE: Final = "course.json"
 
 
 def write_origin(directory: RunDirectory, origin: Origin) -> None:
-    """Write where a run comes from; what an earlier attempt wrote is kept beside it."""
+    """Write where a run comes from; what an earlier attempt wrote is kept beside it. There is one at every moment."""
     path = directory.path / ORIGIN_FILE
     if path.exists():
-        number = len(list(directory.path.glob("origin-*.json"))) + 1
-        path.replace(directory.path / f"origin-{number}.json")
+        kept = list(directory.path.glob("origin-*.json"))
+        # A call that was interrupted may have kept it already. A link in its place is kept as one, and not read.
+        if not any(os.path.samestat(each.lstat(), path.lstat()) for each in kept):
+            os.link(path, directory.path / f"origin-{len(kept) + 1}.json", follow_symlinks=False)
     document = dataclasses.asdict(origin)
     diff = document.pop("diff")
     document["diff_bytes"] = len(diff.encode("utf-8", errors="surrogateescape"))
     document["diff_sha256"] = hashlib.sha256(diff.encode("utf-8", errors="surrogateescape")).hexdigest() if diff else ""
     if diff:
-        (directory.path / DIFF_FILE).write_text(diff, encoding="utf-8", errors="surrogateescape")
+        write_atomically(directory.path / DIFF_FILE, diff.encode("utf-8", errors="surrogateescape"))
     write_atomically(path, json.dumps(document, indent=1))
 
 

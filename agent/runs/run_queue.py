@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
@@ -47,13 +48,18 @@ class RunQueue:
         if run_id not in waiting:
             return ""
         place = waiting.index(run_id)
-        before = waiting[place - 1] if place else self.runs.live() or ""
+        before = waiting[place - 1] if place else " or ".join(self.runs.live())
         return f"place {place + 1} in the queue" + (f", after {before}" if before else "")
 
-    def add(self, run_id: str) -> None:
-        """Put a run, whose state says that it is queued, at the end."""
+    def add(self, run_id: str, store: Callable[[], object]) -> None:
+        """Put a run at the end; `store` checks it, and stores that it is queued, with nobody else at it.
+
+        The place comes first: one without a run that waits counts for nothing, but a run that waited without a place
+        would never start or end. So nothing is half done where `store` raises, or this process ends.
+        """
         with self.runs.guard():
             self._write([*(each for each in self.ids() if each != run_id), run_id])
+            store()
 
     def start(self, state: State, spec: str) -> bool:
         """Take a run out and store that it starts; return whether it was still waiting."""
@@ -77,9 +83,11 @@ class RunQueue:
     def set_reason(self, run_id: str, reason: str) -> None:
         """Store why a run still waits."""
         with self.runs.guard():
-            if run_id in self.ids():
-                directory = self.runs[run_id]
-                directory.write_state(dataclasses.replace(directory.stored_state(), reason=reason, updated=time.time()))
+            if run_id not in self.ids():
+                return
+            directory = self.runs[run_id]
+            if (state := directory.stored_state()).reason != reason:
+                directory.write_state(dataclasses.replace(state, reason=reason, updated=time.time()))
 
     def _take(self, run_id: str) -> bool:
         waiting = self.ids()

@@ -1,33 +1,61 @@
-"""All runs on the shared file system, and the lock that keeps runs one at a time."""
+"""All runs on the shared file system, and the lock that keeps two of them from having a node in common."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.files.atomic_write import write_atomically
-from agent.runs.directory import RunDirectory
+from agent.runs import claims
+from agent.runs.claims import Claim, ClaimedNode
+from agent.runs.directory import DISK_FULL, RunDirectory
 from agent.runs.process_identity import ProcessIdentity
-from agent.spec import json_text
+from agent.spec.nodes import Node
 from agent.spec.states import FINAL_STATES, is_run_id
 
 
 class LiveRunError(RuntimeError):
-    """Report that another run is live or queued; `run_id` names it, `state` says which."""
+    """Report a live or queued run that another one has to wait for.
 
-    def __init__(self, run_id: str, state: str) -> None:
-        self.run_id, self.state = run_id, state
-        super().__init__(f"run {run_id} is {state}; one run at a time: wait for it, or stop it")
+    `run_id` names it, `state` says which; `held` has the claims of all runs that hold nodes.
+    """
+
+    def __init__(self, run_id: str, state: str, held: Sequence[Claim] = ()) -> None:
+        self.run_id, self.state, self.held = run_id, state, tuple(held)
+        task = next((claim.task for claim in held if claim.run_id == run_id), "")
+        first = f"`{task}` is under way" if task else f"run {run_id} is {state}"
+        super().__init__(f"{first}; {describe(held) or 'wait for it, or stop it'}")
+
+    @property
+    def ends_the_queue(self) -> bool:
+        """Return whether a task of a laptop holds every node, as before it destroys the cluster."""
+        return any(claim.task and claim.nodes is None for claim in self.held)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        held = []
+        for claim in self.held:
+            task = {"task": claim.task, "every": claim.nodes is None} if claim.task else {}
+            held.append({"run_id": claim.run_id, "hosts": list(claim.names), **task})
+        return {"live": self.run_id, "state": self.state, "held": held}
+
+
+def describe(held: Sequence[Claim]) -> str:
+    """Return which run or task has which nodes, in words; "" of none."""
+    return "; ".join(
+        f"{f'`{claim.task}`' if claim.task else f'run {claim.run_id}'} has {', '.join(claim.names) or 'every node'}"
+        for claim in held
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runs:
-    """All runs under one directory of the shared file system, of which one may be live."""
+    """All runs under one directory of the shared file system; those that are live at once have disjoint nodes."""
 
     root: Path
 
@@ -45,27 +73,60 @@ class Runs:
         found = (entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
         return sorted(name for name in found if is_run_id(name))  # a rank may leave directories of any name
 
-    def live(self) -> str | None:
-        """Return the id of the live run, if there is one whose supervisor is alive."""
-        holder = self._holder()
-        return holder[0] if holder and holder[1].is_alive() else None
+    def held(self) -> list[Claim]:
+        """Return the claims whose owner, a run's supervisor or a task's hold, is alive, oldest first."""
+        return [claim for claim in self._claims() if claim.is_live]
 
-    def claim(self, run_id: str, owner: ProcessIdentity) -> str | None:
-        """Take the lock for `run_id`. Return the id of another run that held it and has lost its supervisor.
+    def live(self) -> list[str]:
+        """Return the ids of the runs whose supervisor is alive, oldest first."""
+        return [claim.run_id for claim in self.held() if not claim.task]
 
-        Raises LiveRunError while another run is live.
+    def claim(
+        self,
+        run_id: str,
+        owner: ProcessIdentity,
+        hosts: Sequence[Node | ClaimedNode] | None,
+        check: Callable[[], object] = lambda: None,
+        *,
+        task: str = "",
+    ) -> list[str]:
+        """Claim nodes for a run that is not live, or for a `task`, all or none of them; None claims every node.
+
+        Return the ids of other runs that held any and have lost their supervisor; they hold none any more. Raises
+        LiveRunError while a live run has one of the nodes, and what `check` raises, which is called under the guard.
         """
         self.root.mkdir(parents=True, exist_ok=True)
+        wanted = Claim.on(run_id, owner, hosts, task)
         with self.guard():
-            holder = self._holder()
-            if holder and holder[1].is_alive():
-                raise LiveRunError(holder[0], "live")
-            self.lock.unlink(missing_ok=True)
-            content = json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)})
-            handle = os.open(self.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
-        return holder[0] or None if holder and holder[0] != run_id else None
+            check()
+            found = self._claims()
+            held = [claim for claim in found if claim.is_live]
+            for claim in held:
+                if claim.run_id == run_id or claim.excludes(wanted):
+                    raise LiveRunError(claim.run_id, "live", held)
+            self._write([*held, wanted])
+        lost = [claim for claim in found if claim not in held and not claim.task]
+        return [claim.run_id for claim in lost if claim.run_id not in ("", run_id)]
+
+    def move(self, run_id: str, hosts: Sequence[Node]) -> None:
+        """Claim other nodes for a live run in place of those that it has.
+
+        Raises LiveRunError while another live run has one of them, and RuntimeError where this run's claim has been
+        taken away.
+        """
+        with self.guard():
+            held = [claim for claim in self.held() if claim.run_id != run_id]
+            wanted = Claim.on(run_id, ProcessIdentity.of(os.getpid()), hosts)
+            if others := [claim for claim in held if claim.excludes(wanted)]:
+                raise LiveRunError(others[0].run_id, "live", held)
+            self._change(run_id, nodes=wanted.nodes)
+
+    def claim_every_node(self, run_id: str) -> None:
+        """Let no run begin until this one releases its claim; nodes that another live run has stay with it, too.
+
+        Called under the guard. Raises RuntimeError as `move`.
+        """
+        self._change(run_id, nodes=None)
 
     def is_over(self, run_id: str) -> bool:
         """Return whether a run has ended for certain; one without a state may not have begun."""
@@ -75,33 +136,72 @@ class Runs:
             return False
 
     def hand_over(self, run_id: str, owner: ProcessIdentity) -> None:
-        """Make another process the holder of this run's lock."""
-        write_atomically(self.lock, json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)}))
+        """Make this process, which the owner of a run's claim has started, its owner.
+
+        Raises RuntimeError where the claim has been taken away, or another process that lives has it since.
+        """
+        with self.guard():
+            for claim in self.held():
+                if claim.run_id == run_id and claim.owner.pid not in (os.getpid(), os.getppid()):
+                    raise RuntimeError(f"run {run_id} is held by process {claim.owner.pid} now")
+            self._change(run_id, owner=owner)
 
     def release(self, run_id: str) -> None:
-        """Release the lock if it is this run's."""
+        """Release the nodes that a run has claimed, if any."""
         with self.guard():
-            holder = self._holder()
-            if holder and holder[0] == run_id:
-                self.lock.unlink(missing_ok=True)
+            found = self._claims()
+            if any(claim.run_id == run_id for claim in found):
+                self._write([claim for claim in found if claim.run_id != run_id])
 
-    def lost(self) -> str | None:
-        """Return the id of the run that holds the lock although its supervisor is gone."""
-        holder = self._holder()
-        return holder[0] if holder and holder[0] and not holder[1].is_alive() else None
+    def release_lost(self, run_id: str) -> bool:
+        """Release the nodes of a run whose supervisor is gone; return False, and release none, where one has it now.
 
-    def _holder(self) -> tuple[str, ProcessIdentity] | None:
+        Between finding it lost and this, it may have been resumed.
+        """
+        with self.guard():
+            found = self._claims()
+            if any(claim.run_id == run_id and claim.is_live for claim in found):
+                return False
+            self._write([claim for claim in found if claim.run_id != run_id])
+        return True
+
+    def lost(self) -> list[str]:
+        """Return the ids of the runs that hold nodes although their supervisor is gone.
+
+        Under the guard: no claim is handed over, and its former owner ended, between reading it and looking for that.
+        """
+        with self.guard():
+            return [claim.run_id for claim in self._claims() if claim.run_id and not claim.is_live]
+
+    def _change(self, run_id: str, **changes: Any) -> None:
+        """Change a run's claim, under the guard. Raises RuntimeError where it has been taken away."""
+        found = self._claims()
+        if all(claim.run_id != run_id for claim in found):
+            raise RuntimeError(f"run {run_id} no longer holds its nodes")
+        self._write([dataclasses.replace(each, **changes) if each.run_id == run_id else each for each in found])
+
+    def _claims(self) -> tuple[Claim, ...]:
         try:
-            document = json_text.parse(self.lock.read_bytes())
-            run_id, owner = str(document["run_id"]), ProcessIdentity.from_document(document["owner"])
-            if not is_run_id(run_id):
-                raise ValueError("not a run's id")
-            return run_id, owner
+            return claims.parse(self.lock.read_bytes())
         except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, KeyError):
-            # Cut short by a crash, or spoilt: as good as stale.
-            return "", ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
+            return ()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            # Spoilt: as good as stale.
+            return (Claim(run_id="", owner=ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")),)
+
+    def _write(self, held: Sequence[Claim]) -> None:
+        """Write the lock file, under the guard; on a full disk in the room that it has already."""
+        if not held:
+            self.lock.unlink(missing_ok=True)
+            return
+        text = claims.to_text(held)
+        try:
+            write_atomically(self.lock, text)
+        except OSError as error:
+            if error.errno not in DISK_FULL or not self.lock.exists() or len(text) > self.lock.stat().st_size:
+                raise
+            with self.lock.open("r+b", buffering=0) as file:  # a run that ends must let its nodes go
+                file.write(text.encode().ljust(self.lock.stat().st_size))
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

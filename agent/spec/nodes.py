@@ -21,6 +21,12 @@ NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
 MASTER_NAME: Final = "deeplearning-master"
 WORKER_PREFIX: Final = "deeplearning-worker"
+RANK_USER: Final = "deepcdk-rank"
+"""The user that ranks run as, on all nodes (`agent.remote.rank_user`)."""
+RANK_UID: Final = 60900
+"""Between the numbers that systems give to people and those that systemd gives to services. As in node.sh."""
+RANK_HOME: Final = "/home/deepcdk-rank/files"
+"""What `HOME` is to ranks."""
 REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
 MOST_SLOTS: Final = 1024
 SHOWN: Final = 60

@@ -25,6 +25,8 @@ class Origin:
     """Of the deployed template, as JSON with sorted keys."""
     stack: str = ""
     region: str = ""
+    endpoint: str = ""
+    """Address of the API that made the nodes; empty for AWS's own. Those of an embedded cloud are of no AWS type."""
     bucket: str = ""
     """To which the run's record is copied."""
     instance_types: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -64,6 +66,8 @@ class Submission:
             if not isinstance(document, dict) or "spec" not in document:
                 return cls(spec=RunSpec.from_json(text))
             origin = document.get("origin", {})
+            if not isinstance(origin, dict):
+                raise TypeError(f"its origin is {origin!r:.40}, and not an object")
             types = tuple(map(str, origin.get("worker_types", ())))
             spec = RunSpec.from_json(json.dumps(document["spec"]))
             return cls(spec=spec, origin=Origin(**{**origin, "worker_types": types}))

@@ -32,12 +32,17 @@ class RemoteCommand:
     """The words are a pushed tree, a module of it, and arguments for its `main`, which the node's side calls itself."""
     environment: tuple[tuple[str, str], ...] = ()
     """Further variables of the command. They show on no command line."""
+    as_rank: bool = False
+    """As the user for ranks, on workers: what it writes is the ranks' to change."""
 
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
             raise SpecError("no command is given")
-        if type(self.nodes) is not int or not all(isinstance(each, bool) for each in (self.master, self.is_module)):
-            raise SpecError("nodes must be a whole number, master and is_module true or false")
+        flags = (self.master, self.is_module, self.as_rank)
+        if type(self.nodes) is not int or not all(isinstance(each, bool) for each in flags):
+            raise SpecError("nodes must be a whole number; master, is_module and as_rank true or false")
+        if self.master and self.as_rank:
+            raise SpecError("as_rank is for workers: the master has no ranks")
         if not all(
             isinstance(word, str) for word in (*self.command, *(word for pair in self.environment for word in pair))
         ):
@@ -65,6 +70,7 @@ class RemoteCommand:
                 nodes=document["nodes"],
                 master=document["master"],
                 is_module=document["is_module"],
+                as_rank=document["as_rank"],
                 environment=tuple((name, value) for name, value in document["environment"]),
             )
         except (ValueError, TypeError, KeyError) as error:

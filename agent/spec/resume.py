@@ -10,8 +10,10 @@ from agent.errors import SpecError
 from agent.spec.nodes import Node, common_network, meeting_interface
 from agent.spec.run import RunSpec
 
-RESUMABLE: Final = ("-m", "payload.train")
+TRAINING: Final = ("-m", "payload.train")
 """Beginning of the commands that resume from a checkpoint."""
+BENCHMARK: Final = ("-m", "payload.benchmark.ranks")
+"""Beginning of the commands that resume with what was not yet measured."""
 RESUME: Final = "--resume"
 
 
@@ -24,8 +26,8 @@ def resumed_spec(
     payload imports; a run of an older version named none, and its payload needs none.
     `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
     """
-    if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
-        raise SpecError(f"run {before.run_id} is neither of payload.train nor of a program, and cannot be resumed")
+    if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
+        raise SpecError(f"run {before.run_id} is no recipe, benchmark or program, and cannot be resumed")
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
@@ -66,6 +68,8 @@ def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:
     """Return from where a run is resumed, in words. `checkpoints`: those in its directory, oldest first."""
     if spec.program:
         return "in the directory that it left"
+    if spec.command[:2] == BENCHMARK:
+        return "with what was not yet measured"
     if checkpoints:
         return f"from {checkpoints[-1]}"
     if any(word.partition("=")[0] == "--checkpoint-dir" for word in spec.command):

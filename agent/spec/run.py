@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from agent.errors import SpecError
@@ -193,7 +194,7 @@ class RunSpec:
     @property
     def placed(self) -> str:
         """Return how many ranks run on which hosts, in words."""
-        return f"{self.ranks} rank{'' if self.ranks == 1 else 's'} on {', '.join(host.name for host in self.hosts)}"
+        return placed(self.ranks, [host.name for host in self.hosts])
 
     @property
     def runs_root(self) -> str:
@@ -269,6 +270,11 @@ class RunSpec:
             raise
         except (TypeError, KeyError, ValueError) as error:
             raise SpecError(f"not the spec of a run: {error}") from None
+
+
+def placed(ranks: int, hosts: Sequence[str]) -> str:
+    """Return how many ranks run on which hosts, in words."""
+    return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
 
 
 def _restore(key: str, value: Any) -> Any:

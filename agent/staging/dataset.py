@@ -11,20 +11,25 @@ import dataclasses
 import functools
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from agent.deadline import wait_until
 from agent.files.atomic_write import write_atomically
-from agent.files.file_lock import file_lock
+from agent.files.file_lock import AlreadyLockedError, file_lock
 from agent.files.listing import is_listed, listed_below, read_listed
 from agent.parallel import map_unordered
 from agent.staging.dataset_files import thread_token, write_verified
-from agent.staging.errors import DamagedFileError, DatasetError, DiskFullError, dataset_error
+from agent.staging.errors import BusyDatasetError, DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
 
 SPARE: Final = 64 << 20
 """Bytes that must stay free beside the data: a full root volume would take the node down."""
+RESERVE_S: Final = 2.0
+"""How long another command's hold on a data set is waited for: one that was interrupted ends within moments."""
+RESERVE_POLL_S: Final = 0.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,28 @@ class StagedDataset:
     def locked(self) -> Iterator[None]:
         """Lock the data set against other processes; wait while one of them has the lock."""
         with file_lock(self.root / f".{self.name}.lock"):
+            yield
+
+    @contextlib.contextmanager
+    def reserved(self, timeout_s: float = RESERVE_S) -> Iterator[None]:
+        """Reserve the data set for one `fab stage-data`, from its first change to its last check.
+
+        Of two at once, the second would remove and replace files of the first, which would then list as complete what
+        the second has not sent yet. Raises BusyDatasetError while another process has it.
+        """
+        file, opened = self.root / f".{self.name}.staging", contextlib.ExitStack()
+
+        def lock() -> bool:
+            with contextlib.suppress(AlreadyLockedError):
+                opened.enter_context(file_lock(file, wait=False))
+                return True
+            return False
+
+        with opened:
+            if not wait_until(lock, timeout_s=timeout_s, poll_s=RESERVE_POLL_S):
+                since = time.strftime("%H:%M:%S", time.gmtime(file.stat().st_mtime))
+                raise BusyDatasetError(f"another `fab stage-data` has been staging {self.directory} since {since} UTC")
+            os.utime(file)
             yield
 
     @functools.cached_property

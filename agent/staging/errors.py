@@ -12,6 +12,12 @@ class DatasetError(RuntimeError):
     kind = ""
 
 
+class BusyDatasetError(DatasetError):
+    """Report a data set that another command is staging."""
+
+    kind = "busy"
+
+
 class DamagedFileError(DatasetError):
     """Report a file whose content differs from its manifest."""
 

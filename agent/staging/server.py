@@ -11,12 +11,13 @@ An interrupted command is continued by the next call.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from agent.staging import s3_objects
 from agent.staging.copy_worker import part_of, run_and_report
@@ -72,8 +73,9 @@ def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, pack
 def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
     """Run commands, each a line of JSON and its data, until the stream ends.
 
-    `{"begin": [ROOT, NAME], "bytes": N}` and N bytes of a manifest; `{"receive": [ROOT, NAME], "packing": BOOL}` and
-    the files; `{"finish": [ROOT, NAME]}`. Each is answered by a line with `done`. Heartbeats come between the answers.
+    `{"reserve": [ROOT, NAME]}` comes first, and holds to the stream's end; then `{"begin": [ROOT, NAME], "bytes": N}`
+    and N bytes of a manifest; `{"receive": [ROOT, NAME], "packing": BOOL}` and the files; `{"finish": [ROOT, NAME]}`.
+    Each is answered by a line with `done`. Heartbeats come between the answers.
     """
     over = threading.Event()
 
@@ -83,22 +85,30 @@ def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
 
     threading.Thread(target=send_heartbeats, daemon=True).start()
     try:
-        while line := stream.readline():
-            request = json.loads(line)
-            command = next(word for word in ("begin", "receive", "finish") if word in request)
-            root, name = request[command]
-            dataset = StagedDataset(root=Path(root), name=name)
-            if command == "begin":
-                text = stream.read(request["bytes"])
-                if len(text) < request["bytes"]:
-                    raise TruncatedStreamError("the connection ended before the manifest did")
-                begin(dataset, text.decode("ascii"), emit)
-            elif command == "receive":
-                receive_files(dataset, stream, emit, packing=request["packing"])
-            else:
-                finish(dataset, emit)
+        with contextlib.ExitStack() as reserved:
+            while line := stream.readline():
+                _serve_one(json.loads(line), stream, emit, reserved)
     finally:
         over.set()
+
+
+def _serve_one(request: Mapping[str, Any], stream: IO[bytes], emit: Emit, reserved: contextlib.ExitStack) -> None:
+    command = next(word for word in ("reserve", "begin", "receive", "finish") if word in request)
+    root, name = request[command]
+    dataset = StagedDataset(root=Path(root), name=name)
+    match command:
+        case "reserve":
+            reserved.enter_context(dataset.reserved())
+            emit({"done": {}})
+        case "begin":
+            text = stream.read(request["bytes"])
+            if len(text) < request["bytes"]:
+                raise TruncatedStreamError("the connection ended before the manifest did")
+            begin(dataset, text.decode("ascii"), emit)
+        case "receive":
+            receive_files(dataset, stream, emit, packing=request["packing"])
+        case _:
+            finish(dataset, emit)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -2,7 +2,9 @@
 
 `python3 -m agent.supervisor.cli --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|schedule ...`, in
 the agent's pushed tree.
-Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live or queued, 4 no such run.
+Exit status: 0 well, 1 failed, 2 bad arguments, 3 other runs hold the nodes or wait for them, 4 no such run, or several.
+
+Each command imports what it alone needs: the laptop waits for every one of them.
 """
 
 from __future__ import annotations
@@ -16,24 +18,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.files.atomic_write import write_atomically
+from agent.files.atomic_write import open_to_append, write_atomically
 from agent.runs import follow as followed
 from agent.runs import record
 from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import WITHDRAWN, RunQueue
-from agent.runs.store import LiveRunError, Runs
+from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED, STOP_GRACE_S
-from agent.supervisor import scheduler
-from agent.supervisor.lost_run import kill, mark_lost
-from agent.supervisor.resume import remove
-from agent.supervisor.submit import enqueue, enqueue_again, resume, start
-from agent.supervisor.supervisor import Supervisor
+from agent.supervisor import accepted_spec
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -42,13 +40,15 @@ NO_SUCH_RUN: Final = 4
 
 
 class NoSuchRunError(LookupError):
-    """Report a run that is not on the shared file system."""
+    """Report a run that is not on the shared file system, or several of which one is to be named."""
 
 
 def supervise(runs: Runs, run_id: str, ready_fd: int) -> int:
     """Supervise a run, in the process that `start` leaves behind."""
-    spec = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
-    with runs[run_id].log.open("ab", buffering=0) as log:
+    from agent.supervisor.supervisor import Supervisor
+
+    spec = accepted_spec.read(runs[run_id])
+    with open_to_append(runs[run_id].log, buffering=0) as log:
         supervisor = Supervisor(runs, spec, log)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -64,9 +64,15 @@ def supervise(runs: Runs, run_id: str, ready_fd: int) -> int:
 
 
 def resolve(runs: Runs, run_id: str) -> RunDirectory:
-    """Return the named run's directory; for "" the live run's, else the newest one's. Raises NoSuchRunError."""
+    """Return the named run's directory; for "" that of the only live run, without one the newest one's.
+
+    Raises NoSuchRunError, also for "" where several are live: none of them is more likely to be meant.
+    """
     ids = runs.ids()
-    chosen = run_id or runs.live() or (ids[-1] if ids else "")
+    live = [] if run_id else [each for each in runs.held() if not (each.task or runs.is_over(each.run_id))]
+    if live[1:]:
+        raise NoSuchRunError(f"{len(live)} runs are live, name one of them: {describe(live)}")
+    chosen = run_id or ([claim.run_id for claim in live] or ids[-1:] or [""])[0]
     if not chosen:
         raise NoSuchRunError(f"no run under {runs.root} yet")
     if chosen not in ids:
@@ -91,21 +97,47 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
             time.sleep(followed.POLL_S)
         return state
     if directory.has_lost_supervisor:
+        from agent.supervisor.lost_run import kill, mark_lost
+
         kill(runs, RunSpec.from_json(directory.spec.read_text(encoding="utf-8")))
         mark_lost(directory)
         state = directory.stored_state()
-        runs.release(directory.run_id)
+        runs.release_lost(directory.run_id)
     return state
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
     """Start or resume (`again`) a run, at once or, with `queueing`, when it is the next. Raises LiveRunError."""
+    from agent.supervisor import scheduler
+    from agent.supervisor.submit import enqueue, enqueue_again, resume, start
+
     try:
-        return resume(runs, submission) if again else start(runs, submission)
+        directory = resume(runs, submission) if again else start(runs, submission)
     except LiveRunError as error:
-        if not queueing or error.run_id == submission.spec.run_id:
+        if not queueing or error.run_id == submission.spec.run_id or error.ends_the_queue:
             raise
-    return enqueue_again(runs, submission) if again else enqueue(runs, submission)
+        directory = enqueue_again(runs, submission) if again else enqueue(runs, submission)
+    scheduler.write_boot_hook(runs)
+    return directory
+
+
+def begun(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
+    """Return of a run that has begun, or waits, on which hosts it is and its place in the queue."""
+    hosts = list(directory.stored_state().hosts)
+    return {"run_id": directory.run_id, "hosts": hosts, "position": RunQueue(runs=runs).position(directory.run_id)}
+
+
+def occupancy(runs: Runs) -> dict[str, Any]:
+    """Return which live runs have which nodes, oldest first, and the ids of those that wait, the next one first."""
+    live = []
+    for claim in runs.held():
+        if claim.task or runs.is_over(claim.run_id):
+            continue  # It is no run, or clears its nodes, which are free in a moment.
+        hosts: Sequence[str] = claim.names
+        with contextlib.suppress(OSError, ValueError):  # of an older version, whose claims name none
+            hosts = hosts or runs[claim.run_id].stored_state().hosts
+        live.append({"run_id": claim.run_id, "hosts": list(hosts)})
+    return {"live": live, "queued": RunQueue(runs=runs).ids()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,12 +146,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = Runs(root=Path(options.root))
     try:
         status = _dispatch(runs, options)
-        if options.command not in ("schedule", "supervise"):
+        if options.command not in ("schedule", "supervise") and RunQueue(runs=runs).ids():
+            from agent.supervisor import scheduler
+
             scheduler.ensure_running(runs)
         return status
     except LiveRunError as error:
         print(error, file=sys.stderr)
-        print(json.dumps({"live": error.run_id, "state": error.state}))
+        print(json.dumps(error.to_document()))
         return LIVE_RUN
     except NoSuchRunError as error:
         print(error, file=sys.stderr)
@@ -140,32 +174,34 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
     match options.command:
         case "start":
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
-            scheduler.write_boot_hook(runs)
-            position = RunQueue(runs=runs).position(directory.run_id)
-            print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path), "position": position}))
+            print(json.dumps({"directory": str(directory.path), **begun(runs, directory)}))
         case "supervise":
             return supervise(runs, options.run, options.ready_fd)
         case "status" if options.list:
             print(json.dumps([followed.summary(runs[run_id].shown_state(), runs[run_id]) for run_id in runs.ids()]))
+        case "status" if options.live:
+            print(json.dumps(occupancy(runs)))
         case "status":
-            if options.live and runs.live() is None:
-                print("null")
-            else:
-                directory = resolve(runs, options.run)
-                print(json.dumps(followed.summary(directory.effective_state(), directory)))
+            directory = resolve(runs, options.run)
+            print(json.dumps(followed.summary(directory.effective_state(), directory)))
         case "show":
-            print(json.dumps(record.record(resolve(runs, options.run))))
+            directory = resolve(runs, options.run)
+            with contextlib.suppress(OSError):  # A record can do without.
+                accepted_spec.check_unchanged(directory)  # `fab resume` submits what it shows.
+            print(json.dumps(record.record(directory)))
         case "resume":
             submission = Submission.from_json(sys.stdin.read())
             directory = resolve(runs, submission.spec.run_id)
             begin(runs, submission, again=True, queueing=options.queue)
-            scheduler.write_boot_hook(runs)
-            found, position = record.checkpoints(directory), RunQueue(runs=runs).position(directory.run_id)
-            print(json.dumps({"run_id": directory.run_id, "checkpoints": found, "position": position}))
+            print(json.dumps({"checkpoints": record.checkpoints(directory), **begun(runs, directory)}))
         case "schedule":
+            from agent.supervisor import scheduler
+
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `stop` sends it to a run that is being handed over.
             scheduler.run(runs)
         case "remove":
+            from agent.supervisor.resume import remove
+
             print(json.dumps(remove(runs, resolve(runs, options.run))))
         case "follow":
             sleep = followed.sleep_while_read(sys.stdout.fileno())
@@ -194,16 +230,14 @@ def _parser() -> argparse.ArgumentParser:
     begin = commands.add_parser("start", help="start the run whose spec comes on standard input, and leave it running")
     again = commands.add_parser("resume", help="resume the run whose new spec comes on standard input")
     for starter in (begin, again):
-        starter.add_argument("--queue", action="store_true", help="wait for its turn where another run is live")
-    commands.add_parser(
-        "schedule", help="start the waiting runs, one after the other; called where runs wait, and at boot"
-    )
+        starter.add_argument("--queue", action="store_true", help="wait for its turn where too few nodes are free")
+    commands.add_parser("schedule", help="start the waiting runs, in order; called where runs wait, and at boot")
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
     supervision.add_argument("ready_fd", type=int)
     status = commands.add_parser("status", help="print a run's state as JSON")
-    status.add_argument("run", nargs="?", default="", help="default: the live run, else the newest")
-    status.add_argument("--live", action="store_true", help="the live run, or null")
+    status.add_argument("run", nargs="?", default="", help="default: the only live run; without one the newest")
+    status.add_argument("--live", action="store_true", help="which live runs have which nodes, and which runs wait")
     status.add_argument("--list", action="store_true", help="all runs, oldest first")
     show = commands.add_parser("show", help="print all that is kept of a run as JSON")
     show.add_argument("run", nargs="?", default="")

@@ -1,4 +1,4 @@
-"""The hosts of a run as the cluster's nodes are now: the same instances where they are there, else others."""
+"""The hosts of a run among the nodes that are free now: its own instances where they are, else others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from agent.runs.claims import Claim
+from agent.runs.store import LiveRunError
 from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes, workers
 from agent.spec.run import RunSpec
 
@@ -15,18 +17,26 @@ def read_nodes(warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> tup
     return parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), warn)
 
 
-def on_live_nodes(spec: RunSpec, warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
-    """Return a run's spec on the nodes as they are now. Raises SpecError for too few, OSError without their list.
+def on_free_nodes(
+    spec: RunSpec, held: Sequence[Claim], warn: Callable[[str], None], nodes_path: str = NODES_PATH
+) -> RunSpec:
+    """Return a run's spec on nodes that no other run holds now. Raises OSError without the list of nodes.
 
-    Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
-    `warn` gets a sentence for each node that the list has against a rule.
+    Its own nodes where they are free and still the same instances, else others, of its own kind where there are as
+    many, with as many slots as asked for. Raises LiveRunError where the cluster has enough nodes and other runs hold
+    too many of them, SpecError where it has too few. `warn` gets a sentence for each node that the list has against a
+    rule.
     """
     if spec.launcher:
         return spec
-    nodes = read_nodes(warn, nodes_path)
-    if _all_there(spec.hosts, nodes):
+    nodes, count = read_nodes(warn, nodes_path), len(spec.hosts)
+    free = [node for node in nodes if node.worker_index is None or not any(claim.has(node) for claim in held)]
+    if _all_there(spec.hosts, free):
         return spec
-    chosen = choose_hosts(nodes, len(spec.hosts))
+    if len(workers(free)) < count <= len(workers(nodes)):
+        raise LiveRunError(held[0].run_id, "live", held)
+    chosen = choose_answering(spec, free, {node.instance_id for node in free}, count, count)
+    chosen = chosen or choose_hosts(free if len(workers(free)) >= count else nodes, count)
     hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, spec.hosts, strict=True))
     masters = [node for node in nodes if node.worker_index is None]
     together = [*masters, *hosts]

@@ -8,11 +8,10 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable
 
 from agent.remote import processes
-from agent.remote.command import execute, remote_command
+from agent.remote.command import OWN_TREE, execute, remote_command
 from agent.runs import spending
 from agent.runs.directory import RunDirectory
 from agent.runs.process_identity import ProcessIdentity
@@ -20,24 +19,23 @@ from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RunSpec
 
-TREE: Final = Path(__file__).resolve().parents[2]
-"""The pushed tree of this process. It can also end a run of an older version, whose spec names no agent."""
 
+def claim_hosts(runs: Runs, spec: RunSpec, check: Callable[[], object] = lambda: None) -> None:
+    """Claim a run's hosts for this process; runs that held nodes without a supervisor are marked as failed.
 
-def take_lock(runs: Runs, run_id: str) -> None:
-    """Take the lock of the live run for this process; a run that held it without a supervisor is marked as failed.
-
-    Raises LiveRunError while another run is live.
+    Raises LiveRunError while a live run has one of them, and what `check` raises, which is called under the guard. A
+    run without hosts claims every node.
     """
-    if lost := runs.claim(run_id, ProcessIdentity.of(os.getpid())):
+    for lost in runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts or None, check):
         mark_lost(runs[lost])
 
 
 def mark_lost(directory: RunDirectory) -> None:
     """Store that a run has failed if its supervisor is gone."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        if directory.has_lost_supervisor:
-            directory.mark_failed(directory.effective_state().reason)
+        found = directory.effective_state()
+        lost = found.state == "failed" and directory.has_lost_supervisor
+        if lost and directory.mark_failed(found.reason, of=found.owner):
             spending.settle(directory, time.time())
 
 
@@ -47,7 +45,10 @@ def kill(runs: Runs, spec: RunSpec) -> None:
     argv = processes.command(
         python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
     )
-    ssh = str(TREE / "agent" / "bin" / "ssh")
-    commands = [remote_command(ssh, host, str(TREE), argv) for host in (None, *spec.hosts)]
+    # This process's own version: it can also end a run of an older one, whose spec names no agent.
+    tree = f"{spec.efs_mount}/payloads/{OWN_TREE.name}"
+    # Ranks that an older version started are the login user's.
+    commands = [remote_command(host, tree, argv) for host in (None, *spec.hosts)]
+    commands += [remote_command(host, tree, argv, as_rank=True) for host in spec.hosts]
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
         list(pool.map(lambda command: execute(command, 30.0), commands))

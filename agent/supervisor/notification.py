@@ -1,4 +1,4 @@
-"""Notify the user of what happens in a run, by commands of theirs (`--notify`), which run on the master.
+"""Notify the user of what happens in a run, by commands of theirs (`--notify`), which run on the master, or by a topic.
 
 Each gets the event as JSON on its standard input, and its name, run and text as variables. What a command says, or that
 it fails or does not end, changes nothing in the run: it is told in the run's log and its record.
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.runs.directory import State
+from agent.spec.topics import is_topic
+from agent.supervisor.topic import publish
 
 ENDED: Final = "ended"
 FAILED: Final = "failed"
@@ -32,7 +34,9 @@ _KEPT: Final = ("PATH", "HOME", "USER", "LANG")
 
 
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
-    """Run a command with an event; return what went wrong, "" where nothing did."""
+    """Run a command with an event, or publish it to a topic; return what went wrong, "" where nothing did."""
+    if is_topic(command):
+        return publish(command, document, timeout_s)[:_SHOWN]
     variables = {
         "DEEPCDK_EVENT": str(document["event"]),
         "DEEPCDK_EVENT_RUN": str(document["run_id"]),

@@ -16,10 +16,11 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,9 @@ from agent.environment.overlay import Overlay, OverlayBuilder
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.node_kind import this_node_kind
 from agent.launch.rank import this_host
-from agent.preflight.checks import facts_command
+from agent.preflight.node_facts import facts_command
+from agent.preflight.report import replace_remedy
+from agent.remote import rank_leftovers, rank_user
 from agent.remote.processes import signal_run
 from agent.remote.secret_files import TAKEN
 from agent.spec.kinds import RuntimeKind, runtime_kind
@@ -37,8 +40,7 @@ from agent.spec.run import RunSpec
 
 CLEARING_S: Final = 10.0
 """How long what a crash left of another run may take to go."""
-
-
+END_THE_MASTER: Final = "end its instance; its group starts a new one, and the runs on the shared file system stay"
 PREPARED: Final = "deepcdk-prepared "
 
 
@@ -54,6 +56,8 @@ class Prepared:
     """Of the ranks; on the master, of their launcher."""
     runtime: str = ""
     """Directory of the environment with Horovod and Open MPI; empty on the master."""
+    may_have_leftovers: bool = dataclasses.field(default=False, compare=False)
+    """Whether the user for ranks has processes there, which it alone can tell apart, and end."""
 
     @property
     def line(self) -> str:
@@ -74,9 +78,17 @@ def command(spec: RunSpec) -> list[str]:
     return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", spec.run_directory]
 
 
-def clear(spec: RunSpec, home: Path) -> None:
-    """Remove what a crash left of other runs: secrets and processes. Raises NodeError where a process stays."""
+def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
+    """Remove what a crash left of other runs to this user: secrets and processes. Raises NodeError where one stays.
+
+    A host belongs to this run alone; on the master, other live runs have their launchers.
+    """
     shutil.rmtree(home / TAKEN, ignore_errors=True)
+    spared: Callable[[], Collection[str]] = tuple
+    if on_master:
+        from agent.runs.store import Runs  # Not at the top: a host, of which there are many, does without.
+
+        spared = Runs(root=Path(spec.runs_root)).live
     left = signal_run(
         spec.runs_root,
         run_id=spec.run_id,
@@ -84,6 +96,7 @@ def clear(spec: RunSpec, home: Path) -> None:
         ranks_only=False,
         number=signal.SIGKILL,
         wait_s=CLEARING_S,
+        spared=spared,
     )["left"]
     if left:
         raise NodeError(f"processes of another run stay: {', '.join(map(str, left))}")
@@ -121,12 +134,15 @@ def kind_of(spec: RunSpec) -> RuntimeKind:
 def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     """Make the runtime and what the program needs beyond it. Raises what the modules here do, all of them errors."""
     # Not at the top: the supervisor imports this module, and is pushed without these.
-    from agent.environment import own_environment, runtime
+    from agent.environment import runtime
 
+    rank_user.check(host.name, replace_remedy(host.name))
     if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     wheelhouse, options = Path(spec.efs_mount) / "payloads" / ".wheelhouse", runtime.options_for(kind_of(spec))
     if spec.own_environment:
+        from agent.environment import own_environment
+
         made = own_environment.ensure(
             Path(spec.lock_file),
             program=Path(spec.program_directory),
@@ -135,13 +151,26 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
             frameworks=spec.horovod_for,
             options=options,
         )
-        return Prepared(python=str(made), runtime=str(made.parents[1]))
+        return ready(made, made.parents[1])
     made = runtime.ensure("--wheelhouse", str(wheelhouse), *options)
-    return Prepared(python=str(make_python(spec, made)), runtime=str(made.parents[1]))
+    return ready(make_python(spec, made), made.parents[1])
+
+
+def ready(python: Path, runtime: Path) -> Prepared:
+    """Return what a host has prepared, having let the user for ranks reach it below this user's home."""
+    home = Path.home()
+    for directory in python.parents if python.is_relative_to(home) else ():
+        mode = directory.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            directory.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+        if directory == home:
+            break
+    return Prepared(python=str(python), runtime=str(runtime), may_have_leftovers=rank_leftovers.are_there())
 
 
 def prepare_master(spec: RunSpec) -> Prepared:
     """Make the environment of the run's launcher. Raises as `prepare_host`."""
+    rank_user.check("this master", END_THE_MASTER)
     if spec.rank_launcher != HOROVOD:
         return Prepared(python=NODE_PYTHON)
     from agent.environment import master_environment  # Not at the top, as in `prepare_host`.
@@ -168,8 +197,8 @@ def main(argv: Sequence[str]) -> int:
     began, directory = time.time(), Path(argv[0])
     try:
         spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
-        clear(spec, Path.home())
         host = this_host(spec)
+        clear(spec, Path.home(), on_master=host is None)
         if host is None:
             prepared = prepare_master(spec)
         else:

@@ -16,6 +16,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.launch.hosts import Hosts
 from agent.remote.command import Completed
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.resume import resumed_spec
 from agent.spec.run import RunSpec
@@ -87,6 +88,7 @@ class Restarts:
     wanted: int
     """How many hosts the run began with."""
     hosts: Hosts
+    runs: Runs
     is_stopped: Callable[[], bool]
     set_reason: Callable[[str], None]
     log_line: Callable[[str], None]
@@ -105,7 +107,7 @@ class Restarts:
             least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
             answering, nodes = self._answering()
             hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
-            if hosts is not None:
+            if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s:
                 self.log_line(f"no {least} nodes after {waited:.0f} s: the run is not restarted")
@@ -116,21 +118,31 @@ class Restarts:
         return None
 
     def _answering(self) -> tuple[set[str], tuple[Node, ...]]:
-        """Return the instance ids of workers that answer and do not leave, and all nodes."""
+        """Return the instance ids of workers that answer, do not leave and are no other run's, and all nodes."""
         try:
             nodes = read_nodes(self.log_line, self.nodes_path)
         except OSError as error:
             self.log_line(f"the list of nodes cannot be read: {error}")
             return set(), ()
+        held = [claim for claim in self.runs.held() if claim.run_id != self.spec.run_id]
         there = [
             node
             for node in nodes
             if node.worker_index is not None
+            and not any(claim.has(node) for claim in held)
             and not (Path(self.spec.efs_mount) / failure.LEAVING / node.instance_id).exists()
         ]
         answers = self.hosts.everywhere(there, ASK, ASK_TIMEOUT_S)
         found = uptimes(answers)
         return {node.instance_id for node in there if node.name in found}, nodes
+
+    def _claims(self, hosts: Sequence[Node]) -> bool:
+        """Claim these hosts in place of those of before; return False where another run has taken one meanwhile."""
+        try:
+            self.runs.move(self.spec.run_id, hosts)
+        except LiveRunError:
+            return False
+        return True
 
     def _on(self, nodes: Sequence[Node], hosts: Sequence[Node]) -> RunSpec | None:
         """Return the spec on these hosts, each with as many ranks as every host had."""

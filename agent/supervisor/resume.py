@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import time
 from typing import Any
 
 from agent.errors import SpecError
-from agent.files.atomic_write import write_atomically
+from agent.files.atomic_write import open_to_append, write_atomically
 from agent.runs import record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
+from agent.supervisor import accepted_spec, rank_files
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:
-    """Raise SpecError for a run that has succeeded."""
+    """Raise SpecError for a run that has succeeded, or whose files its ranks could not go on with."""
     if state.state == "succeeded":
         raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
+    rank_files.check_owners(directory)
 
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
@@ -27,7 +28,7 @@ def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
     attempts = len(list(directory.path.glob("spec-*.json"))) + 1
     earlier = directory.spec.read_text(encoding="utf-8")
     write_atomically(directory.path / f"spec-{attempts}.json", earlier)
-    write_atomically(directory.spec, spec.to_json())
+    write_atomically(directory.spec, accepted_spec.accept(spec))
 
 
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
@@ -35,7 +36,7 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     rewrite(directory, spec)
     directory.stop_request.unlink(missing_ok=True)
     directory.preflight.unlink(missing_ok=True)
-    with directory.log.open("ab") as log:
+    with open_to_append(directory.log) as log:
         since = resume_point(spec, record.checkpoints(directory))
         log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())
     directory.write_state(state)
@@ -43,14 +44,15 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
 
 def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
-    if not (state := directory.effective_state()).has_ended:
-        raise LiveRunError(directory.run_id, state.state)
     removed = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with runs.guard():
-        # `resume` takes the lock before it looks for the directory.
-        if runs.live() == directory.run_id:
+        if not (state := directory.effective_state()).has_ended:
+            raise LiveRunError(directory.run_id, state.state)
+        # `resume` claims nodes before it looks for the directory.
+        if directory.run_id in runs.live():
             raise LiveRunError(directory.run_id, "starting")
         files = [path.stat().st_size for path in directory.path.rglob("*") if path.is_file()]
         directory.path.rename(removed)
-    shutil.rmtree(removed)
+    accepted_spec.forget(directory.run_id)
+    rank_files.remove(removed)
     return {"run_id": directory.run_id, "files": len(files), "bytes": sum(files)}

@@ -1,4 +1,8 @@
-"""The scheduler: one process on the master that starts each queued run once it is first and its nodes are there.
+"""The scheduler: one process on the master that starts each queued run once it is first and as many nodes are free.
+
+Strictly in order: while the first run waits, none behind it starts, however few nodes it needs. How long a run takes is
+not known beforehand, so that one let past would delay the first for as long, and small ones could keep a large one
+waiting for ever.
 
 It lives while runs wait. Every command of the supervisor makes sure that one runs, and the nodes' registry runs the
 hook that `write_boot_hook` writes when the master boots: neither a killed scheduler nor a reboot loses a queued run.
@@ -18,24 +22,27 @@ from pathlib import Path
 from typing import IO, Final
 
 from agent.errors import SpecError
-from agent.files.atomic_write import write_atomically
+from agent.files.atomic_write import open_to_append, write_atomically
 from agent.runs import record
+from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
 from agent.spec.run import RunSpec
-from agent.supervisor import then_stop
+from agent.supervisor import accepted_spec, then_stop
 from agent.supervisor.archive import Copier
-from agent.supervisor.live_nodes import on_live_nodes
-from agent.supervisor.lost_run import kill, mark_lost, take_lock
+from agent.supervisor.live_nodes import on_free_nodes
+from agent.supervisor.lost_run import claim_hosts, kill, mark_lost
 from agent.supervisor.notification import Notifier
 from agent.supervisor.submit import check_trees, detach
-from agent.supervisor.supervisor import first_state
 
 POLL_S: Final = 1.0
 NODES_PATIENCE_S: Final = 180.0
 """How long the first run in the queue waits for its nodes: a replaced one takes about as long to join."""
-HOOK: Final = ".at-boot"
+HOOK: Final = ".deepcdk/at-boot"
+"""Below the login user's home on the master's own disk: what a booting master runs, no rank can write."""
+SHARED_HOOK: Final = ".at-boot"
+"""Where earlier versions wrote it, among the runs; masters that were made by them still run it."""
 
 
 def command(runs: Runs) -> list[str]:
@@ -45,13 +52,15 @@ def command(runs: Runs) -> list[str]:
 
 def write_boot_hook(runs: Runs) -> None:
     """Write the script that a booting master runs: it marks a lost run as failed, and starts the queued runs."""
-    path = runs.root / HOOK
+    with contextlib.suppress(OSError):
+        (runs.root / SHARED_HOOK).unlink(missing_ok=True)
+    path = Path.home() / HOOK
     text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command(runs))}\n"
     with contextlib.suppress(FileNotFoundError):
         if path.read_text(encoding="utf-8") == text:
             return
-    write_atomically(path, text)
-    path.chmod(0o755)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text, mode=0o755)
 
 
 def ensure_running(runs: Runs) -> None:
@@ -61,7 +70,7 @@ def ensure_running(runs: Runs) -> None:
     with _scheduler_lock(runs) as alone:
         if not alone:
             return
-    with (runs.root / ".scheduler.log").open("ab") as log:
+    with open_to_append(runs.root / ".scheduler.log") as log:
         subprocess.Popen(command(runs), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -72,9 +81,9 @@ def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> 
     with _scheduler_lock(runs) as lock:
         if lock is None:
             return
-        fail_lost_run(runs)
         first = ""
         while True:
+            fail_lost_runs(runs)
             with runs.guard():
                 waiting = queue.ids()
                 if not waiting:
@@ -84,22 +93,27 @@ def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> 
                     break
             if waiting[0] != first or runs.live():
                 first, since = waiting[0], time.monotonic()
-            _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S)
-            time.sleep(poll_s)
-    if not runs.live() and (told := then_stop.stop_workers(runs)):  # else the live run does it at its end
+            if not _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S):
+                time.sleep(poll_s)
+    if told := then_stop.stop_workers(runs):
         _log(told)
 
 
-def fail_lost_run(runs: Runs) -> None:
-    """Kill what is left of a run whose supervisor is gone, as after a reboot, and store that it has failed."""
-    if not (run_id := runs.lost()):
-        return
+def fail_lost_runs(runs: Runs) -> None:
+    """Kill what is left of runs whose supervisor is gone, as after a reboot, and store that they have failed."""
+    for run_id in runs.lost():
+        _fail_lost_run(runs, run_id)
+
+
+def _fail_lost_run(runs: Runs, run_id: str) -> None:
     with contextlib.suppress(OSError, ValueError):
-        spec = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
-        kill(runs, spec)
+        kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
+    with contextlib.suppress(OSError, ValueError):
+        spec = accepted_spec.read(runs[run_id])
         then_stop.remember(runs, spec.stop_policy)
     mark_lost(runs[run_id])
-    runs.release(run_id)
+    if not runs.release_lost(run_id):
+        return  # It has been resumed meanwhile.
     with contextlib.suppress(OSError, ValueError):
         notifier = Notifier(spec_commands(runs, run_id), run_id, runs[run_id].path, _log)
         notifier.tell_end(runs[run_id].effective_state())
@@ -111,48 +125,45 @@ def fail_lost_run(runs: Runs) -> None:
 
 def spec_commands(runs: Runs, run_id: str) -> tuple[str, ...]:
     """Return the commands that tell of a run. Raises OSError and SpecError, which is a ValueError."""
-    return RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")).notify
+    return accepted_spec.read(runs[run_id]).notify
 
 
 def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> None:
-    """Start the first run, if nothing else is live and its nodes are there."""
+def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:
+    """Start the first run, if as many nodes are free as it needs; return whether it no longer waits."""
     runs = queue.runs
-    if runs.live():
-        return
     try:
-        queued = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
+        queued = accepted_spec.read(runs[run_id])
         check_trees(queued)
     except (SpecError, OSError) as error:
         queue.finish(run_id, "failed", f"its turn came, but {error}")
-        return
+        return True
     try:
-        spec = on_live_nodes(queued, warn, nodes_path)
+        spec = on_free_nodes(queued, runs.held(), warn, nodes_path)
+        claim_hosts(runs, spec)
+    except LiveRunError:
+        queue.set_reason(run_id, "")  # Its place in the queue says what it waits for.
+        return False
     except (SpecError, OSError) as error:
         if patient:
             queue.set_reason(run_id, f"waiting: {error}")
-        else:
-            then_stop.remember(runs, queued.stop_policy)
-            queue.finish(
-                run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it"
-            )
-        return
-    try:
-        take_lock(runs, run_id)
-    except LiveRunError:
-        return  # It has ended and still clears its nodes.
-    state = first_state(spec)
-    if not queue.start(state, spec.to_json()):
+            return False
+        then_stop.remember(runs, queued.stop_policy)
+        queue.finish(run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it")
+        return True
+    state = State.starting(spec)
+    if not queue.start(state, accepted_spec.accept(spec)):
         runs.release(run_id)  # It was taken out of the queue meanwhile.
-        return
+        return True
     try:
         detach(runs, runs[run_id])
     except (OSError, RuntimeError) as error:
         runs[run_id].mark_failed(f"it could not be started: {error}")
         runs.release(run_id)
+    return True
 
 
 @contextlib.contextmanager

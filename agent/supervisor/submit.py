@@ -1,46 +1,49 @@
-"""Start or resume a run: take the lock, write its directory, leave a supervisor behind."""
+"""Start or resume a run: claim its nodes, write its directory, leave a supervisor behind."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from agent.deadline import wait_until
 from agent.errors import SpecError
-from agent.files.atomic_write import new_directory
+from agent.files.atomic_write import new_directory, open_to_append
 from agent.runs import follow, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
-from agent.spec.nodes import Node
+from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
+from agent.supervisor import accepted_spec
 from agent.supervisor import resume as resuming
-from agent.supervisor.lost_run import kill, take_lock
-from agent.supervisor.supervisor import first_state
+from agent.supervisor.live_nodes import on_free_nodes, read_nodes
+from agent.supervisor.lost_run import claim_hosts, kill
 
 READY_TIMEOUT_S: Final = 20.0
 
 
 def start(runs: Runs, submission: Submission) -> RunDirectory:
-    """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
+    """Make the run's directory, claim its nodes and leave a supervisor behind that outlives this process.
 
-    Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, SpecError for a
-    tree that is not there, or RuntimeError when the supervisor does not start.
+    Where another run has one of its nodes, it takes others that are free. Raises LiveRunError where too few are, and
+    where runs wait in the queue, FileExistsError for a run id that is taken, SpecError for a tree that is not there, or
+    RuntimeError when the supervisor does not start.
     """
     spec = submission.spec
     _check_new(runs, spec)
-    _check_queue(runs)
-    _claim(runs, spec.run_id)
+    spec = _claim(runs, spec)
+    submission = dataclasses.replace(submission, spec=spec)
     try:
-        directory = _make(runs, submission, first_state(spec))
+        _check_there(spec)
+        directory = _make(runs, submission, State.starting(spec))
         detach(runs, directory)
     except BaseException:
         runs.release(spec.run_id)
@@ -53,26 +56,23 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
     spec = submission.spec
     _check_new(runs, spec)
     runs.root.mkdir(parents=True, exist_ok=True)
-    directory = _make(runs, submission, _queued(spec))
-    RunQueue(runs=runs).add(spec.run_id)
-    return directory
+    RunQueue(runs=runs).add(spec.run_id, lambda: _make(runs, submission, _queued(spec)))
+    return runs[spec.run_id]
 
 
 def resume(runs: Runs, submission: Submission) -> RunDirectory:
     """Resume an ended run in its own directory, and leave a supervisor behind.
 
-    Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, SpecError where it cannot
-    go on.
+    Raises LiveRunError as `start`, FileNotFoundError without the run, SpecError where it cannot go on.
     """
-    spec, run_id = submission.spec, submission.spec.run_id
+    spec, run_id = _claim(runs, submission.spec), submission.spec.run_id
     directory = runs[run_id]
-    _check_queue(runs)
-    _claim(runs, run_id)
     try:
+        _check_there(spec)
         _check_resumable(directory, spec)
         _clear(runs, directory, spec)
         record.write_origin(directory, submission.origin)
-        again = first_state(spec)
+        again = State.starting(spec)
         resuming.reopen(directory, spec, again)
         try:
             detach(runs, directory)
@@ -89,15 +89,24 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
     """Queue an ended run, to be resumed in its own directory. Raises as `resume`."""
     spec = submission.spec
     directory = runs[spec.run_id]
-    state = directory.effective_state()
-    if not state.has_ended or runs.live() == spec.run_id:
-        raise LiveRunError(spec.run_id, state.state)
+    _check_ended(runs, directory)
     _check_resumable(directory, spec)
-    _clear(runs, directory, spec)
-    record.write_origin(directory, submission.origin)
-    resuming.reopen(directory, spec, _queued(spec))
-    RunQueue(runs=runs).add(spec.run_id)
+    _clear(runs, directory, spec)  # With no guard held: it waits for hosts.
+
+    def reopen() -> None:
+        _check_ended(runs, directory)
+        record.write_origin(directory, submission.origin)
+        resuming.reopen(directory, spec, _queued(spec))
+
+    RunQueue(runs=runs).add(spec.run_id, reopen)
     return directory
+
+
+def _check_ended(runs: Runs, directory: RunDirectory) -> None:
+    """Raise LiveRunError for a run that is live or waits, or that somebody is about to resume."""
+    state = directory.effective_state()
+    if not state.has_ended or directory.run_id in runs.live():
+        raise LiveRunError(directory.run_id, state.state)
 
 
 def _check_new(runs: Runs, spec: RunSpec) -> None:
@@ -109,12 +118,22 @@ def _check_new(runs: Runs, spec: RunSpec) -> None:
 def _check_queue(runs: Runs) -> None:
     """Raise LiveRunError while runs wait, since the first of them is the next to start."""
     if waiting := RunQueue(runs=runs).ids():
-        raise LiveRunError(runs.live() or waiting[0], "live" if runs.live() else QUEUED)
+        raise LiveRunError(waiting[0], QUEUED, runs.held())
 
 
 def _check_resumable(directory: RunDirectory, spec: RunSpec) -> None:
     resuming.check_resumable(directory, directory.effective_state())
     check_trees(spec)
+
+
+def _check_there(spec: RunSpec) -> None:
+    """Raise SpecError where a node has left since the laptop read the list, as by another one's `fab scale`."""
+    try:
+        there = {node.instance_id for node in read_nodes(lambda _: None, NODES_PATH)}
+    except OSError:
+        return  # Without a list the nodes are known to the laptop alone.
+    if gone := [host.name for host in spec.hosts if host.instance_id not in there]:
+        raise SpecError(f"{', '.join(gone)} left the cluster while run {spec.run_id} was being launched: repeat it")
 
 
 def check_trees(spec: RunSpec) -> None:
@@ -131,7 +150,7 @@ def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
 
 
 def _queued(spec: RunSpec) -> State:
-    return dataclasses.replace(first_state(spec), state=QUEUED)
+    return dataclasses.replace(State.starting(spec), state=QUEUED)
 
 
 def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
@@ -139,8 +158,9 @@ def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
     directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
         record.write_origin(RunDirectory(path=partial), submission.origin)
-        (partial / "spec.json").write_text(submission.spec.to_json(), encoding="utf-8")
+        (partial / "spec.json").write_text(accepted_spec.accept(submission.spec), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
+        RunDirectory(path=partial).close_to_ranks()
     return directory
 
 
@@ -149,27 +169,49 @@ def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
     return tuple({node.name: node for node in (*before, *after)}.values())
 
 
-def _claim(runs: Runs, run_id: str) -> None:
-    """Take the lock, waiting for a run that has just ended and is still clearing its nodes. Raises LiveRunError."""
+def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
+    """Claim a run's nodes, others in place of those that another run has; return its spec on them.
 
-    def is_claimed() -> bool:
+    Waits for a run that has just ended and is still clearing its nodes. Raises LiveRunError.
+    """
+    check, warned = functools.partial(_check_queue, runs), functools.lru_cache(maxsize=256)(_warn)
+
+    def claimed() -> RunSpec | None:
         try:
-            take_lock(runs, run_id)
+            found = _place(runs, spec, warned)
+            claim_hosts(runs, found, check)
         except LiveRunError as error:
-            with contextlib.suppress(OSError, ValueError):
-                if runs[error.run_id].effective_state().has_ended:
-                    return False
+            # One that has ended lets its nodes go in a moment; where several hold them, any of those may do.
+            if error.state != QUEUED and any(runs.is_over(claim.run_id) for claim in error.held):
+                return None
             raise
-        return True
+        return found
 
-    if not wait_until(is_claimed, timeout_s=READY_TIMEOUT_S, poll_s=follow.POLL_S):
-        take_lock(runs, run_id)
+    if found := wait_until(claimed, timeout_s=READY_TIMEOUT_S, poll_s=follow.POLL_S):
+        return found
+    claim_hosts(runs, spec, check)
+    return spec
+
+
+def _place(runs: Runs, spec: RunSpec, warn: Callable[[str], None]) -> RunSpec:
+    """Return a run's spec on free nodes: on its own, of which the laptop knows that they are there, where they are."""
+    held = [claim for claim in runs.held() if claim.run_id != spec.run_id]
+    if not any(claim.has(host) for claim in held for host in spec.hosts):
+        return spec
+    try:
+        return on_free_nodes(spec, held, warn, NODES_PATH)
+    except (OSError, SpecError):  # without the list of nodes, or with too few there, only a place in the queue is left
+        raise LiveRunError(held[0].run_id, "live", held) from None
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def detach(runs: Runs, directory: RunDirectory) -> None:
-    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
+    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it owns the claim."""
     ready, ready_fd = os.pipe()
-    with directory.log.open("ab") as log:
+    with open_to_append(directory.log) as log:
         subprocess.Popen(
             [
                 sys.executable,

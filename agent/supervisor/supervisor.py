@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -21,18 +22,17 @@ from agent.launch.hosts import MASTER, POLL_S, Hosts, login, tail
 from agent.preflight import checks
 from agent.preflight.report import PreflightError, replace_remedy
 from agent.preflight.runner import Preflight
-from agent.remote import secret_files
+from agent.remote import rank_leftovers, secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import record
-from agent.runs.directory import RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
+from agent.runs.directory import RunDirectory, State, SupersededError
 from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, notification, prepare_node, then_stop
+from agent.supervisor import failure, notification, prepare_node, rank_files, then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.metering import Meter
 from agent.supervisor.notification import Notifier
@@ -81,29 +81,15 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
     return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
 
 
-def first_state(spec: RunSpec) -> State:
-    """Build the state with which a run begins, owned by this process."""
-    now = time.time()
-    return State(
-        run_id=spec.run_id,
-        state="starting",
-        owner=ProcessIdentity.of(os.getpid()),
-        started=now,
-        updated=now,
-        hosts=tuple(host.name for host in spec.hosts),
-        recipe=spec.recipe,
-    )
-
-
 class Supervisor:
-    """Supervise one run from its preparation to its final state, in a process of its own, which the lock names."""
+    """Supervise one run from its preparation to its final state, in a process of its own, which its claim names."""
 
     def __init__(
         self, runs: Runs, spec: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
     ) -> None:
         self.runs, self.log, self._run = runs, log, run
         self.directory: RunDirectory = runs[spec.run_id]
-        self.state = first_state(spec)
+        self.state = State.starting(spec)
         self._stop_requested = False
         self._why_stopped = STOPPED
         self._meter = Meter(self.directory)
@@ -115,6 +101,8 @@ class Supervisor:
         """Hosts of earlier attempts that the present one does not have, by their names."""
         self._take(spec)
         self._copier = Copier(self.directory, run)
+        self._is_ours = True
+        self._launcher: subprocess.Popen[bytes] | None = None
         self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
 
     def _take(self, spec: RunSpec) -> None:
@@ -147,29 +135,51 @@ class Supervisor:
         return self._stop_requested and self.state.state == "starting"
 
     def supervise(self) -> State:
-        """Carry the run through to its final state, and write that whatever happens."""
+        """Carry the run through to its final state, and write that whatever happens.
+
+        Where another process has given it up for dead, as a new master does that cannot see this one, nothing more is
+        written and no host is touched: a later attempt has them.
+        """
+        try:
+            return self._carry_through()
+        except SupersededError as error:
+            if self._launcher is not None and self._launcher.poll() is None:
+                os.killpg(self._launcher.pid, signal.SIGKILL)  # A session of its own, on this host.
+            return dataclasses.replace(self.state, state="failed", reason=str(error))
+
+    def _carry_through(self) -> State:
         self._update(reason="preparing the nodes")
         self._record_step("started")
         try:
+            self.directory.open_to_ranks()
             outcome = self._attempt()
             while outcome.fault and self._restart(outcome.fault):
                 outcome = self._attempt()
             self._end(outcome)
+        except SupersededError:
+            raise
         except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
             self._end(Outcome(state="failed", reason=f"{type(error).__name__}: {error}"))
             if not isinstance(error, OSError):
                 raise
         finally:
-            if self.state.state != "succeeded":
-                self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
-            if self._left:
-                self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
-            self._notifier.tell_end(self.state)
-            self._remove_secrets()
-            self._stop_workers()
-            self._finish_telling()
-            self.runs.release(self.spec.run_id)
+            if self._is_ours:
+                self._clean_up()
         return self.state
+
+    def _clean_up(self) -> None:
+        """Leave nothing of the run behind but its files, and let the next one begin."""
+        if self.state.state != "succeeded":
+            self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
+        if self._left:
+            self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
+        self._notifier.tell_end(self.state)
+        self._remove_secrets()
+        with contextlib.suppress(OSError):
+            self.directory.close_to_ranks()
+        self._stop_workers()
+        self._finish_telling()
+        self.runs.release(self.spec.run_id)
 
     def _attempt(self) -> Outcome:
         """Carry one attempt from the preparation of its hosts to its end."""
@@ -203,6 +213,7 @@ class Supervisor:
             spec=self.spec,
             wanted=self._wanted,
             hosts=self._hosts,
+            runs=self.runs,
             is_stopped=lambda: self._stop_requested,
             set_reason=self._wait,
             log_line=self._log,
@@ -258,17 +269,28 @@ class Supervisor:
             return none, {}
         if failures := preparation_failures(results):
             raise PreparationError(failures)
-        pythons = interpreters({name: prepare_node.parse(done.output) for name, done in results.items()})
-        if failed := secret_files.distribute(secret_files.master_directory(Path.home()), self.spec, self._hosts.remote):
+        prepared = {name: prepare_node.parse(done.output) for name, done in results.items()}
+        self._end_leftovers([host for host in self.spec.hosts if prepared[host.name].may_have_leftovers])
+        remote = functools.partial(self._hosts.remote, as_rank=True)
+        if failed := secret_files.distribute(secret_files.master_directory(Path.home()), self.spec, remote):
             raise PreparationError(failed)
-        return pythons, results
+        return interpreters(prepared), results
+
+    def _end_leftovers(self, hosts: Sequence[Node]) -> None:
+        """End what earlier runs' ranks have left on hosts. Raises PreparationError where something stays."""
+        if not hosts:
+            return
+        command, timeout_s = rank_leftovers.command(self.spec.runs_root), 30.0 + rank_leftovers.CLEARING_S
+        failures = preparation_failures(self._hosts.everywhere(hosts, command, timeout_s, as_rank=True))
+        if failures:
+            raise PreparationError(failures)
 
     def _remove_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
         if self.spec.secrets:
             drop = secrets_command("drop", self.spec.run_id)
             for name, done in self._hosts.everywhere(
-                [None, *self.spec.hosts, *self._left.values()], drop, 30.0
+                [None, *self.spec.hosts, *self._left.values()], drop, 30.0, as_rank=True
             ).items():
                 if done.status != 0:
                     self._log(f"{name}: secrets not removed: {tail(done.output)}")
@@ -276,9 +298,9 @@ class Supervisor:
             secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
 
     def _stop_workers(self) -> None:
-        """End the workers where this run or one before it has asked for that, and no other waits."""
+        """End the workers where this run or one before it has asked for that, and no other is live or waits."""
         with contextlib.suppress(OSError):
-            if told := then_stop.stop_workers(self.runs, self.spec.stop_policy, run=self._run):
+            if told := then_stop.stop_workers(self.runs, self.spec.stop_policy, by=self.spec.run_id, run=self._run):
                 self._log(told)
                 self._record_step("workers", workers=told)
                 self._write_record(self.state)
@@ -305,7 +327,7 @@ class Supervisor:
         if cycle:
             self._log(f"Horovod's cycle: {cycle}")
         began = time.monotonic()
-        launcher = self._hosts.start(command, self.log, **variables)
+        launcher = self._launcher = self._hosts.start(command, self.log, **variables)
         self._record_step("launched")
         self._update(state="running", reason="")
         stopped_by_us = False
@@ -317,6 +339,9 @@ class Supervisor:
             time.sleep(POLL_S)
             self._heartbeat()
         status = launcher.wait()
+        if cycle:
+            with contextlib.suppress(OSError):  # It costs the next run its cycle alone.
+                cycle.keep(self.spec.run_id)
         if stopped_by_us:
             return Outcome(state="stopped", reason=self._why_stopped, exit_code=status)
         if status == 0:
@@ -379,6 +404,7 @@ class Supervisor:
 
     def _record_step(self, step: str, **facts: object) -> None:
         """Record that the run has reached a step, and the facts known since."""
+        self._check_ours()
         self._course = {**self._course, **facts, "times": {**self._course["times"], step: round(time.time(), 3)}}
         with contextlib.suppress(OSError):  # a full disk is reported where it ends the run
             record.write_course(self.directory, self._course)
@@ -389,14 +415,33 @@ class Supervisor:
 
     def _update(self, **changes: object) -> None:
         state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
+        self._check_ours()
         if state.has_ended:
             reached = state.state == "stopped" and self._why_stopped != STOPPED
             self._meter.write(self._why_stopped if reached else "", ended=True)
             # Before the final state shows: a user may then destroy the cluster, whose bucket must be at rest.
             self._record_step("ended")
+            if trouble := rank_files.make_readable(self.directory, self._run):
+                self._log(f"the results are not whole: {trouble}")
             self._write_record(state)
             if trouble := self._copier.finish():
                 self._log(f"the copy in the bucket is not whole: {trouble}")
                 self._record_step("ended", trouble=trouble)
+        with self._ours():
+            self.directory.write_own_state(state)
         self.state = state
-        self.directory.write_state(state)
+
+    @contextlib.contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Note where the block finds that another process has given this run up for dead."""
+        try:
+            yield
+        except SupersededError:
+            self._is_ours = False
+            raise
+
+    def _check_ours(self) -> None:
+        """Raise SupersededError where the run is no longer ours; once it has ended there is nobody to take it."""
+        with self._ours():
+            if not self.state.has_ended:
+                self.directory.check_owner(self.state.owner)

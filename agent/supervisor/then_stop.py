@@ -42,13 +42,15 @@ def stop_workers(
     runs: Runs,
     policy: str = "",
     *,
+    by: str = "",
     run: Callable[[Sequence[str], float], Completed] = execute,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """End the workers if a run that has ended, by this policy, or one before it has asked for that, and no run waits.
+    """End the workers if a run that has ended, by this policy, or one before it has asked for that, and none goes on.
 
-    Return what was done, or why it was not; "" where nothing was asked for. A run that is put into the queue in the
-    second in which this is carried out waits for its nodes as after any other loss.
+    `by` is the id of the run that has ended: it claims every node, so that none begins while the workers end. Return
+    what was done, or why it was not; "" where nothing was asked for. A run that is put into the queue in the second in
+    which this is carried out waits for its nodes as after any other loss.
     """
     remember(runs, policy)
     with runs.guard():
@@ -57,8 +59,13 @@ def stop_workers(
             return ""
         if waiting := RunQueue(runs=runs).ids():
             return f"the workers stay for {waiting[0]}, which waits in the queue"
+        # Of two that end at once, the first to come here stops them: the other has stored its end.
+        if live := [run_id for run_id in runs.live() if not runs.is_over(run_id)]:
+            return f"the workers stay for {live[0]}, which is live"
         with contextlib.suppress(FileNotFoundError):
             _path(runs).unlink()
+        if by:
+            runs.claim_every_node(by)
     done = Completed(status=1, output="")
     for attempt in range(TRIES):
         if attempt:

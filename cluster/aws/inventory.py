@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cluster.aws.client import Aws, aws_errors
-from cluster.aws.stack import Stack, describe_stack, parse_stack
+from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, describe_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing
@@ -119,13 +119,18 @@ class DeployedMaster:
 
 
 def find_master(aws: Aws, name: str) -> DeployedMaster:
-    """Find the stack, and at the same time the master by its tags. Raises NoStackError or AwsError."""
+    """Find the stack, and at the same time the master by its tags.
+
+    Raises NoStackError, BeingDestroyedError or AwsError.
+    """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         masters = pool.submit(_tagged_masters, aws, name)
         description = describe_stack(aws, name)
         found = masters.result()
     if description is None or description["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
         raise NoStackError(name, aws.region)
+    if description["StackStatus"] == DELETING:
+        raise BeingDestroyedError(name)
     stack = parse_stack(description)
     members = {"AutoScalingGroupName": stack.master_group, "DesiredCapacity": 1, "Instances": found}
     inventory = parse_inventory(stack, [members], [{"Instances": found}])

@@ -5,12 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cluster.aws.client import Aws, aws_errors
-from cluster.errors import AwsError, NoStackError
+from cluster.errors import AwsError, DeepcdkError, NoStackError
 from stacks.config import Output
 from stacks.config_keys.network import SSH_PORT_OPEN
+
+DELETING: Final = "DELETE_IN_PROGRESS"
+"""The status of a stack that is being destroyed."""
+
+
+class BeingDestroyedError(DeepcdkError):
+    """Report that the cluster is being destroyed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"stack {name} is being destroyed, by `fab down` on this machine or another",
+            where=f"CloudFormation ({DELETING})",
+            remedy="wait for its end (`fab status`); `fab up` then deploys the cluster anew",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +47,8 @@ class Stack:
     """How the master is reached: `port`, or `session-manager`."""
     stop_policy: str = ""
     """ARN of the scaling policy that ends all workers; empty in stacks of earlier versions without bounds."""
+    topics: tuple[str, ...] = ()
+    """ARNs of the topics that the cluster's alarms notify, and to which its master may publish."""
     scratch_mount: str = ""
     """Where the workers mount their instance store; empty: nowhere."""
 
@@ -92,6 +109,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
         max_workers=int(outputs.get(Output.MAX_WORKERS) or 0),
         ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,  # Stacks of earlier versions lack this output.
         stop_policy=outputs.get(Output.STOP_POLICY, ""),
+        topics=tuple(filter(None, outputs.get(Output.ALARM_TOPICS, "").split(","))),
         scratch_mount=outputs.get(Output.SCRATCH_MOUNT, ""),
     )
 

@@ -29,7 +29,7 @@ def pause_s(*, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, **
     """Return the seconds until the next attempt; None leaves the decision to botocore. Its handler comes first."""
     if response is None or attempts >= ATTEMPTS or not is_throttled(response[1].get("Error", {})):
         return None
-    return min(LONGEST_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)
+    return min(LONGEST_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
 
 
 def is_throttled(error: Mapping[str, Any]) -> bool:

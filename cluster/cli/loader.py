@@ -15,6 +15,7 @@ TASKS: Final = Path(__file__).resolve().parents[1] / "tasks"
 
 MODULES: Final = {
     "run": ("run",),
+    "bench": ("bench",),
     "data": ("stage-data",),
     "doctor": ("doctor",),
     "deploy": ("up", "down"),

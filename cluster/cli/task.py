@@ -24,12 +24,13 @@ Set = Annotated[tuple[str, ...], "override a value of context.cluster in cdk.jso
 Key = Annotated[str, "private SSH key; default: the agent's and those in ~/.ssh"]
 Json = Annotated[bool, "print JSON"]
 Yes = Annotated[bool, "answer every question with yes"]
-RunId = Annotated[str, "id of the run; default: the live one, else the newest"]
+RunId = Annotated[str, "id of the run; default: the only live one, else the newest"]
 FromBucket = Annotated[bool, "read the copy in the bucket, as is done where the cluster is gone"]
 Port = Annotated[str, "port on this machine; default: any free one"]
 Notify = Annotated[
     tuple[str, ...],
-    "shell command for the master when the run ends, fails, restarts, waits for nodes or is near a bound; it gets JSON",
+    "shell command for the master when the run ends, fails, restarts, waits for nodes or is near a bound; "
+    "it gets JSON; or topic: the alarms' topic of SNS, which sends mail to alarm_emails",
 ]
 Queue = Annotated[bool, "where another run is live, wait for its end and those before; default: refuse"]
 Browser = Annotated[bool, "open the browser, where there is a display"]

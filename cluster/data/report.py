@@ -22,6 +22,8 @@ REMEDIES: Final = {
     "a bucket of another account must allow the nodes' roles by its own policy as well",
     "refused": "let the login user write there. Clusters of an earlier version have no directory for data: "
     "`fab run --master -- sh -c 'sudo install -d -o \"$USER\" /mnt/efs/data'`, with your efs_mount",
+    "busy": "wait for its end, then repeat the command, or give another --name. One whose laptop has lost its "
+    "connection ends once the master notices, minutes later",
     "broken off": "repeat the command: complete files are kept",
 }
 

@@ -37,15 +37,28 @@ class Stager:
     """Stage one data set. Everything can be interrupted and repeated."""
 
     def __init__(
-        self, master: Master, directory: str, root: str, name: str, workers: Sequence[Node], progress: ProgressDisplay
+        self,
+        master: Master,
+        directory: str,
+        shared_agent: str,
+        root: str,
+        name: str,
+        workers: Sequence[Node],
+        progress: ProgressDisplay,
     ) -> None:
-        """Stage with the agent in `directory`; `root` holds the data sets on the shared file system."""
+        """Stage with the agent in `directory` on the master, and on the workers with that in `shared_agent`.
+
+        `root` holds the data sets on the shared file system.
+        """
         self._master, self._directory, self._root, self._name = master, directory, root, name
+        self._shared_agent = shared_agent
         self._workers, self._progress = tuple(workers), progress
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[StagingConnection]:
+        """Connect to the master, and reserve the data set there for the block. Raises StagingError where it is busy."""
         with StagingConnection(self._master, self._command("serve"), self._directory) as connection:
+            connection.request({"reserve": [self._root, self._name]})
             yield connection
 
     def upload(self, root: Path, manifest: Manifest) -> int:
@@ -103,7 +116,8 @@ class Stager:
         In another `attempt` each reads another part. `among` is the number of workers; None: by the amount of data.
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
-        words = [self._directory, "agent.staging.server", "check", self._root, self._name, "--round", str(attempt)]
+        tree = self._shared_agent if self._workers else "."  # On the master that is the fan-out's own.
+        words = [tree, "agent.staging.server", "check", self._root, self._name, "--round", str(attempt)]
         return self._lacking(
             manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), attempt
         )
@@ -123,8 +137,8 @@ class Stager:
         times = 1 if sharded else len(self._workers)
         self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
         flags = [*(["--sharded"] if sharded else []), f"--round={attempt}", f"--digest={manifest.digest}"]
-        words = [self._directory, "agent.staging.copy_worker", disks, self._name, self._root, *flags]
-        return self._check_reports(self._on_nodes(words, are_module=True))
+        words = [self._shared_agent, "agent.staging.copy_worker", disks, self._name, self._root, *flags]
+        return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
         """Have each worker fetch a bucket's objects, or its shard of them, to its own disk."""
@@ -132,7 +146,9 @@ class Stager:
         times = 1 if sharded else len(self._workers)
         self._progress.begin("fetching to the workers", times * len(manifest.entries), times * manifest.size)
         flags = ["--sharded"] if sharded else []
-        reports = self._check_reports(self._on_nodes(self._command("fetch", root, self._name, address, region, *flags)))
+        words = self._command("fetch", root, self._name, address, region, *flags)
+        with self._connect():  # Reserved, or some workers would end with the data of another command.
+            reports = self._check_reports(self._on_nodes(words, as_rank=True))
         if len({done["listing" if sharded else "digest"] for done in reports.done.values()}) > 1:
             hosts = ", ".join(short(host) for host in reports.done)
             raise StagingError({hosts: f"hold different bytes: {address} has changed meanwhile"}, "damaged")
@@ -149,10 +165,9 @@ class Stager:
             single = ["--single"] if len(listed.entries) == 1 else []
             self._on_nodes(self._command("fetch-shared", self._root, self._name, address, region, *single))
             connection.request({"finish": place})
-        manifest = self._read_manifest()
-        if missing := self.missing(
-            manifest, attempt=1, among=len(self._workers)
-        ):  # each part by another worker than before
+            manifest = self._read_manifest()
+            missing = self.missing(manifest, attempt=1, among=len(self._workers))  # each part by another worker
+        if missing:
             listed_paths = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
             raise StagingError({SHARED: f"reads back other bytes: {listed_paths}"}, "damaged")
         return manifest
@@ -189,8 +204,13 @@ class Stager:
             "staging failed on the master", status=status, output=stderr or text, where=self._master.where
         )
 
-    def _on_nodes(self, words: Sequence[str], *, are_module: bool = False, among: int | None = None) -> Reports:
-        """Run a command on all workers at once, or the first `among` of them, or on the master without workers."""
+    def _on_nodes(
+        self, words: Sequence[str], *, are_module: bool = False, among: int | None = None, as_rank: bool = False
+    ) -> Reports:
+        """Run a command on all workers at once, or the first `among` of them, or on the master without workers.
+
+        `as_rank`: as the user for ranks, whose own the files are then; the shared file system is the login user's.
+        """
         nodes = self._workers[:among]
         addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []
         request = RemoteCommand(
@@ -198,7 +218,8 @@ class Stager:
             nodes=len(nodes) if len(nodes) < len(self._workers) else 0,
             master=not nodes,
             is_module=are_module,
-            environment=(("PYTHONPATH", self._directory),),
+            as_rank=as_rank,
+            environment=(("PYTHONPATH", self._shared_agent if nodes else self._directory),),
         )
         reports = Reports(self._progress, self._master.where)
         results = fanout.run(self._master, self._directory, request, reports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.util
 import os
@@ -229,10 +230,13 @@ def destroy(
 
 
 def empty_bucket(aws: Aws, bucket: str) -> int:
-    """Delete all objects and versions, so that CloudFormation can delete the bucket; return how many."""
+    """Delete all objects and versions, so that CloudFormation can delete the bucket; return how many.
+
+    There is nothing to delete in a bucket that another `fab down` has removed meanwhile.
+    """
     deleted = 0
-    with aws_errors(f"emptying bucket {bucket}"):
-        s3 = aws.client("s3")
+    s3 = aws.client("s3")
+    with aws_errors(f"emptying bucket {bucket}"), contextlib.suppress(s3.exceptions.NoSuchBucket):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
             objects: list[ObjectIdentifierTypeDef] = [

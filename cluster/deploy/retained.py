@@ -32,8 +32,18 @@ class DataResource:
         return f"{self.noun} {self.physical_id}"
 
 
-def check_unprotected(stack: str, description: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError for a stack under termination protection, before anything in it is stopped or emptied."""
+def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError for a stack that is protected or being changed, before anything in it is stopped or emptied.
+
+    CloudFormation deletes a stack that it creates, and no other one that it is changing.
+    """
+    status = str((description or {}).get("StackStatus", ""))
+    if status.endswith("_IN_PROGRESS") and status.startswith(("UPDATE", "ROLLBACK")):
+        raise DeepcdkError(
+            f"stack {stack} is being changed, by `fab up` on this machine or another",
+            where=f"CloudFormation ({status})",
+            remedy="wait for its end (`fab status`), then repeat the command; nothing was stopped or deleted",
+        )
     if description is not None and description.get("EnableTerminationProtection"):
         raise DeepcdkError(
             f"stack {stack} has termination protection",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
@@ -14,18 +15,25 @@ from cluster.ssh.master import Master
 
 
 def ensure_nodes(
-    session: Session, master: Master, wanted: int, *, yes: bool, report: Callable[[str], None], least: int = 0
+    session: Session,
+    master: Master,
+    wanted: int,
+    *,
+    task: str,
+    yes: bool,
+    report: Callable[[str], None],
+    least: int = 0,
 ) -> tuple[Node, ...]:
     """Return the live nodes once `wanted` workers are among them; grow the group for that, after asking.
 
-    After the time-out `least` workers are enough, unless that is 0. From then on EC2 Auto Scaling ends no worker to
-    balance zones.
+    `task` is what other machines are told of while the size is set. After the time-out `least` workers are enough,
+    unless that is 0. From then on EC2 Auto Scaling ends no worker to balance zones.
     """
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
     nodes = worker_group.read_nodes(master)
     if len(workers(nodes)) >= wanted:
         return nodes
-    before = _grow(session, wanted, yes=yes, report=report)
+    before = _grow(session, master, wanted, task=task, yes=yes, report=report)
     timeout_s = session.config.ready_timeout_min * 60.0
     try:
         found = worker_group.wait_ready(
@@ -40,30 +48,30 @@ def ensure_nodes(
     return found
 
 
-def _grow(session: Session, wanted: int, *, yes: bool, report: Callable[[str], None]) -> int:
+def _grow(session: Session, master: Master, wanted: int, *, task: str, yes: bool, report: Callable[[str], None]) -> int:
     """Grow the worker group to `wanted` after asking, and never shrink it; return its size before.
 
-    The size is read again after the answer, and once more after waiting for an alarm. If another machine has grown the
-    group meanwhile, it stays; if it is smaller, so that more nodes would start than agreed to, the question is asked
-    again. EC2 Auto Scaling has no compare-and-set: a size set by another machine in the tenths of a second between the
-    last reading and the setting here is still overwritten.
+    The size is read again after the answer and after waiting for an alarm, while no other machine can change it. If one
+    has grown the group meanwhile, it stays; if it is smaller, so that more nodes would start than agreed to, the
+    question is asked again.
     """
     agreed = 0
     while True:
-        found = inventory.refresh(session.aws, session.stack)
-        size, more = found.desired_workers, wanted - found.desired_workers
-        if more <= 0:
-            if agreed:
-                report(f"another machine has grown the worker group to {size} nodes; nothing is left to start")
-            return size
-        kind = found.workers[0].type if found.workers else session.config.worker_instance_type
-        each = session.prices.per_hour([kind], wait_s=3.0)[kind]
-        price = None if each is None else each * more
-        dated = as_of(session.prices.dated([kind]))
-        if more <= agreed:
-            report(f"growing the worker group from {size} to {wanted} nodes ({kind}, price {shown(price)}{dated})")
-            worker_group.resize(session.aws, session.stack, wanted)
-            return size
+        with session.supervisor(master).hold(task, {}) if agreed else contextlib.nullcontext():
+            found = inventory.refresh(session.aws, session.stack)
+            size, more = found.desired_workers, wanted - found.desired_workers
+            if more <= 0:
+                if agreed:
+                    report(f"another machine has grown the worker group to {size} nodes; nothing is left to start")
+                return size
+            kind = found.workers[0].type if found.workers else session.config.worker_instance_type
+            each = session.prices.per_hour([kind], wait_s=3.0)[kind]
+            price = None if each is None else each * more
+            dated = as_of(session.prices.dated([kind]))
+            if more <= agreed:
+                report(f"growing the worker group from {size} to {wanted} nodes ({kind}, price {shown(price)}{dated})")
+                worker_group.resize(session.aws, session.stack, wanted)
+                return size
         if agreed:
             report(f"another machine has set the worker group to {size} nodes: {more} would start, not {agreed}")
         confirm(

@@ -1,13 +1,16 @@
-"""Check for a live run before something terminates its nodes, and stop it in order if that is forced."""
+"""Check for live runs before something terminates their nodes, and stop them in order if that is forced."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agent.spec.states import QUEUED, STOP_GRACE_S
-from cluster.errors import DeepcdkError, NoStackError
+from cluster.aws.stack import DELETING
+from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, NoStackError
+from cluster.nodes.occupancy import describe_runs
 from stacks.config import MASTER
 
 if TYPE_CHECKING:
@@ -15,15 +18,19 @@ if TYPE_CHECKING:
 
 
 class EndsRunError(DeepcdkError):
-    """Report that something would end a live run, or might; carries the run's id, "" if it is unknown."""
+    """Report that something would end live runs, or might; carries their ids, none if they are unknown."""
 
-    def __init__(self, doing: str, run_id: str, why_unknown: str, reasons: Sequence[str]) -> None:
-        self.run_id, self.reasons = run_id, tuple(reasons)
-        if run_id:
-            what = f"run {run_id} is live, and {doing} would end it"
+    def __init__(self, doing: str, run_ids: Sequence[str], why_unknown: str, reasons: Sequence[str]) -> None:
+        self.run_ids, self.reasons = tuple(run_ids), tuple(reasons)
+        if run_ids:
+            several = bool(run_ids[1:])
+            what = f"{describe_runs(run_ids)} {'are' if several else 'is'} live, and {doing} would end "
+            what += "them" if several else "it"
+            attach = ", ".join(f"`fab attach --run {run_id}`" for run_id in run_ids)
+            stop = ", ".join(f"`fab stop --run {run_id}`" for run_id in run_ids)
             remedy = (
-                f"wait for its end (`fab attach --run {run_id}`), end it with a checkpoint (`fab stop --run {run_id}`),"
-                f" or repeat with --force: it then gets {STOP_GRACE_S:g} s for its checkpoint"
+                f"wait for the end ({attach}), end with a checkpoint ({stop}),"
+                f" or repeat with --force: each run then gets {STOP_GRACE_S:g} s for its checkpoint"
             )
         else:
             what = f"{doing} would end a live run, and it is not known whether there is one: {why_unknown}"
@@ -32,43 +39,72 @@ class EndsRunError(DeepcdkError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LiveRun:
-    """The live run, if there is one."""
+class LiveRuns:
+    """The live runs."""
 
-    run_id: str
-    """"" if none is live, or it is not known."""
+    run_ids: tuple[str, ...] = ()
+    """Oldest first; none if none is live, or it is not known."""
     why_unknown: str = ""
     """Why it is not known; "" if it is."""
 
 
-def find_live_run(session: Session) -> LiveRun:
-    """Find the live run. Without a master there is none, since the supervisor runs there and ends with it."""
+def find_live_runs(session: Session) -> LiveRuns:
+    """Find the live runs. Without a master there is none, since the supervisors run there and end with it."""
     try:
-        stack = session.deployed_stack
-        if not (stack.master_group and stack.efs_mount):
-            return LiveRun(run_id="")  # Its creation failed.
-        masters = [i for i in session.load_inventory().instances if i.role == MASTER and i.state == "running"]
-        if not masters:
-            return LiveRun(run_id="")
+        if not _has_master(session):
+            return LiveRuns()
         with session.connect() as master:
-            return LiveRun(run_id=session.supervisor(master).live())
+            return LiveRuns(run_ids=session.supervisor(master).occupancy().live)
     except NoStackError:
-        return LiveRun(run_id="")
+        return LiveRuns()
     except DeepcdkError as error:
-        return LiveRun(run_id="", why_unknown=str(error.what).partition("\n")[0])
+        return LiveRuns(why_unknown=str(error.what).partition("\n")[0])
 
 
-def check_live_run(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> str:
-    """Return the id of the live run that would end, "" without one. Raises EndsRunError unless forced."""
-    found = find_live_run(session)
-    if (found.run_id or found.why_unknown) and not force:
-        raise EndsRunError(doing, found.run_id, found.why_unknown, reasons)
-    return found.run_id
+def _has_master(session: Session) -> bool:
+    stack = session.deployed_stack
+    if not (stack.master_group and stack.efs_mount) or stack.status == DELETING:
+        return False  # Its creation failed, or its destruction is decided.
+    return any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances)
 
 
-def stop_runs(session: Session, run_id: str, report: Callable[[str], None]) -> None:
-    """Take the waiting runs out of the queue, so that none starts next, and stop the live one with a checkpoint."""
-    if not run_id:
+@contextlib.contextmanager
+def every_node_held(
+    session: Session, task: str, doing: str, reasons: Sequence[str], *, force: bool, report: Callable[[str], None]
+) -> Iterator[None]:
+    """Hold every node for the block, so that no run begins between the look for live ones and the nodes' end.
+
+    Raises EndsRunError where one has begun since the look, or where the master does not answer, unless forced;
+    HeldNodesError where another machine is about to end nodes.
+    """
+    with contextlib.ExitStack() as opened:
+        try:
+            if _has_master(session):
+                master = opened.enter_context(session.connect())
+                opened.enter_context(session.supervisor(master).hold(task, {}, every=True))
+        except LiveRunError as error:
+            raise EndsRunError(doing, [error.run_id], "", reasons) from None
+        except (HeldNodesError, NoStackError):
+            raise
+        except DeepcdkError as error:
+            why = str(error.what).partition("\n")[0]
+            if not force:
+                raise EndsRunError(doing, (), why, reasons) from None
+            report(f"warning: a run that begins meanwhile is lost, for the master cannot hold the nodes: {why}")
+        yield
+
+
+def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> tuple[str, ...]:
+    """Return the ids of the live runs that would end. Raises EndsRunError for any, unless forced."""
+    found = find_live_runs(session)
+    if (found.run_ids or found.why_unknown) and not force:
+        raise EndsRunError(doing, found.run_ids, found.why_unknown, reasons)
+    return found.run_ids
+
+
+def stop_runs(session: Session, run_ids: Sequence[str], report: Callable[[str], None]) -> None:
+    """Take the waiting runs out of the queue, so that none starts next, and stop the live ones, with checkpoints."""
+    if not run_ids:
         return
     with session.connect() as master:
         supervisor = session.supervisor(master)
@@ -76,5 +112,6 @@ def stop_runs(session: Session, run_id: str, report: Callable[[str], None]) -> N
         for each in reversed(waiting):
             report(f"taking run {each} out of the queue")
             supervisor.stop(each, 0.0)
-        report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
-        supervisor.stop(run_id, STOP_GRACE_S)
+        for run_id in run_ids:
+            report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
+            supervisor.stop(run_id, STOP_GRACE_S)

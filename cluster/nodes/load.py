@@ -12,6 +12,7 @@ from agent.hardware.load import Load, to_document
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError
+from cluster.nodes.occupancy import Occupancy
 from cluster.ssh import fanout
 from cluster.terminal.tables import Table
 from cluster.terminal.units import rate
@@ -24,12 +25,18 @@ Loads = Mapping[str, "Load | str"]
 """By node name: its load, or why it is unknown."""
 
 
-def read(master: Master, directory: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
-    """Measure all nodes at once, with the program in a pushed tree; takes little more than a second."""
-    command = ("env", f"PYTHONPATH={directory}", NODE_PYTHON, "-m", "agent.hardware.load")
-    requests = [RemoteCommand(command=command, master=True)]
+def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
+    """Measure all nodes at once; takes little more than a second.
+
+    The master runs the agent in `directory`, below the login user's home, and the workers that in `shared_agent`.
+    """
+
+    def command(tree: str) -> tuple[str, ...]:
+        return ("env", f"PYTHONPATH={tree}", NODE_PYTHON, "-m", "agent.hardware.load")
+
+    requests = [RemoteCommand(command=command(directory), master=True)]
     if any(node.worker_index for node in nodes):
-        requests.append(RemoteCommand(command=command))
+        requests.append(RemoteCommand(command=command(shared_agent)))
     found: dict[str, Load | str] = {}
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(requests)) as pool:
         for done in [pool.submit(fanout.run, master, directory, request, None) for request in requests]:
@@ -59,16 +66,22 @@ class Row:
     name: str
     """Name within the cluster; empty before it has joined."""
     load: Load | str
+    run_id: str = ""
+    """The live run that has the node, "" without one."""
 
 
-def rows(inventory: Inventory, nodes: Sequence[Node], loads: Loads) -> tuple[Row, ...]:
-    """Pair every instance with its node and its load: the master first, then workers by number, then the rest."""
+def rows(
+    inventory: Inventory, nodes: Sequence[Node], loads: Loads, occupied: Occupancy | None = None
+) -> tuple[Row, ...]:
+    """Pair every instance with its node, its load and the run that has it: the master, workers by number, the rest."""
+    occupied = occupied or Occupancy()
     by_instance = {node.instance_id: node for node in nodes}
     found = []
     for instance in inventory.instances:
         node = by_instance.get(instance.id)
         load = loads.get(node.name, "no answer") if node else f"{instance.state}, has not joined the cluster"
-        found.append(Row(instance_id=instance.id, name=node.name if node else "", load=load))
+        run_id = occupied.run_on(node.name) if node else ""
+        found.append(Row(instance_id=instance.id, name=node.name if node else "", load=load, run_id=run_id))
     order = {node.name: node.worker_index or 0 for node in nodes}
     return tuple(sorted(found, key=lambda row: order.get(row.name, math.inf)))
 
@@ -77,8 +90,10 @@ def table(rows_: Sequence[Row]) -> Table:
     """Build the table of the nodes' load."""
     return Table(
         title="load over one second",
-        columns=("node", "instance", "CPU", "memory", "GPU", "GPU memory", "received", "sent", "disk"),
-        rows=tuple((fanout.short(row.name) or "-", row.instance_id, *_cells(row.load)) for row in rows_),
+        columns=("node", "run", "instance", "CPU", "memory", "GPU", "GPU memory", "received", "sent", "disk"),
+        rows=tuple(
+            (fanout.short(row.name) or "-", row.run_id or "-", row.instance_id, *_cells(row.load)) for row in rows_
+        ),
         footer=tuple(
             f"{fanout.short(row.name) or row.instance_id}: {row.load}" for row in rows_ if isinstance(row.load, str)
         ),
@@ -114,6 +129,7 @@ def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:
         {
             "instance": row.instance_id,
             "name": row.name,
+            "run": row.run_id,
             **({"trouble": row.load} if isinstance(row.load, str) else to_document(row.load)),
         }
         for row in rows_

@@ -99,15 +99,16 @@ def replace(
             raise LiveRunError(now)
         report(f"stopping run {now}, with {STOP_GRACE_S:g} s for its checkpoint")
         supervisor.stop(now, STOP_GRACE_S)
-    report(f"terminating {name} ({instance.id})")
-    began = time.monotonic()
-    with aws_errors(f"terminating {name} ({instance.id})"):
-        session.aws.client("autoscaling").terminate_instance_in_auto_scaling_group(
-            InstanceId=instance.id, ShouldDecrementDesiredCapacity=False
-        )
     timeout_s = session.config.ready_timeout_min * 60.0 + GONE_TIMEOUT_S
-    with interruptible("\nits group replaces it all the same; `fab status` shows the new one", report):
-        new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, report=report)
+    with supervisor.hold("fab replace", {name: instance.id}):  # No run begins on it meanwhile.
+        report(f"terminating {name} ({instance.id})")
+        began = time.monotonic()
+        with aws_errors(f"terminating {name} ({instance.id})"):
+            session.aws.client("autoscaling").terminate_instance_in_auto_scaling_group(
+                InstanceId=instance.id, ShouldDecrementDesiredCapacity=False
+            )
+        with interruptible("\nits group replaces it all the same; `fab status` shows the new one", report):
+            new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, report=report)
     return Replacement(
         node=name,
         instance=instance.id,
@@ -120,8 +121,7 @@ def replace(
 
 def _run_on(supervisor: Supervisor, name: str) -> str:
     """Return the id of the live run that has this node, "" without one."""
-    live = supervisor.live()
-    return live if live and name in supervisor.status(live)["hosts"] else ""
+    return supervisor.occupancy().run_on(name)
 
 
 @doing("waiting for the new node", plain=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from agent.spec.nodes import workers
+from agent.spec.nodes import Node, workers
 from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
@@ -15,11 +16,15 @@ from cluster.cli.numbers import parse_whole
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.occupancy import describe_runs
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.master import Master
 from cluster.terminal.status_line import interruptible
 from stacks.config import WORKER
+
+TASK: Final = "fab scale"
+"""What other machines are told of while the size is changed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +37,8 @@ class ScaleResult:
     """Names of the nodes that joined."""
     removed: tuple[str, ...]
     """Names of the nodes that went; the id of an instance that had never joined."""
-    stopped_run: str
-    """Id of the run that was stopped before, "" without one."""
+    stopped_runs: tuple[str, ...]
+    """Ids of the runs that were stopped before."""
     nodes: tuple[str, ...]
     """Names of the workers now."""
     usd_per_hour_before: float | None
@@ -64,32 +69,32 @@ def scale(
     force: bool,
     report: Callable[[str], None],
 ) -> ScaleResult:
-    """Bring the group to `wanted` workers, after asking; a live run keeps its nodes unless forced.
+    """Bring the group to `wanted` workers, after asking; live runs keep their nodes unless forced.
 
     Raises BusyNodesError, NotReadyError, or DeepcdkError if the answer is no.
     """
     names = {node.name for node in workers(session.nodes(master))}
     before = inventory.refresh(session.aws, session.stack)
     there = shrink.remaining(before)
-    stopped = ""
+    stopped: tuple[str, ...] = ()
     removed: tuple[shrink.Removal, ...] = ()
     if wanted < len(there):
-        removed, stopped = _shrink(session, master, supervisor, wanted, yes=yes, force=force, report=report)
-        with interruptible("\nthe nodes terminate all the same; `fab status` shows what is left", report):
-            nodes = shrink.wait_gone(session.aws, master, session.stack, removed, report=report)
+        nodes, removed, stopped = _shrink(session, master, supervisor, wanted, yes=yes, force=force, report=report)
     else:
         if before.desired_workers > wanted:
-            # The group has not started all it wants, so nothing that runs would be terminated. The size was read just
-            # before: what another machine sets in the tenths of a second between is overwritten.
-            worker_group.resize(session.aws, session.stack, wanted)
-        nodes = ensure_nodes(session, master, wanted, yes=yes, report=report)
+            with supervisor.hold(TASK, {}):
+                found = inventory.refresh(session.aws, session.stack)
+                if found.desired_workers > wanted >= len(shrink.remaining(found)):
+                    # The group has not started all it wants, so nothing that runs would be terminated.
+                    worker_group.resize(session.aws, session.stack, wanted)
+        nodes = ensure_nodes(session, master, wanted, task=TASK, yes=yes, report=report)
     now = inventory.refresh(session.aws, session.stack)
     return ScaleResult(
         before=len(there),
         after=len(shrink.remaining(now)),
         added=tuple(node.name for node in workers(nodes) if node.name not in names),
         removed=tuple(removal.name for removal in removed),
-        stopped_run=stopped,
+        stopped_runs=stopped,
         nodes=tuple(node.name for node in workers(nodes)),
         usd_per_hour_before=_cost(session, before),
         usd_per_hour=_cost(session, now),
@@ -105,25 +110,27 @@ def _shrink(
     yes: bool,
     force: bool,
     report: Callable[[str], None],
-) -> tuple[tuple[shrink.Removal, ...], str]:
-    """Terminate workers down to `wanted`; return them, and the id of the run that was stopped before.
+) -> tuple[tuple[Node, ...], tuple[shrink.Removal, ...], tuple[str, ...]]:
+    """Terminate workers down to `wanted`, and wait until they are gone.
 
-    Group and runs are read again after the answer, and the question is asked again if other workers would have to go,
-    such as nodes that another machine has started meanwhile.
+    Return the nodes that are left, the workers that went, and the ids of the runs that were stopped before. Group and
+    runs are read again after the answer, and the question is asked again if other workers would have to go, such as
+    nodes that another machine has started meanwhile. While they are chosen and terminated no other machine can change
+    the size, and no run begins on them until they are gone.
     """
 
-    def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], str]:
+    def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], tuple[str, ...]]:
         found = inventory.refresh(session.aws, session.stack)
-        live = supervisor.live()
-        busy = {live: tuple(map(str, supervisor.status(live)["hosts"]))} if live else {}
+        busy = supervisor.occupancy().hosts
         removals = shrink.choose(shrink.remaining(found), session.nodes(master), busy, wanted, force=force)
-        return found, removals, live if {removal.name for removal in removals} & set(busy.get(live, ())) else ""
+        names = {removal.name for removal in removals}
+        return found, removals, tuple(run_id for run_id, hosts in busy.items() if names & set(hosts))
 
-    found, removals, run_id = choose()
+    found, removals, hit = choose()
     for line in starving_runs(supervisor.runs(), wanted):
         report(line)
     agreed: frozenset[str] = frozenset()
-    while not {removal.instance_id for removal in removals} <= agreed:
+    while True:
         there = shrink.remaining(found)
         if agreed:
             report(f"the worker group has changed meanwhile: it has {len(there)} nodes")
@@ -131,26 +138,33 @@ def _shrink(
         each = session.prices.per_hour([kind], wait_s=3.0)[kind]
         dated = as_of(session.prices.dated([kind]))
         less = f", {shown(None if each is None else each * len(removals))} less{dated}"
-        stopping = f", stopping run {run_id} first," if run_id else ""
+        stopping = f", stopping {describe_runs(hit)} first," if hit else ""
         listed = ", ".join(removal.name for removal in removals)
         confirm(
             f"shrink the worker group from {len(there)} to {wanted} nodes{stopping} by terminating {listed}{less}.",
             yes=yes,
         )
         agreed = frozenset(removal.instance_id for removal in removals)
-        found, removals, live_now = choose()  # A run may have started while the question was open.
-        if live_now not in ("", run_id):
-            raise LiveRunError(live_now)
-        run_id = live_now
-    if not removals:
-        report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes meanwhile")
-        return (), ""
-    if run_id:
-        report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
-        supervisor.stop(run_id, STOP_GRACE_S)
-    report(f"terminating {', '.join(removal.name for removal in removals)}")
-    shrink.terminate(session.aws, session.stack, found, removals)
-    return removals, run_id
+        with contextlib.ExitStack() as held:
+            with supervisor.hold(TASK, {}):
+                found, removals, hit_now = choose()  # A run may have started while the question was open.
+                if more := [run_id for run_id in hit_now if run_id not in hit]:
+                    raise LiveRunError(more[0])
+                hit = hit_now
+                if not {removal.instance_id for removal in removals} <= agreed:
+                    continue
+                if not removals:
+                    report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes meanwhile")
+                    return session.nodes(master), (), ()
+                for run_id in hit:
+                    report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
+                    supervisor.stop(run_id, STOP_GRACE_S)
+                held.enter_context(supervisor.hold(TASK, {each.name: each.instance_id for each in removals}))
+                report(f"terminating {', '.join(removal.name for removal in removals)}")
+                shrink.terminate(session.aws, session.stack, found, removals)
+            with interruptible("\nthe nodes terminate all the same; `fab status` shows what is left", report):
+                left = shrink.wait_gone(session.aws, master, session.stack, removals, report=report)
+        return left, removals, hit
 
 
 def starving_runs(runs: Sequence[Mapping[str, Any]], workers_left: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.spec.nodes import Node
@@ -26,14 +26,16 @@ _ENDING: Final = ("shutting-down", "terminated", "stopping", "stopped")
 
 
 class BusyNodesError(DeepcdkError):
-    """Report that the group cannot shrink so far without taking nodes of a live run."""
+    """Report that the group cannot shrink so far without taking nodes of live runs."""
 
-    def __init__(self, wanted: int, run_id: str, busy: Collection[str], lowest: int) -> None:
-        self.wanted, self.run_id, self.busy, self.lowest = wanted, run_id, tuple(busy), lowest
+    def __init__(self, wanted: int, busy: Mapping[str, Sequence[str]], lowest: int) -> None:
+        """`busy` has the names of each run's nodes, by its id."""
+        self.wanted, self.busy, self.lowest = wanted, dict(busy), lowest
+        runs = ", and from ".join(f"run {run}, which is live on {', '.join(names)}" for run, names in busy.items())
         super().__init__(
-            f"a group of {wanted} would take nodes from run {run_id}, which is live on {', '.join(self.busy)}",
-            remedy=f"give --nodes {lowest}, wait for the run's end, or give --force: "
-            "the run is then stopped first, with a checkpoint",
+            f"a group of {wanted} would take nodes from {runs}",
+            remedy=f"give --nodes {lowest}, wait for the end of the run, or give --force: "
+            "it is then stopped first, with a checkpoint",
         )
 
 
@@ -58,8 +60,8 @@ def choose(
 ) -> tuple[Removal, ...]:
     """Choose the workers to terminate so that `wanted` are left: those that never joined, then the highest numbers.
 
-    `busy` maps the id of the live run to the names of its nodes. Raises BusyNodesError if only those are left to choose
-    from, unless forced.
+    `busy` maps the id of each live run to the names of its nodes. Raises BusyNodesError if only those are left to
+    choose from, unless forced.
     """
     joined = {node.instance_id: node for node in nodes}
     taken = {name for names in busy.values() for name in names}
@@ -74,16 +76,17 @@ def choose(
     removals = tuple(Removal(instance_id=i.id, name=joined[i.id].name if i.id in joined else i.id) for i in chosen)
     hit = [removal.name for removal in removals if removal.name in taken]
     if hit and not force:
-        (run_id,) = busy
-        raise BusyNodesError(wanted, run_id, sorted(taken), wanted + len(hit))
+        raise BusyNodesError(
+            wanted, {run: names for run, names in busy.items() if set(names) & set(hit)}, wanted + len(hit)
+        )
     return removals
 
 
 def terminate(aws: Aws, stack: Stack, before: Inventory, removals: Sequence[Removal]) -> None:
     """Terminate these workers and lower the size of the group by each, so that it starts no others in their place.
 
-    `before` is what they were chosen from. The group is read again: a size that another machine has set since then
-    holds, and no instance is terminated twice. Only a size set in the tenths of a second after that is lost.
+    `before` is what they were chosen from. The group is read again: a size that was set since then, as in AWS's
+    console, holds, and no instance is terminated twice. The caller holds the size against other machines.
     """
     scaling = aws.client("autoscaling")
     now = inventory.refresh(aws, stack)

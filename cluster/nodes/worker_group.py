@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 1.0
 CONSOLE_LINES: Final = 8
+SHRUNK_POLLS: Final = 3
+"""A group counts as shrunk once so many answers in a row say so: the first ones may be older than its growth."""
 ACTIVITY_POLL_S: Final = 10.0
 """How often a group that lacks instances is asked why."""
 
@@ -39,6 +41,18 @@ class OverMaximumError(DeepcdkError, ValueError):
         super().__init__(
             f"{wanted} workers are wanted, and the deployed cluster takes {maximum} at most{here}",
             remedy=f"give {maximum} or fewer, or {deploy}",
+        )
+
+
+class ShrunkGroupError(DeepcdkError):
+    """Report a worker group that somebody else has set to fewer nodes while its nodes were waited for."""
+
+    def __init__(self, group: str, size: int, wanted: int) -> None:
+        self.size, self.wanted = size, wanted
+        super().__init__(
+            f"{group} was set to {size} nodes meanwhile, by `fab scale` on another machine or a bound of the cluster, "
+            f"and {wanted} are waited for",
+            remedy="repeat the command once the other change has ended; `fab status` shows the group",
         )
 
 
@@ -59,8 +73,8 @@ def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:
     """Set the desired size of the group. Raises OverMaximumError, or AwsError.
 
-    EC2 Auto Scaling has no compare-and-set, and a lower size terminates instances of its own choice. So callers read
-    the size just before, after every question; a size set by another machine in between is lost.
+    EC2 Auto Scaling has no compare-and-set, and a lower size terminates instances of its own choice. So callers hold
+    the size on the master (`Supervisor.hold`), and read it just before, after every question.
     """
     from botocore.exceptions import ClientError
 
@@ -120,9 +134,9 @@ def wait_ready(
     """Wait until the master lists `wanted` workers; return all nodes that it lists. `report` gets each change.
 
     After the time-out `least` workers are enough, unless that is 0. Raises NotReadyError that names the missing
-    instances, with the last lines of their consoles.
+    instances, with the last lines of their consoles; ShrunkGroupError once the group no longer starts so many.
     """
-    reported, failures = (-1, -1, ""), LaunchFailures(aws, stack)
+    reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack), 0
     for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
         ready = len(workers(nodes))
@@ -131,6 +145,9 @@ def wait_ready(
                 report(f"nodes ready: {ready} of {wanted}")
             return nodes
         current = refresh(aws, stack)
+        smaller = smaller + 1 if current.desired_workers < wanted else 0
+        if smaller >= SHRUNK_POLLS:
+            raise ShrunkGroupError(stack.worker_group, current.desired_workers, wanted)
         started = len(current.workers)
         why = failures.explain(waited_s) if started < wanted else ""
         if (ready, started, why) != reported:

@@ -11,6 +11,7 @@ from cluster.cli.numbers import parse_number, parse_whole
 from cluster.errors import UsageError
 from cluster.planner import candidates
 from cluster.planner.assumptions import Assumptions, assume
+from cluster.planner.calibration import NOTHING, Calibration
 from cluster.planner.candidates import Candidate, Choice, HourlyPrices
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.recipe_workload import workload_of
@@ -63,6 +64,7 @@ class Question:
     to_target: bool
     efa: bool
     placement_group: bool
+    calibration: Calibration = NOTHING
 
     @property
     def title(self) -> str:
@@ -96,7 +98,8 @@ class Question:
 
     def _assume(self, workload: Workload, hardware: Hardware) -> Assumptions:
         try:
-            return assume(workload, hardware, efa=self.efa, placement_group=self.placement_group or self.efa)
+            assumed = assume(workload, hardware, efa=self.efa, placement_group=self.placement_group or self.efa)
+            return self.calibration.apply(assumed, workload, hardware)
         except LookupError as error:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 
@@ -119,6 +122,7 @@ def read(
     budget: str,
     to_target: bool,
     config: ClusterConfig,
+    calibration: Calibration = NOTHING,
 ) -> Question:
     """Read the flags of `fab plan`. Raises UsageError for a value that breaks a rule."""
     training = _training(recipe, further)
@@ -136,6 +140,7 @@ def read(
         to_target=to_target,
         efa=config.efa,
         placement_group=config.placement_group,
+        calibration=calibration,
     )
 
 

@@ -9,10 +9,12 @@ from typing import Any
 from cluster.errors import UsageError
 from cluster.planner import candidates
 from cluster.planner.assumptions import READY_START_UP_S, START_UP_S, assume
+from cluster.planner.calibration import NOTHING, Calibration
 from cluster.planner.candidates import Range
+from cluster.planner.evidence import CALIBRATED
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.recipe_workload import workload_of
-from cluster.planner.run_time import Cluster
+from cluster.planner.run_time import Cluster, Parts
 from cluster.runs.run_options import CORES
 from cluster.terminal.units import duration
 from payload.settings import Settings
@@ -27,6 +29,13 @@ class RunEstimate:
     usd: Range | None
     """Of its workers on demand; None where the price is unknown."""
     bottleneck: str
+    epochs: int
+    parts: Parts
+    """Seconds of the run by what they go to."""
+    images_per_s: float
+    """Over all ranks while they train, waiting included."""
+    rate_source: str
+    """Where the rate of one rank comes from, by which the computation is estimated."""
 
     def __str__(self) -> str:
         """Return the estimate in words."""
@@ -35,12 +44,14 @@ class RunEstimate:
             f", ${usd.value:,.2f} for its workers (${usd.low:,.2f} to {usd.high:,.2f})" if usd else ", price unknown"
         )
         span = f"{duration(seconds.low)} to {duration(seconds.high)}"
-        return f"estimated: {duration(seconds.value)} ({span}){price}, most of it {self.bottleneck}"
+        learnt = f"; by {self.rate_source.partition(': ')[2]}" if self.rate_source.startswith(CALIBRATED) else ""
+        return f"estimated: {duration(seconds.value)} ({span}){price}, most of it {self.bottleneck}{learnt}"
 
     def document(self) -> dict[str, Any]:
         """Return the estimate as JSON values, for the record of the run."""
         document = dataclasses.asdict(self)
-        for name in ("seconds", "usd"):
+        document["images_per_s"] = round(self.images_per_s, 1)
+        for name in ("seconds", "usd", "parts"):
             if document[name]:
                 document[name] = {key: round(value, 3) for key, value in document[name].items()}
         return document
@@ -55,12 +66,14 @@ def estimate_run(
     nodes_are_up: bool,
     usd_per_hour: float | None,
     ranks_per_node: str = "",
+    calibration: Calibration = NOTHING,
 ) -> RunEstimate | str:
     """Return the estimate of a recipe on so many nodes, or why there is none. `settings_of`: those of so many ranks."""
     try:
         hardware = _with_ranks(hardware_of(instance_type), ranks_per_node)
         cluster = Cluster(hardware=hardware, nodes=nodes)
-        workload = workload_of(settings_of(cluster.ranks), cluster.ranks)
+        settings = settings_of(cluster.ranks)
+        workload = workload_of(settings, cluster.ranks)
         assumed = assume(
             workload,
             hardware,
@@ -68,13 +81,24 @@ def estimate_run(
             placement_group=config.placement_group or config.efa,
             start_up_s=READY_START_UP_S if nodes_are_up else START_UP_S,
         )
+        assumed = calibration.apply(assumed, workload, hardware, nodes_are_up=nodes_are_up)
     except UsageError as error:
         return f"no estimate: {error.rule}"
     except LookupError as error:
         return f"no estimate: {error}"
     seconds, parts = candidates.seconds_in_range(workload, cluster, assumed)
     usd = None if usd_per_hour is None else seconds.times(nodes * usd_per_hour / 3600)
-    return RunEstimate(seconds=seconds, usd=usd, bottleneck=parts.bottleneck)
+    trained = sum(phase.epochs for phase in workload.phases) * workload.training_images
+    rate = assumed.images_s
+    return RunEstimate(
+        seconds=seconds,
+        usd=usd,
+        bottleneck=parts.bottleneck,
+        epochs=settings.total_epochs,
+        parts=parts,
+        images_per_s=trained / (parts.compute + parts.communication + parts.input),
+        rate_source=f"{rate.evidence}: {rate.source}",
+    )
 
 
 def _with_ranks(hardware: Hardware, ranks_per_node: str) -> Hardware:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.spec.states import FINAL_STATES
 from cluster.errors import DeepcdkError, UsageError
+from cluster.report.run_files import RUNS as RUNS
 from cluster.report.run_files import RunFiles, read_run
 from cluster.runs.retrieval import fetch_run
 from cluster.runs.run_id import check_run_id
@@ -16,8 +17,6 @@ from cluster.terminal.output import print_note
 if TYPE_CHECKING:
     from cluster.session import Session
 
-RUNS: Final = Path("runs")
-"""Where `fab fetch` brings runs to."""
 FORMS: Final = "a run's id, CLUSTER:ID for a run of another cluster, or the directory of a fetched run, as runs/ID"
 
 

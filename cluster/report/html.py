@@ -16,6 +16,7 @@ from cluster.report.report_tables import (
     epoch_table,
     event_table,
     node_table,
+    outcome_table,
     phase_table,
 )
 from cluster.report.wording import date_text
@@ -64,7 +65,7 @@ def run_html(report: RunReport) -> str:
     """Return the report of one run as a page."""
     drawn = {figure.name: figure for figure in run_figures(report)}
     timeline, confusion = drawn.pop("timeline", None), drawn.pop("confusion", None)
-    tables = [phase_table(report.timeline), event_table(report.timeline)]
+    tables = [phase_table(report.timeline), outcome_table(report.outcomes), event_table(report.timeline)]
     nodes = node_table(report.timeline)
     return page(
         "run.html.j2",

@@ -21,6 +21,7 @@ from cluster.report.report_tables import (
     epoch_table,
     event_table,
     node_table,
+    outcome_table,
     phase_table,
 )
 from cluster.report.wording import date_text
@@ -44,7 +45,8 @@ def run_markdown(report: RunReport) -> str:
         parts += ["## Curves", _table(epoch_table(report.curves))]
     parts += [
         "## Timeline",
-        *_tables(phase_table(report.timeline), event_table(report.timeline), node_table(report.timeline)),
+        *_tables(phase_table(report.timeline), outcome_table(report.outcomes)),
+        *_tables(event_table(report.timeline), node_table(report.timeline)),
     ]
     if report.confusion:
         parts += ["## Confusion matrix", *_tables(confused_table(report.confusion), class_table(report.confusion))]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+from cluster.planner.outcome import Outcome
+
 FORMAT: Final = "deepcdk-report/1"
 """Of the JSON documents; a change that breaks a reader gets the next number."""
 
@@ -210,6 +212,8 @@ class RunReport:
     mistakes: tuple[MistakenImage, ...]
     """The surest ones, the surest first."""
     settings: tuple[SettingGroup, ...]
+    outcomes: tuple[Outcome, ...]
+    """What was expected of the run beside what it took; none where it had no estimate."""
     last_lines: tuple[str, ...]
     """Of the log, where the run failed."""
     missing: tuple[str, ...]

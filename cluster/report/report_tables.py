@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from cluster.planner.outcome import Outcome
 from cluster.report.model import ConfusionMatrix, Curves, NodeSpan, Timeline
 from cluster.report.wording import percent, rate_text, time_text
 
@@ -56,6 +57,13 @@ def phase_table(timeline: Timeline) -> ReportTable:
         ),
         numeric=frozenset({1, 2, 3} if several else {1, 2}),
     )
+
+
+def outcome_table(outcomes: Sequence[Outcome]) -> ReportTable:
+    """Return what a run was expected to take beside what it took."""
+    columns = ("", "expected", "actual", "difference")
+    rows = tuple(each.texts for each in outcomes)
+    return ReportTable(title="Expected and actual", columns=columns, rows=rows, numeric=frozenset({1, 2, 3}))
 
 
 def event_table(timeline: Timeline) -> ReportTable:

@@ -12,6 +12,8 @@ from cluster import answers
 from cluster.errors import DeepcdkError
 from cluster.terminal.units import amount
 
+RUNS: Final = Path("runs")
+"""Where `fab fetch` brings runs to."""
 METRICS_FILE: Final = "metrics.jsonl"
 CONFUSION_FILE: Final = "confusion.json"
 MISTAKES_FILE: Final = "mistakes.json"

@@ -6,6 +6,7 @@ from typing import Final
 
 from agent.spec.states import FINAL_STATES
 from cluster.aws.pricing import as_of
+from cluster.planner.outcome import outcomes
 from cluster.report.confusion_matrix import confusion_of
 from cluster.report.curves import curves_of
 from cluster.report.mistaken_images import mistakes_of
@@ -47,6 +48,7 @@ def report_of(files: RunFiles) -> RunReport:
         confusion=confusion,
         mistakes=mistakes_of(files.mistakes),
         settings=settings_of(files),
+        outcomes=outcomes(record),
         last_lines=tuple(plain(line) for line in state.get("last_lines") or ()),
         missing=_missing(files, curves, has_confusion=confusion is not None),
     )

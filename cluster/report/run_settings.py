@@ -28,7 +28,8 @@ def settings_of(files: RunFiles) -> tuple[SettingGroup, ...]:
         TRAINING: dict(sorted(settings.items())),
         HOROVOD: knobs if spec else {},
         RANKS: document(result.get("arrangement")),
-        VERSIONS: document(result.get("versions")) or document(runtime.get("versions")),
+        # What rank 0 imported is exact; the pre-flight knows of CUDA, cuDNN, NCCL and the GPUs' driver too.
+        VERSIONS: {**document(runtime.get("versions")), **document(result.get("versions"))},
         CLUSTER: {**_deployment(origin), **dict(sorted(document(origin.get("config")).items()))},
     }
     return tuple(
@@ -67,6 +68,7 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
         "payload": spec.get("payload"),
         "agent": spec.get("agent"),
         "runtime": runtime.get("path"),
+        "runtime for": runtime.get("kind"),
         "parameters": f"{result['parameters']:,}" if isinstance(result.get("parameters"), int) else None,
         "weights (SHA-256)": result.get("weights_sha256"),
         "resumed from": result.get("resumed_from"),

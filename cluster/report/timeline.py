@@ -200,6 +200,9 @@ def _told(event: Document) -> list[Event]:
         size = number(event.get("bytes"))
         text = plain(str(event.get("checkpoint"))) + (f", {amount(size)}" if size is not None else "")
         found.append(Event(at_s=at, kind=CHECKPOINT, text=text))
+    elif event["event"] == "checkpoint_missed":
+        text = f"no checkpoint {plain(str(event.get('checkpoint')))}: {plain(str(event.get('reason')))}"
+        found.append(Event(at_s=at, kind=FAULT, text=text))
     elif event["event"] == "start":
         if event.get("resumed_from"):
             ranks = whole(event.get("ranks"))

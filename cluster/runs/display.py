@@ -64,7 +64,11 @@ def describe_epoch(progress: RunProgress) -> str:
 
 
 def cost_so_far(progress: RunProgress, usd_per_hour: float | None) -> float | None:
-    """Return what the instances have cost since the run began, USD; None where the price is unknown."""
+    """Return what the run's instances have cost since it began, USD; None where the price is unknown.
+
+    `usd_per_hour` is the price of all instances, which counts for a run whose supervisor has not told its own.
+    """
+    usd_per_hour = usd_per_hour if progress.usd_per_hour is None else progress.usd_per_hour
     if usd_per_hour is None or progress.started is None or progress.updated is None:
         return None
     return usd_per_hour * max(0.0, progress.updated - progress.started) / 3600
@@ -74,6 +78,16 @@ def inspection(message: dict[str, Any]) -> list[str]:
     """Return the lines of the pre-flight's table; none of any other message."""
     lines = message.get("lines") if message["type"] == "preflight" else []
     return [printable(str(line)) for line in lines] if isinstance(lines, list) else []
+
+
+def remarks(message: dict[str, Any]) -> list[str]:
+    """Return what a metric tells that must not be missed, in lines; none of any other message."""
+    record = message["record"] if message["type"] == "metric" else {}
+    if record.get("event") == "checkpoint_missed":
+        return [printable(f"warning: no checkpoint {record.get('checkpoint')}: {record.get('reason')}")]
+    if record.get("event") == "start" and record.get("passed_over"):
+        return [printable(f"warning: passed over {record['passed_over']}; goes on from {record.get('resumed_from')}")]
+    return []
 
 
 class PlainDisplay:
@@ -99,7 +113,7 @@ class PlainDisplay:
             self._write(printable(f"{progress.run_id}: {progress.state}{why}"))
         if message["type"] == "log":
             self._write(str(message.get("text", "")))
-        for line in inspection(message):
+        for line in (*inspection(message), *remarks(message)):
             self._write(line)
         if message["type"] != "metric":
             return
@@ -157,7 +171,7 @@ class LiveDisplay:
         if message["type"] == "state" and progress.state == "running" and progress.reason not in ("", self._reason):
             self._reason = progress.reason  # while it runs, what it warns of, which the bar has no room for
             self.note(printable(f"{progress.run_id}: {progress.reason}"))
-        for line in inspection(message):
+        for line in (*inspection(message), *remarks(message)):
             self.note(line)
         if message["type"] == "metric" and message["record"].get("event") == "epoch":
             self.note(describe_epoch(progress))

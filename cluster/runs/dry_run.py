@@ -12,11 +12,17 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, WORKER_PREFIX, Node, workers
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
+from cluster.ssh.push import MASTERS_TREES
 
 RANKS: Final = "RUNTIME/bin/python"
 MASTERS: Final = "MASTER_ENVIRONMENT/bin/python"
 _UNKNOWN: Final = Node(
-    name=MASTER_NAME, address="0.0.0.0", instance_id="i-00000000", slots=1, interface="eth0", zone="us-east-1a"
+    name=MASTER_NAME,
+    address="0.0.0.0",  # noqa: S104  # nothing listens there
+    instance_id="i-00000000",
+    slots=1,
+    interface="eth0",
+    zone="us-east-1a",
 )
 """What a dry run takes a node for before any has joined; only its one slot is shown."""
 
@@ -36,7 +42,7 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     spec = specify([*nodes, *added])
     if not there:
         spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
-    yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all hosts:"
+    yield f"# in ~/{MASTERS_TREES}/{spec.agent} on the master, once RUNTIME is the same on all hosts:"
     launcher = MASTERS if spec.rank_launcher == HOROVOD else NODE_PYTHON
     yield shlex.join(launcher_command(spec, Interpreters(launcher=launcher, ranks=RANKS, runtime="RUNTIME")))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"

@@ -51,6 +51,8 @@ class RunProgress:
     last_lines: tuple[str, ...] = ()
     bound: str = ""
     """The bound of its own that stopped the run, and what was spent."""
+    usd_per_hour: float | None = None
+    """Of the run's own nodes and the master, as its supervisor counts; None where a price is unknown to it."""
 
     @property
     def is_final(self) -> bool:
@@ -95,6 +97,7 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
                 hosts=_texts(message, "hosts"),
                 last_lines=_texts(message, "last_lines"),
                 bound=_bound(message),
+                usd_per_hour=_usd_per_hour(message),
             )
         case "heartbeat":
             return dataclasses.replace(progress, updated=_moment(message, "time", progress.updated))
@@ -179,6 +182,11 @@ def _bound(message: dict[str, Any]) -> str:
     spent = message.get("spent")
     reached = spent.get("reached") if isinstance(spent, dict) else ""
     return reached if isinstance(reached, str) and message.get("state") == "stopped" else ""
+
+
+def _usd_per_hour(message: dict[str, Any]) -> float | None:
+    spent = message.get("spent")
+    return _number(spent, "usd_per_hour", None) if isinstance(spent, dict) else None
 
 
 def _whole(message: dict[str, Any], key: str, otherwise: int | None) -> int | None:

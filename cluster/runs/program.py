@@ -15,7 +15,7 @@ from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.runs.keras3_lint import KerasTrapError, Trap, find
-from cluster.runs.resolution import Wanted
+from cluster.runs.program_packages import Wanted
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 

@@ -14,8 +14,7 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.errors import DeepcdkError
 from cluster.runs.program import Program
-from cluster.runs.resolution import RUNTIME, Environment, Resolver, Wanted
-from cluster.runs.uv_compile import UnresolvedHereError
+from cluster.runs.program_packages import RUNTIME, Environment, Wanted
 from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing
 
@@ -82,6 +81,10 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
     if kind is None:
         report(f"{wanted.file} is resolved on the nodes: an older version booted them, and their Python is not known")
         return RUNTIME
+    # Not at the top: most programs have no requirements, and start without reading these.
+    from cluster.runs.resolution import Resolver
+    from cluster.runs.uv_compile import UnresolvedHereError
+
     try:
         with doing(f"resolving {wanted.requirements or 'the program'} with uv"):
             environment = Resolver(kind=kind, locks=project / LOCKS, environ=os.environ).resolve(wanted)

@@ -52,6 +52,7 @@ def describe_origin(
         template_sha256=known.template_sha256,
         stack=inventory.stack.name,
         region=aws.region,
+        endpoint=aws.endpoint,
         bucket=inventory.stack.bucket,
         instance_types=kinds,
         master=inventory.master.id,

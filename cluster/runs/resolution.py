@@ -27,89 +27,18 @@ from agent.spec.frameworks import (
 )
 from agent.spec.kinds import RuntimeKind
 from cluster.runs import uv_compile
+from cluster.runs.program_packages import RUNTIME, TORCH_MODULE, Environment, Wanted, pinned
 from cluster.runs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
-from cluster.runs.uv_compile import Answer, Question, UvError, pinned, write_stand_in
+from cluster.runs.uv_compile import Answer, Question, UvError, write_stand_in
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
 GPU_LOCK: Final = "requirements-gpu.txt"
 KERAS_2: Final = "tf-keras"
-TENSORFLOW_MODULES: Final = ("tensorflow", "keras", "tf_keras", "horovod.tensorflow", "horovod.keras")
-TORCH_MODULE: Final = "horovod.torch"
 FIRST_WITH_KERAS_3: Final = (2, 16)
 ONE_TENSORFLOW: Final = TENSORFLOW_PACKAGES[:2]
 """Two names of one package: both install the same files, and the later one overwrites those of the other."""
 HOROVOD: Final = "horovod"
 NOTHING_DONE: Final = "nothing was pushed or started"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a program asks of its environment."""
-
-    directory: Path
-    requirements: str
-    """Path of its requirements file in the directory; empty: none."""
-    modules: frozenset[str]
-    """What its files import, as `horovod.torch`."""
-    keras: int = 3
-    """The version that it is to have, as --keras says."""
-    horovod: bool = True
-    """Whether Horovod starts it."""
-
-    @property
-    def uses_torch(self) -> bool:
-        """Return whether Horovod must be built for PyTorch."""
-        return self.horovod and self._imports(TORCH_MODULE)
-
-    @property
-    def uses_tensorflow(self) -> bool:
-        """Return whether it needs TensorFlow, whether its requirements name it or not."""
-        return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
-
-    @property
-    def file(self) -> str:
-        """Return what its requirements are called in a message."""
-        return self.requirements or "the program, which has no requirements.txt,"
-
-    def _imports(self, name: str) -> bool:
-        return any(module == name or module.startswith(f"{name}.") for module in self.modules)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Environment:
-    """What the ranks of a program run in."""
-
-    lock: str = ""
-    """The text of the lock file of an environment of the program's own; empty: the runtime."""
-    horovod_for: tuple[str, ...] = ()
-    """The frameworks that Horovod is built for there."""
-    keras: int = 3
-    """The version of Keras that comes with its TensorFlow: 3, or 2."""
-    tf_keras: bool = False
-    """Whether it has Keras 2 beside it, for a program that is to have that."""
-    why: str = ""
-    """Why it is not the runtime."""
-
-    @property
-    def own(self) -> bool:
-        """Return whether it is the program's own, not the runtime."""
-        return bool(self.lock)
-
-    @property
-    def packages(self) -> dict[str, str]:
-        """Return the versions of its packages; empty for the runtime."""
-        return pinned(self.lock)
-
-    def __str__(self) -> str:
-        """Return it in one line."""
-        shown = [f"{name} {self.packages[name]}" for name in _TOLD if name in self.packages]
-        horovod = [f"Horovod {HOROVOD_VERSION} for {' and '.join(self.horovod_for)}"] if self.horovod_for else []
-        listed = ", ".join([*shown, *horovod]) or "neither TensorFlow nor PyTorch"
-        return f"an environment of the program's own ({self.why}): {listed}; {len(self.packages)} packages"
-
-
-_TOLD: Final = (*TENSORFLOW_PACKAGES, "keras", TORCH, "numpy")
-RUNTIME: Final = Environment()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

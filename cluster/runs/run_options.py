@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
-from agent.spec.run import MOST_COMMANDS, MOST_RESTARTS, PLACED, UNPLACED
+from agent.spec.run import MOST_RESTARTS, PLACED, UNPLACED
+from cluster.aws.notify import check_notify
 from cluster.cli.numbers import parse_positive, parse_whole
 from cluster.errors import UsageError
 
@@ -151,12 +151,12 @@ class RunOptions:
     then_stop: bool = False
     """End the workers when the run and the queue are done."""
     notify: tuple[str, ...] = ()
-    """Commands with which the master tells of the run."""
+    """Commands with which the master tells of the run, and topics."""
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
-        check_commands(self.notify)
+        check_notify(self.notify)
         if (launcher := self.ranks.launcher) != HOROVOD:
             if self.knobs != Knobs():
                 raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")
@@ -167,12 +167,3 @@ class RunOptions:
             raise UsageError("--hierarchical-allreduce", None, rule)
         if self.knobs.hierarchical_allgather and self.ranks.controller != MPI:
             raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; over Gloo Horovod ignores it")
-
-
-def check_commands(notify: Sequence[str]) -> None:
-    """Raise UsageError for commands of --notify that could not be run."""
-    if len(notify) > MOST_COMMANDS:
-        raise UsageError("--notify", None, f"is given {len(notify)} times; {MOST_COMMANDS} at most")
-    for command in notify:
-        if not command.strip() or "\0" in command:
-            raise UsageError("--notify", command, "must be a command")

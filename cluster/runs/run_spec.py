@@ -14,19 +14,20 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
+from cluster.aws.notify import resolve_topics
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 from cluster.runs.bounds import stop_policy
 from cluster.runs.program import Program
+from cluster.runs.program_packages import RUNTIME, Environment
 from cluster.runs.provenance import git_commit
-from cluster.runs.resolution import RUNTIME, Environment
 from cluster.runs.run_options import AUTO, CORES, RunOptions
-from cluster.runs.work import Training
+from cluster.runs.work import Benchmark, Training
 
 
 def specify(
     stack: Stack,
-    work: Training | Program,
+    work: Training | Program | Benchmark,
     nodes: Sequence[Node],
     count: int,
     *,
@@ -59,7 +60,7 @@ def specify(
 
 def build(
     stack: Stack,
-    work: Training | Program,
+    work: Training | Program | Benchmark,
     nodes: Sequence[Node],
     count: int,
     *,
@@ -114,7 +115,7 @@ def build(
         restarts=options.restarts.count,
         min_nodes=options.restarts.least,
         bounds=options.bounds,
-        notify=options.notify,
+        notify=resolve_topics(options.notify, stack),
         stop_policy=stop_policy(stack, wanted=options.then_stop),
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from queue import Empty
+from typing import Any, Final
 
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.provenance import Submission
 from agent.spec.remote_command import secrets_command
-from agent.spec.states import FINAL_STATES, QUEUED
+from agent.spec.run import RunSpec, placed
+from agent.spec.states import QUEUED
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
-from cluster.errors import DeepcdkError, LiveRunError, RemoteError
+from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
+from cluster.nodes.occupancy import Occupancy
 from cluster.runs.run_id import run_id_arguments
 from cluster.ssh.master import Master
 from cluster.ssh.stream_reader import BackgroundReader
@@ -29,11 +34,52 @@ _DOING = {
 _REFUSED_STATUS = 2
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
+HOLD_SILENCE_S: Final = 90.0
+"""The master writes every 15 s while it holds nodes, and waits 20 s at first for a run that clears some of them."""
+RELEASE_S: Final = 5.0
+"""How long it may take to let the nodes go, where the master is there."""
 
 
 def supervisor_command(stack: Stack, *arguments: str) -> list[str]:
     """Build a command line of the master's supervisor; it runs in a pushed tree."""
     return [NODE_PYTHON, "-m", "agent.supervisor.cli", "--root", stack.runs_root, *arguments]
+
+
+def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
+    """Return the error for a checked refusal; `nodes`: how many a run is to have, for the remedy."""
+    if tasks := {each["task"]: _describe_hold(each) for each in answer["held"] if each.get("task")}:
+        return HeldNodesError(tasks)
+    held = {each["run_id"]: tuple(each["hosts"]) for each in answer["held"]}
+    queued, size = answer["state"] == QUEUED, Occupancy(hosts=held).taken + nodes if nodes else 0
+    return LiveRunError(answer["live"], queued=queued, hosts=held, size=0 if queued else size)
+
+
+def _describe_hold(held: Mapping[str, Any]) -> str:
+    if held["hosts"]:
+        return f"ending {', '.join(held['hosts'])}"
+    return "ending all nodes" if held.get("every") else "changing the size of the worker group"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A run that was started, or waits."""
+
+    position: int | None
+    """Its place in the queue, None where it began at once."""
+    hosts: tuple[str, ...] = ()
+    """Names of its nodes: those that were asked for, or others where another run had taken one meanwhile."""
+    checkpoints: tuple[str, ...] = ()
+    """Of a resumed run, oldest first."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Begun:
+        """Build it from the supervisor's checked answer."""
+        hosts, checkpoints = tuple(document["hosts"]), tuple(document.get("checkpoints") or ())
+        return cls(position=document.get("position"), hosts=hosts, checkpoints=checkpoints)
+
+    def placed(self, spec: RunSpec) -> str:
+        """Return how many ranks run on which nodes, in words."""
+        return placed(spec.ranks, self.hosts)
 
 
 class Supervisor:
@@ -42,13 +88,15 @@ class Supervisor:
     def __init__(self, master: Master, stack: Stack, directory: str) -> None:
         self.master, self.stack, self.directory = master, stack, directory
 
-    def _call(self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"") -> Any:
-        """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError."""
+    def _call(self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"", nodes: int = 0) -> Any:
+        """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError.
+
+        `nodes`: how many a run is to have, for the remedy where too few are free.
+        """
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
             done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)
         if done.status == _LIVE_RUN_STATUS:
-            answer = self._read(arguments[0], done.text, answers.REFUSED)
-            raise LiveRunError(answer["live"], queued=answer["state"] == QUEUED)
+            raise _refusal(self._read(arguments[0], done.text, answers.REFUSED), nodes)
         if done.status == _NO_SUCH_RUN_STATUS:
             raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
         if done.status == _REFUSED_STATUS:
@@ -75,13 +123,10 @@ class Supervisor:
                 error.remedy = f"the master may have done it all the same: look with `fab runs` first; {error.remedy}"
             raise
 
-    def start(
-        self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False
-    ) -> int | None:
+    def start(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
         """Start a run that goes on without us; with `queue`, when its turn comes.
 
-        Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
-        queued, unless this one may wait.
+        Raises LiveRunError while too few nodes are free or others wait, unless this one may wait.
         """
         with self._with_secrets(submission.spec.run_id, secrets or {}):
             answer = self._call(
@@ -89,9 +134,9 @@ class Supervisor:
                 *("start", *(["--queue"] if queue else [])),
                 run_id=submission.spec.run_id,
                 stdin=submission.to_json().encode(),
+                nodes=len(submission.spec.hosts),
             )
-        position: int | None = answer["position"]
-        return position
+        return Begun.from_document(answer)
 
     @contextlib.contextmanager
     def _with_secrets(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
@@ -107,13 +152,12 @@ class Supervisor:
             self.master.run(secrets_command("drop", run_id), directory=self.directory)
             raise
 
-    def live(self) -> str:
-        """Return the id of the live run, "" without one. One that has ended, and still clears its nodes, is none."""
-        answer = self._call(answers.LIVE, "status", "--live")
-        return str(answer["run_id"]) if answer and answer.get("state") not in FINAL_STATES else ""
+    def occupancy(self) -> Occupancy:
+        """Return which live runs have which nodes. One that has ended, and still clears its nodes, is none."""
+        return Occupancy.from_document(self._call(answers.LIVE, "status", "--live"))
 
     def status(self, run_id: str = "") -> dict[str, Any]:
-        """Return a run's state; of the live or newest one by default."""
+        """Return a run's state; of the only live or the newest one by default."""
         answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *run_id_arguments(run_id), run_id=run_id)
         return answer
 
@@ -134,24 +178,52 @@ class Supervisor:
         answer: dict[str, Any] = self._call(answers.record, "show", *run_id_arguments(run_id), run_id=run_id)
         return answer
 
-    def resume(
-        self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False
-    ) -> dict[str, Any]:
-        """Go on with a run; with `queue`, when its turn comes. Return its `checkpoints` and its `position` as `start`.
-
-        Raises LiveRunError as `start`.
-        """
+    def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
+        """Go on with a run; with `queue`, when its turn comes. Raises LiveRunError as `start`."""
         flags = ["--queue"] if queue else []
         with self._with_secrets(submission.spec.run_id, secrets or {}):
-            answer: dict[str, Any] = self._call(
-                answers.RESUMED, "resume", *flags, run_id=submission.spec.run_id, stdin=submission.to_json().encode()
+            answer = self._call(
+                answers.RESUMED,
+                *("resume", *flags),
+                run_id=submission.spec.run_id,
+                stdin=submission.to_json().encode(),
+                nodes=len(submission.spec.hosts),
             )
-        return answer
+        return Begun.from_document(answer)
 
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended. Raises LiveRunError for a live one."""
         answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *run_id_arguments(run_id), run_id=run_id)
         return answer
+
+    @contextlib.contextmanager
+    def hold(self, task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
+        """Hold nodes for the block, instance ids by names, or every node, so that no run begins while a task ends them.
+
+        Without either hold the size of the worker group, once no other machine changes it. Raises LiveRunError where a
+        run has one of the nodes, HeldNodesError where a task of another machine has.
+        """
+        words = [*(["--every"] if every else []), task, *(f"{name}={found}" for name, found in nodes.items())]
+        command = [NODE_PYTHON, "-m", "agent.supervisor.hold", "--root", self.stack.runs_root, *words]
+        over = threading.Event()
+
+        def until_over() -> Iterator[bytes]:
+            over.wait()
+            yield from ()
+
+        lines = self.master.lines(command, directory=self.directory, silence_s=HOLD_SILENCE_S, feed=until_over())
+        stream = BackgroundReader(lines)
+        try:
+            with doing("holding the nodes"):
+                text = stream.next(timeout_s=HOLD_SILENCE_S) or ""
+            if "live" in (answer := self._read("hold", text, answers.hold)):
+                raise _refusal(answer, 0)
+            yield
+        finally:
+            over.set()
+            with contextlib.suppress(DeepcdkError, Empty):  # A master that is gone holds nothing.
+                while stream.next(timeout_s=RELEASE_S) is not None:
+                    pass
 
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
         """Yield the lines of a run's log."""

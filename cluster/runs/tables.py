@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.spec.states import LIVE_STATES
 from cluster import answers
 from cluster.aws.pricing import as_of
+from cluster.nodes.occupancy import shortened
+from cluster.planner.outcome import outcomes, parts
 from cluster.runs.bounds import describe_spent
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
@@ -25,7 +28,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
             (
                 str(run["run_id"]),
                 " ".join(str(word) for word in (run["state"], run.get("position")) if word),
-                str(len(run.get("hosts", ()))),
+                _nodes(run),
                 str(epoch.get("epoch", "-")),
                 f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
                 "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
@@ -38,6 +41,13 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
         rows=tuple(rows),
         expendable=("reason",),
     )
+
+
+def _nodes(run: Mapping[str, Any]) -> str:
+    """Return how many nodes a run has or had; of a live one also which."""
+    hosts = run.get("hosts", ())
+    named = shortened(hosts) if run["state"] in LIVE_STATES else ""
+    return f"{len(hosts)} ({named})" if named else str(len(hosts))
 
 
 def record_table(record: Mapping[str, Any]) -> Table:
@@ -79,6 +89,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
     if expected := _estimated(record):
         rows.append(("estimated", expected))
+        rows += [(f"  {name}", _beside(*rest)) for name, *rest in (each.texts for each in parts(outcomes(record)))]
     if told := describe_spent(record):
         rows.append(("bound", told))
     if workers := course.get("workers"):
@@ -113,6 +124,10 @@ def _estimated(record: Mapping[str, Any]) -> str:
         return ""
 
 
+def _beside(expected: str, actual: str, by: str) -> str:
+    return f"{expected}, was {actual}" + (f" ({by})" if by else "")
+
+
 def _shortened(text: str, length: int = 60) -> str:
     line = text.splitlines()[0] if text else ""
     return line if len(line) <= length else line[: length - 3] + "..."
@@ -142,7 +157,7 @@ def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, list):
-        return len(value) <= 16 and all(isinstance(item, str | int | float) for item in value)
+        return 0 < len(value) <= 16 and all(isinstance(item, str | int | float) for item in value)
     return isinstance(value, str | int | float)
 
 

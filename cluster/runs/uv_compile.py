@@ -16,6 +16,7 @@ from typing import Final
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError
+from cluster.runs.program_packages import pinned
 
 LIBC: Final = "manylinux_2_34"
 """Of Amazon Linux 2023; Debian 12, 13 and Ubuntu 24.04 have newer ones, which run what is built for this one."""
@@ -48,7 +49,6 @@ PLAIN: Final = (
 )
 """The form of a lock file: `[tool.uv.pip]` of the program's own pyproject.toml may ask for others."""
 WITH_HASHES: Final = ("--generate-hashes",)
-_PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
 _UNLOCKED: Final = re.compile(r"^(\S+ @ |-e |\.|/|file:)")
 _LOCKED: Final = re.compile(r"[A-Za-z0-9][\w.-]*==[^\s;\\]+(?: \\\n    --hash=[a-z0-9]+:[0-9a-f]+)+\n")
 
@@ -67,11 +67,6 @@ class UnreachableIndexError(UnresolvedHereError):
 
 class UnpreparedError(UnresolvedHereError):
     """Report a package without a wheel that this machine cannot build or bring, and so cannot ask what it needs."""
-
-
-def pinned(lock: str) -> dict[str, str]:
-    """Return the versions of the packages of a lock file, by their names."""
-    return dict(_PIN.findall(lock))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What `fab train` runs: a recipe with its settings, or the user's program; from the flags of each."""
+"""What a run is of: a recipe with its settings, the user's program, or a benchmark; from the flags of each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cluster.runs.program import Program
 from cluster.runs.run_options import RankOptions
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError, Settings
+from payload.settings.bench import BenchSettings
 
 _ANY_RUN: Final = "/run"
 
@@ -51,6 +52,22 @@ class Training:
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *self.arguments)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What a benchmark of the cluster measures."""
+
+    settings: BenchSettings
+
+    @property
+    def label(self) -> str:
+        """Return what runs of it are called."""
+        return "bench"
+
+    def command(self, run_directory: str) -> tuple[str, ...]:
+        """Build what each rank runs after its interpreter."""
+        return ("-m", "payload.benchmark.ranks", "--run-dir", run_directory, *self.settings.arguments())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

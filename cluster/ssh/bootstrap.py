@@ -1,6 +1,7 @@
 """Receive a tree or send a directory: run with `-c` by the master's Python before anything is pushed.
 
-Standard library only. `receive DIR SHA256`: a tar on standard input. `send DIR EXCLUDE...`: a tar on standard output.
+Standard library only. `receive SHA256 DIR...`: a tar on standard input. `send DIR EXCLUDE...`: one on standard
+output.
 """
 
 from __future__ import annotations
@@ -74,18 +75,24 @@ def unpack(archive: tarfile.TarFile, directory: Path, most_files: int = sys.maxs
     return files
 
 
-def receive(directory: str, sha256: str) -> int:
-    """Unpack the tar on standard input as `directory`, atomically, if its hash is the given one."""
-    target = Path(directory)
+def receive(sha256: str, *directories: str) -> int:
+    """Unpack the tar on standard input as each directory that is not there, if its hash is the given one."""
+    data = sys.stdin.buffer.read()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        print(
+            f"the {len(data)} bytes that arrived have another hash than those that were sent: repeat the push",
+            file=sys.stderr,
+        )
+        return 1
+    return max(unpack_as(Path(directory), data) for directory in directories)
+
+
+def unpack_as(target: Path, data: bytes) -> int:
+    """Unpack a tar as a directory, atomically, unless that is there; return the exit status."""
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
-        data = sys.stdin.buffer.read()
-        if hashlib.sha256(data).hexdigest() != sha256:
-            print(
-                f"the {len(data)} bytes that arrived have another hash than those that were sent: repeat the push",
-                file=sys.stderr,
-            )
-            return 1
+        if target.is_dir():
+            return 0
         partial.mkdir(parents=True)
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             unpack(archive, partial)

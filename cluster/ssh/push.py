@@ -25,6 +25,9 @@ from cluster.terminal.status_line import doing
 if TYPE_CHECKING:
     from cluster.ssh.master import Master
 
+MASTERS_TREES: Final = ".deepcdk/trees"
+"""Below the login user's home on the master: what the master itself runs lies on its own disk, where no rank writes."""
+AGENT: Final = "agent"
 LONG_BYTES: Final = 4_000_000
 """An upload of this size takes seconds at 10 Mbit/s, and shows its progress."""
 _LOOK: Final = 'for d; do if test -d "$d"; then echo yes; else echo no; fi; done'
@@ -70,6 +73,11 @@ class Pushed:
     directory: str
     uploaded_bytes: int
     """0 where it was there already."""
+
+    @property
+    def masters_directory(self) -> str:
+        """Return where the master's own copy of an agent lies, below the login user's home."""
+        return masters_directory(self.tree)
 
     def __str__(self) -> str:
         """Return it in one line."""
@@ -178,17 +186,29 @@ def bootstrap_command(*arguments: str) -> list[str]:
     return [NODE_PYTHON, "-c", Path(bootstrap.__file__).read_text(encoding="utf-8"), *arguments]
 
 
+def masters_directory(tree: Tree) -> str:
+    """Return where the master's own copy of a tree lies, below the login user's home."""
+    return f"{MASTERS_TREES}/{tree.name}"
+
+
+def directories_of(payloads_root: str, tree: Tree) -> list[str]:
+    """Return where a tree lies: on the shared file system, and an agent's also on the master's own disk."""
+    shared = f"{payloads_root}/{tree.name}"
+    return [shared, masters_directory(tree)] if tree.folder == AGENT else [shared]
+
+
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
-    """Return the names of those trees that are on the shared file system, with one command for all."""
-    directories = [f"{payloads_root}/{tree.name}" for tree in trees]
+    """Return the names of those trees that are wherever they belong, with one command for all."""
+    directories = [(tree, each) for tree in trees for each in directories_of(payloads_root, tree)]
     with doing("asking the master what it has"):
-        asked = ["sh", "-c", _LOOK, "sh", *directories]
+        asked = ["sh", "-c", _LOOK, "sh", *(directory for _, directory in directories)]
         said = master.check(asked, doing="looking for the pushed trees").text
     answers = said.split()
-    if len(answers) != len(trees) or not {*answers} <= {"yes", "no"}:
-        rule = f"must be yes or no, {len(trees)} times"
+    if len(answers) != len(directories) or not {*answers} <= {"yes", "no"}:
+        rule = f"must be yes or no, {len(directories)} times"
         raise AnswerError("which trees it has", said, rule, where=master.where)
-    return frozenset(tree.name for tree, answer in zip(trees, answers, strict=True) if answer == "yes")
+    missing = {tree.name for (tree, _), answer in zip(directories, answers, strict=True) if answer == "no"}
+    return frozenset(tree.name for tree in trees) - missing
 
 
 def push(
@@ -200,16 +220,16 @@ def push(
     terminal: bool = False,
     there: frozenset[str] = frozenset(),
 ) -> Pushed:
-    """Upload a tree to the shared file system, unless it is there; `there` names trees that are known to be.
+    """Upload a tree to where it belongs (`directories_of`), unless it is there; `there` names those known to be.
 
     `tell` gets the progress of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such
     as for a full disk.
     """
-    directory = f"{payloads_root}/{tree.name}"
+    directory, *_ = directories = directories_of(payloads_root, tree)
     found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])
     if not found:
         try:
-            _upload(master, directory, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
+            _upload(master, directories, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
         except RemoteError as error:
             if os.strerror(errno.ENOSPC) in error.output:
                 error.remedy = "make room on the shared file system: `fab runs` lists the runs, `fab rm` removes one"
@@ -217,8 +237,10 @@ def push(
     return Pushed(tree=tree, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
 
 
-def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool) -> None:
-    command, action = bootstrap_command("receive", directory, tree.sha256), f"pushing the {tree.folder}"
+def _upload(
+    master: Master, directories: Sequence[str], tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool
+) -> None:
+    command, action = bootstrap_command("receive", tree.sha256, *directories), f"pushing the {tree.folder}"
     if tell is None:
         with doing(f"uploading the {tree.folder}"):
             master.check(command, stdin=tree.archive, doing=action)

@@ -11,6 +11,7 @@ from agent.spec.nodes import choose_hosts
 from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
+from cluster.aws.notify import check_notify, resolve_topics
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
@@ -19,7 +20,7 @@ from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs.bounds import check_left, check_prices, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.run_id import check_run_id
-from cluster.runs.run_options import BoundOptions, Preflight, check_commands
+from cluster.runs.run_options import BoundOptions, Preflight
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
 
@@ -71,14 +72,14 @@ def resume(
     session = Session(PROJECT, set_, key=key)
     wanted = parse_nodes_argument(nodes) if nodes else 0
     secrets = read_secrets(secret, os.environ)
-    check_commands(notify)
+    check_notify(notify)
+    told = resolve_topics(notify, session.stack)
     check_maximum(wanted, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
     launch = Launch(session, PROJECT, following)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        if not queue and (live := supervisor.live()):
-            raise LiveRunError(live)
+        occupied = supervisor.occupancy()
         record = supervisor.show(run)
         run_id, count = str(record["run_id"]), wanted or len(record["state"]["hosts"])
         if not record.get("spec"):
@@ -88,22 +89,24 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.load_inventory(), session.config.max_workers)
+        size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         then_stop = bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
         policy = stop_policy(session.stack, wanted=then_stop)
         before = dataclasses.replace(
-            before, bounds=bounds.over(before.bounds), stop_policy=policy, notify=notify or before.notify
+            before, bounds=bounds.over(before.bounds), stop_policy=policy, notify=told or before.notify
         )
         check_prices(before.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
         check_left(before, record.get("spent"))
-        ready = ensure_nodes(session, master, count, yes=yes, report=launch.progress)
+        found = ensure_nodes(session, master, size, task="fab resume", yes=yes, report=launch.progress)
+        ready = occupied.choice(found, count, queueing=queue)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
         again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
         spec = launch.with_floors(again, preflight)
         submission = launch.submission(spec)
         with launch.submitting(run_id):
-            answer = supervisor.resume(submission, secrets, queue=queue)
-        since = resume_point(spec, answer["checkpoints"])
-        text = f"run {run_id} goes on {since}: {spec.placed}"
-        launch.follow(supervisor, run_id, answer["position"], text, log=False)
+            begun = supervisor.resume(submission, secrets, queue=queue)
+        since = resume_point(spec, begun.checkpoints)
+        text = f"run {run_id} goes on {since}: {begun.placed(spec)}"
+        launch.follow(supervisor, run_id, begun.position, text, log=False)

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Annotated
 
-from agent.spec.nodes import workers
+from agent.spec.nodes import RANK_HOME, workers
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.data.report import StagingResult
@@ -58,13 +58,13 @@ def stage_data(
             reading = opened.enter_context(BackgroundManifest(found, shown.at))  # while AWS and the master are asked
         stack = session.stack
         shared = f"{stack.efs_mount}/data"
-        local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"/home/{stack.login_user}/data"
+        local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"{RANK_HOME}/data"
         master = opened.enter_context(session.connect())
         began = time.monotonic()
         there = workers(session.nodes(master))
         if to == "local" and not there:
             raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
-        stager = Stager(master, session.push_agent(master), shared, chosen, there, shown)
+        stager = Stager(master, session.push_agent(master), session.agent_directory, shared, chosen, there, shown)
         try:
             if found:
                 manifest = reading.result()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from cluster.aws import inventory
 from cluster.aws.stack import describe_stack
@@ -17,12 +18,14 @@ from cluster.deploy.estimate import describe_bounds, describe_deployment, descri
 from cluster.deploy.plan import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.errors import DeepcdkError
 from cluster.nodes import live_run, status, worker_group
+from cluster.nodes.occupancy import describe_runs
 from cluster.session import Session, confirm
 from cluster.terminal import status_line
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.tables import print_table
 
-Force = Annotated[bool, "do it although a run is live: the run is stopped first, with a checkpoint"]
+CHANGE: Final = "the change"
+Force = Annotated[bool, "do it although a run is live: each live run is stopped first, with a checkpoint"]
 
 
 @task(short_flags=False)
@@ -63,7 +66,8 @@ def up(
             progress(f"stack {stack}: no changes")
         else:
             agreed = _permit(session, planned, progress, asked=new, force=force, yes=yes, aside=json)
-            change_set.execute(session.aws, PROJECT, agreed, progress, to_stderr=json)
+            with _runs_kept_away(session, agreed, progress, force=force):
+                change_set.execute(session.aws, PROJECT, agreed, progress, to_stderr=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         kinds = [i.type for i in found.instances]
@@ -131,7 +135,7 @@ def _permit(
     yes: bool,
     aside: bool = False,
 ) -> Plan:
-    """Show a change, ask, and see to a live run that it would end; return what was agreed to.
+    """Show a change, ask, and see to the live runs that it would end; return what was agreed to.
 
     `asked` says whether a first deployment was agreed to before. Others may have created the stack since.
     Where a group has got another size while the question stood, what the change does now is shown and asked anew.
@@ -141,19 +145,33 @@ def _permit(
         if not asked:
             confirm(describe_deployment(session), yes=yes)
         return plan  # There is nothing to lose.
-    doing, reasons = "the change", plan.ends_run
-    run_id = live_run.check_live_run(session, doing, reasons, force=force) if reasons else ""
-    stopped = f" Run {run_id} is stopped first." if run_id else ""
+    reasons = plan.ends_run
+    run_ids = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else ()
+    stopped = describe_stop(run_ids)
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
-        live_run.stop_runs(session, live_run.check_live_run(session, doing, reasons, force=force), progress)
+        live_run.stop_runs(session, live_run.check_live_runs(session, CHANGE, reasons, force=force), progress)
         now = with_current_sizes(session.aws, plan)  # To end a run takes up to half a minute.
     if now.effects != plan.effects:
         progress("a group has got another size meanwhile; what the change does now:")
         return _permit(session, now, progress, asked=asked, force=force, yes=yes, aside=aside)
     return plan
+
+
+def _runs_kept_away(
+    session: Session, plan: Plan, progress: Callable[[str], None], *, force: bool
+) -> contextlib.AbstractContextManager[None]:
+    """Return a block within which no run begins, where the change would end it."""
+    if plan.is_new or not plan.ends_run:
+        return contextlib.nullcontext()
+    return live_run.every_node_held(session, "fab up", CHANGE, plan.ends_run, force=force, report=progress)
+
+
+def describe_stop(run_ids: Sequence[str]) -> str:
+    """Return a sentence, after a space, on the live runs that are stopped first; "" without one."""
+    return f" First {describe_runs(run_ids)} {'are' if run_ids[1:] else 'is'} stopped." if run_ids else ""
 
 
 @task()
@@ -167,24 +185,25 @@ def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = Fa
     """
     session = Session(PROJECT, set_, key=key)
     stack, progress = session.deployed_stack, progress_printer(json=json)
-    retained.check_unprotected(stack.name, describe_stack(session.aws, stack.name))
+    retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS what holds data"):
         holders = retained.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
-    run_id = live_run.check_live_run(session, doing, (), force=force)
-    stopped = f" Run {run_id} is stopped first." if run_id else ""
+    stopped = describe_stop(live_run.check_live_runs(session, doing, (), force=force))
     confirm(f"destroy stack {stack.name}: {retained.describe_fate(holders)}.{stopped}", yes=yes)
-    ended = live_run.check_live_run(session, doing, (), force=force)
+    ended = live_run.check_live_runs(session, doing, (), force=force)
     live_run.stop_runs(session, ended, progress)
-    for each in holders:
-        if each.type == retained.BUCKET and not each.kept:
-            with status_line.doing(f"emptying bucket {each.physical_id}"):
-                deleted = cdk.empty_bucket(session.aws, each.physical_id)
-            progress(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
-    cdk.destroy(PROJECT, session.config.stack_name, session.overrides, progress, to_stderr=json)
+    with live_run.every_node_held(session, "fab down", doing, (), force=force, report=progress):
+        retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))  # not since the question, either
+        for each in holders:
+            if each.type == retained.BUCKET and not each.kept:
+                with status_line.doing(f"emptying bucket {each.physical_id}"):
+                    deleted = cdk.empty_bucket(session.aws, each.physical_id)
+                progress(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
+        cdk.destroy(PROJECT, session.config.stack_name, session.overrides, progress, to_stderr=json)
     if json:
         data = [dataclasses.asdict(each) for each in holders]
-        print_result({"stack": stack.name, "stopped_run": ended, "data": data}, json=True)
+        print_result({"stack": stack.name, "stopped_runs": ended, "data": data}, json=True)
         return
     for line in retained.describe_remains(holders, session.config.key_name):
         progress(line)

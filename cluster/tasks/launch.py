@@ -19,8 +19,9 @@ from cluster.aws import guard
 from cluster.background import in_background
 from cluster.cli.process import INTERRUPTED_STATUS
 from cluster.cli.task import Json
-from cluster.errors import DeepcdkError
+from cluster.errors import DeepcdkError, UsageError
 from cluster.runs import bounds
+from cluster.runs.fault_cost import describe_of_recipe
 from cluster.runs.gpu_floors import with_floors
 from cluster.runs.provenance import describe_origin, read_roots
 from cluster.runs.run_options import Preflight
@@ -77,8 +78,13 @@ class Launch:
         except SpecError as error:
             raise DeepcdkError(str(error)) from None
 
-    def estimate(self, settings_of: Callable[[int], Settings], nodes: int, ranks_per_node: str) -> None:
-        """Print what a recipe is expected to take and cost on so many nodes, and keep it for the record."""
+    def estimate(
+        self, settings_of: Callable[[int], Settings], nodes: int, ranks_per_node: str, *, restarts: int
+    ) -> None:
+        """Print what a recipe is expected to take and cost on so many nodes, and keep it for the record.
+
+        Print also what a fault would cost it; not where its settings are refused on so many.
+        """
         from cluster.planner.run_estimate import RunEstimate, estimate_run  # 0.05 s, which a resumed run need not wait
 
         session = self.session
@@ -93,9 +99,21 @@ class Launch:
             nodes_are_up=len(workers) >= nodes,
             usd_per_hour=price,
             ranks_per_node=ranks_per_node,
+            calibration=session.calibration,
         )
         self.progress(str(found))
-        self._estimate = found.document() if isinstance(found, RunEstimate) else {}
+        known = found if isinstance(found, RunEstimate) else None
+        self._estimate = known.document() if known else {}
+        with contextlib.suppress(UsageError):
+            settings = settings_of(nodes)
+            told = describe_of_recipe(
+                settings,
+                epochs=known.epochs if known else settings.total_epochs,
+                run_s=known.seconds.high if known else None,
+                usd_per_hour=None if price is None else nodes * price,
+                restarts=restarts,
+            )
+            self.progress(told)
 
     def submission(self, spec: RunSpec) -> Submission:
         """Return what is submitted. Print how long the cluster's bounds let the run be."""
@@ -121,13 +139,17 @@ class Launch:
         with interruptible(f"\nrun {run_id} may have begun; {remedy}", self.progress):
             yield
 
-    def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
-        """Print the place in the queue and `text`; watch the run to its end, or say how it can be watched."""
+    def announce(self, run_id: str, position: int | None, text: str) -> None:
+        """Print the place in the queue, and what was launched."""
         if position:
             self.progress(
                 f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out"
             )
         self.progress(text)
+
+    def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
+        """Print the place in the queue and `text`; watch the run to its end, or say how it can be watched."""
+        self.announce(run_id, position, text)
         if self.following.watched:
             watch_to_end(self.session, supervisor, run_id, log=log, json=self.following.json)
             return
@@ -136,8 +158,13 @@ class Launch:
             print_result(document(run_id, position=position), json=True)
 
 
-def watch_to_end(session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool) -> None:
-    """Watch a run, and end as it ended: Exit with 1 for a failed one, 3 at its own bound. Ctrl-C leaves it going."""
+def watch_to_end(
+    session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool, with_document: bool = True
+) -> str:
+    """Watch a run, and end as it ended: Exit with 1 for a failed one, 3 at its own bound. Ctrl-C leaves it going.
+
+    Returns the state of one that did not fail. `with_document`: where `json` is asked for, print how it ended as such.
+    """
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)
         progress = watch(supervisor, run_id, connect=session.connect, usd_per_hour=usd_per_hour, log=log, aside=json)
@@ -147,10 +174,11 @@ def watch_to_end(session: Session, supervisor: Supervisor, run_id: str, *, log: 
         raise Exit(fitted(text, sys.stderr), code=INTERRUPTED_STATUS) from None
     usd_per_hour = session.usd_per_hour(wait_s=0.0)
     text, failed = describe_end(progress, usd_per_hour)
-    if json:
+    if json and with_document:
         print_result(document(run_id, progress, usd_per_hour), json=True)
     if failed:
         raise Exit(fitted(text, sys.stderr), code=1)
     if progress.bound:
         raise Exit(fitted(text, sys.stderr), code=BOUND_STATUS)
     progress_printer(json=json)(text)
+    return progress.state

@@ -62,6 +62,7 @@ def plan(
         budget=bounds.budget,
         to_target=to_target,
         config=session.config,
+        calibration=session.calibration,
     )
     prices = cluster_prices.look_up(session, asked.types, wait_s=PRICE_WAIT_S)
     answer = asked.answer(prices.by_type)

@@ -31,7 +31,7 @@ def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
 def report(
     set_: Set = (),
     run: Annotated[
-        tuple[str, ...], "id or fetched directory of a run, CLUSTER:ID; default: the live one, else the newest"
+        tuple[str, ...], "id or fetched directory of a run, CLUSTER:ID; default: the only live one, else the newest"
     ] = (),
     format: Format = "html",
     into: Annotated[str, "file, or directory with a / at its end; default: the run's directory in ./runs"] = "",

@@ -10,6 +10,7 @@ from cluster.cli.numbers import parse_whole
 from cluster.cli.process import PROJECT
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
+from cluster.planner.outcome import outcomes
 from cluster.runs.retrieval import archived, fetch_run
 from cluster.runs.run_id import check_run_id
 from cluster.runs.tables import record_table, result_table, runs_table
@@ -125,7 +126,7 @@ def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json:
         with session.connect() as master:
             record = session.supervisor(master).show(run)
     if json:
-        print_result(record, json=True)
+        print_result({**record, "outcome": [each.document() for each in outcomes(record)]}, json=True)
     else:
         print_table(record_table(record))
 

@@ -33,7 +33,7 @@ def status(
     key: Key = "",
 ) -> None:
     """
-    Show the stack and its nodes: address, state, age, price per hour; with --load, what they are doing.
+    Show the stack and its nodes: address, state, age, price per hour; with --load, what they are doing, for which run.
 
     Example: fab status --watch
     """
@@ -58,10 +58,11 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     """Print the nodes' state and load; `clearing` the terminal just before, so that nothing flickers."""
     warnings: list[str] = []  # Those that the cleared terminal would lose.
     nodes = session.nodes(master, warnings.append if clearing else warn)
+    occupied = session.supervisor(master).occupancy()
     with doing("measuring the nodes' load"):
-        measured = loads.read(master, directory, nodes)
+        measured = loads.read(master, directory, session.agent_directory, nodes)
     found = inventory.refresh(session.aws, session.stack)
-    rows = loads.rows(found, nodes, measured)
+    rows = loads.rows(found, nodes, measured, occupied)
     if as_json:
         kinds = [i.type for i in found.instances]
         known, dated = session.prices.per_hour(kinds, 0.3), session.prices.dated(kinds)

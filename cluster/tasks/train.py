@@ -15,17 +15,20 @@ from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
+from cluster.aws.notify import resolve_topics
+from cluster.background import in_background
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
-from cluster.errors import LiveRunError
 from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs.bounds import check_prices, stop_policy
 from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.environment import parse_environment, read_secrets
+from cluster.runs.fault_cost import describe_of_program
 from cluster.runs.program import Program
 from cluster.runs.program_environment import kind_of_hosts, pack
-from cluster.runs.resolution import RUNTIME
+from cluster.runs.program_packages import RUNTIME
 from cluster.runs.run_options import CORES, BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
 from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
@@ -33,6 +36,7 @@ from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
 from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
+from cluster.ssh.master import Master
 from cluster.ssh.push import Tree, checked_file, package_tree
 from cluster.tasks.launch import Following, Launch
 from cluster.terminal.output import print_result, print_sentence, progress_printer
@@ -114,6 +118,7 @@ def train(
         then_stop=bounds.then_stop or session.config.then_stop,
     )
     restarts.check(count)
+    in_background(lambda: session.agent_tree)  # packed while AWS answers
     progress = progress_printer(json=following.json)
     tree, environment = pack_work(PROJECT / "payload", work, progress), RUNTIME
     check_maximum(count, session.load_inventory(), session.config.max_workers)
@@ -122,6 +127,7 @@ def train(
     launch = Launch(session, source, following)
     if not dry_run:
         stop_policy(session.stack, wanted=options.then_stop)
+        resolve_topics(options.notify, session.stack)
         check_prices(options.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def specified(found: Sequence[Node], on: int = count) -> RunSpec:
@@ -147,16 +153,28 @@ def train(
             lines = list(dry_run_lines(session.nodes(master), count, specified))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
             return
-        session.find_pushed(master, [session.agent_tree, tree])
+        ready = session.find_pushed(master, [session.agent_tree, tree]) and has_workers(session, master, count)
         supervisor = session.supervisor(master)
-        if not queue and (live := supervisor.live()):
-            raise LiveRunError(live)
+        # Before anything is uploaded or grown. Where nothing is, the start itself finds free nodes, or refuses sooner.
+        occupied = Occupancy() if ready else supervisor.occupancy()
+        size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
         terminal = sys.stdout.isatty() and not following.json
         launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
         if isinstance(work, Training):
-            launch.estimate(work.settings, count, ranks.ranks_per_node)
+            launch.estimate(work.settings, count, ranks.ranks_per_node, restarts=restarts.count)
+        else:
+            launch.progress(describe_of_program(restarts.count))
         least = session.config.least_workers
-        found = ensure_nodes(session, master, count, yes=yes, report=launch.progress, least=least)
+        found = ensure_nodes(
+            session,
+            master,
+            size,
+            task="fab train",
+            yes=yes,
+            report=launch.progress,
+            least=least and least + size - count,
+        )
+        found = occupied.choice(found, count, queueing=queue)
         if isinstance(work, Program) and packed.kind and kind_of_hosts(found, count) != packed.kind:
             # The workers that joined have another Python than the master, or than was to be expected.
             packed = pack(work, lambda: found, count, ranks.launcher, project=PROJECT, report=launch.progress)
@@ -165,9 +183,14 @@ def train(
         spec = launch.with_floors(specified(found, min(count, len(workers(found)))), preflight)
         submission = launch.submission(spec)
         with launch.submitting(spec.run_id):
-            position = supervisor.start(submission, secrets, queue=queue)
-        text = f"run {spec.run_id}: {spec.placed}"
-        launch.follow(supervisor, spec.run_id, position, text, log=bool(spec.program))
+            begun = supervisor.start(submission, secrets, queue=queue)
+        text = f"run {spec.run_id}: {begun.placed(spec)}"
+        launch.follow(supervisor, spec.run_id, begun.position, text, log=bool(spec.program))
+
+
+def has_workers(session: Session, master: Master, count: int) -> bool:
+    """Return whether so many workers are live, without a word of any that is left out: `ensure_nodes` tells of them."""
+    return len(workers(session.nodes(master, lambda _: None))) >= count
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:

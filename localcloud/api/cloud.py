@@ -17,6 +17,8 @@ from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
 from localcloud.api.ec2 import spot_interruption
 from localcloud.api.ec2.instances import Console
+from localcloud.api.error_replies import Reply
+from localcloud.api.outage import Outage
 from localcloud.api.permissions.caller import Caller
 from localcloud.api.permissions.evaluator import Evaluator
 from localcloud.api.permissions.request import Signature
@@ -65,8 +67,8 @@ class Cloud:
             lock=self.lock,
         )
         self._gate = gate.Gate(account, self.evaluator)
-        throttled = self._manners.throttle.refusal if self._manners else None
-        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, throttled)
+        self._outage = Outage()
+        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, self._unanswered)
         self.loopback = Loopback(self._application, REGION)
         self.formation = Account(
             self.loopback,
@@ -78,6 +80,13 @@ class Cloud:
         self._application.own["cloudformation"] = Formation(self.formation)
         self._server: Any = None
         self._create_administrator()
+
+    def _unanswered(self, environ: dict[str, Any], service: str, action: str) -> Reply | None:
+        """Return the answer to a client's call that an outage or its throttling meets; None where none does."""
+        found = self._outage.refusal(environ, service, action)
+        if found is None and self._manners:
+            return self._manners.throttle.refusal(environ, service, action)
+        return found
 
     def _create_administrator(self) -> None:
         """Create the laptop's user, who may do everything."""
@@ -191,6 +200,10 @@ class Cloud:
         with self.lock:
             spot_interruption.announce(self._backend("ec2"), instance_id, notice_s)
         self.announce()
+
+    def fail(self, share: float, seconds: float) -> None:
+        """Let a share of the API's calls, 0 to 1, fail for a while."""
+        self._outage.begin(share, seconds)
 
     def limit(self, instance_type: str, count: int | None) -> None:
         """Limit the capacity for a type to so many instances, running ones included; None removes the limit."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from localcloud.hosts import nfs_caches
+from localcloud.hosts import nfs_client
 from localcloud.hosts.first_process import FirstProcess
 from localcloud.hosts.host import Host, domain, firmware_id, hostname
 from localcloud.hosts.images import Image, Images
@@ -89,7 +89,7 @@ class NamespaceHost(Host):
     def _start(self) -> FirstProcess:
         pairs = [text for bind in self.image.binds for text in (str(bind.source), bind.target)]
         name, lower = hostname(self.instance.private_ip), ":".join(map(str, self.image.lower))
-        cached = nfs_caches.MOUNT_OPTIONS if self.shared.caches else ""
+        cached = nfs_client.MOUNT_OPTIONS if self.shared.caches else ""
         arguments = [str(self.directory), name, str(self.shared.path), cached, lower, str(GUEST / self.image.boot)]
         return FirstProcess(
             ["/bin/bash", str(GUEST / "init"), *arguments, *pairs],

@@ -166,9 +166,11 @@ def _files_of(url: str, settings: PipSettings) -> list[str]:
     plain = urlsplit(url)
     address = plain._replace(netloc=plain.netloc.rpartition("@")[2]).geturl()
     page = f"{address.rstrip('/')}/{_PROJECT}/" if url in settings.indexes else address
-    request = urllib.request.Request(page, headers=_credentials(plain))
+    request = urllib.request.Request(page, headers=_credentials(plain))  # noqa: S310  # an index of pip's, by HTTP
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=_context(settings, plain)) as answer:
+        with urllib.request.urlopen(  # noqa: S310  # as above
+            request, timeout=_TIMEOUT_S, context=_context(settings, plain)
+        ) as answer:
             found = links(answer.read().decode(errors="replace"), answer.url)
             return [answer.url, *found]
     except (OSError, ValueError) as error:
@@ -190,7 +192,7 @@ def _credentials(url: SplitResult) -> dict[str, str]:
 
 def _context(settings: PipSettings, url: SplitResult) -> ssl.SSLContext:
     if {url.hostname, url.netloc.rpartition("@")[2]} & set(settings.trusted):
-        return ssl._create_unverified_context()  # pip does not check this server's certificate either
+        return ssl._create_unverified_context()  # noqa: S323  # pip does not check this server's certificate either
     return ssl.create_default_context(cafile=settings.certificates or None)
 
 

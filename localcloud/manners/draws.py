@@ -24,4 +24,4 @@ class Draws:
         with self._lock:
             count = self._counts[concern]
             self._counts[concern] += 1
-        return random.Random(f"{self.seed}/{concern}/{count}")  # of text, which Python hashes the same everywhere
+        return random.Random(f"{self.seed}/{concern}/{count}")  # noqa: S311  # of text, which Python hashes the same everywhere

@@ -94,6 +94,23 @@ def _in_thread(action: Callable[[], T]) -> T:
     return result[0]
 
 
+def enter_path(path: str, action: Callable[[], T]) -> T:
+    """Run `action` in the network namespace that a path names, in a thread of its own."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _enter(fd, action)
+    finally:
+        os.close(fd)
+
+
+def _enter(fd: int, action: Callable[[], T]) -> T:
+    def inside() -> T:
+        set_namespace(fd)
+        return action()
+
+    return _in_thread(inside)
+
+
 def run(command: Sequence[str], text: str = "") -> str:
     """Run a system command with `text` as its input and return its output; raise CommandError when it fails."""
     done = subprocess.run(command, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -120,12 +137,7 @@ class NetworkNamespace:
 
     def enter(self, action: Callable[[], T]) -> T:
         """Run `action` inside, in a thread of its own; sockets and processes that it makes belong to the namespace."""
-
-        def inside() -> T:
-            set_namespace(self.fd)
-            return action()
-
-        return _in_thread(inside)
+        return _enter(self.fd, action)
 
     def ip(self, commands: Sequence[str]) -> None:
         """Run a batch of `ip` commands inside."""

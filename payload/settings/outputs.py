@@ -15,10 +15,16 @@ class OutputSettings:
         1, "epochs between checkpoints; the last always ends with one", low=1, high=100_000
     )
     checkpoint_minutes: float = setting(
-        0.0, "minutes between checkpoints within an epoch; 0: none", low=0, high=100_000
+        5.0,
+        "minutes of training that a fault may cost, by checkpoints within an epoch; 0: none there",
+        low=0,
+        high=100_000,
+    )
+    checkpoint_cost_percent: float = setting(
+        2.0, "% of the time that checkpoints within an epoch may take; else they are rarer; 0: no limit", low=0, high=50
     )
     keep_checkpoints: int = setting(
-        3, "newest checkpoints kept; more than one, in case the newest is damaged", low=1, high=1000
+        3, "newest checkpoints after epochs kept; more than one, in case the newest is damaged", low=1, high=1000
     )
     keep_best: bool = setting(False, "also keep the checkpoint of the best accuracy")
     checkpoint_dir: str = setting(
@@ -31,3 +37,4 @@ class OutputSettings:
     profile_steps: str = setting("", "steps FIRST-LAST, counted from 1, to profile for TensorBoard")
     confusion_matrix: bool = setting(False, "write confusion.json, confusion.png and mistakes.json at the end")
     export: bool = setting(False, "write the network as model.keras and SavedModel at the end")
+    export_onnx: bool = setting(False, "the same and model.onnx, checked by ONNX Runtime against Keras's answers")

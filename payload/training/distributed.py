@@ -81,10 +81,37 @@ class Ranks:
         return self.rank == 0
 
 
-def join() -> Ranks:
-    """Join the other ranks (collective). Without horovodrun there is one rank."""
-    hvd.init()
+_subsets: dict[int, Any] = {}
+"""Horovod's process sets of the first so many ranks."""
+_taking_part: list[Any] = []
+"""The process set within a block of `first_ranks`."""
+
+
+def join(subsets: Sequence[int] = ()) -> Ranks:
+    """Join the other ranks (collective). Without horovodrun there is one rank.
+
+    `subsets`: numbers of ranks, fewer than all, of which `first_ranks` will make subsets.
+    """
+    _subsets.update({count: hvd.ProcessSet(range(count)) for count in subsets})
+    hvd.init(process_sets=list(_subsets.values()))
     return Ranks(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size())
+
+
+@contextlib.contextmanager
+def first_ranks(count: int) -> Iterator[None]:
+    """Sum in graphs over the first so many ranks alone, within a block that only they enter.
+
+    Raises KeyError for a number that was not named to `join`.
+    """
+    _taking_part.append(hvd.global_process_set if count == hvd.size() else _subsets[count])
+    try:
+        yield
+    finally:
+        _taking_part.pop()
+
+
+def _process_set() -> Any:
+    return _taking_part[-1] if _taking_part else hvd.global_process_set
 
 
 def leave() -> None:
@@ -120,7 +147,7 @@ def gather_values(value: T, *, name: str) -> tuple[T, ...]:
 
 def size() -> int:
     """Return the number of ranks. Graphs are built for it, and rebuilt where it changes."""
-    return int(hvd.size())
+    return int(_process_set().size() if _taking_part else hvd.size())
 
 
 def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
@@ -134,7 +161,11 @@ def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
         group = hvd.grouped_allreduce(
-            [tensors[place] for place in places], op=hvd.Sum, name=f"sums.{dtype.name}", ignore_name_scope=True
+            [tensors[place] for place in places],
+            op=hvd.Sum,
+            name=f"sums.{dtype.name}",
+            ignore_name_scope=True,
+            process_set=_process_set(),
         )
         summed.update(zip(places, group, strict=True))
     return [summed[place] for place in range(len(tensors))]
@@ -142,7 +173,9 @@ def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
 
 def total_in_graph(tensor: Any, name: str) -> Any:
     """Sum one tensor over all ranks within a tf.function (collective), under a name that all of them give."""
-    return hvd.allreduce(tensor, op=hvd.Sum, name=name.replace("/", "."), ignore_name_scope=True)
+    return hvd.allreduce(
+        tensor, op=hvd.Sum, name=name.replace("/", "."), ignore_name_scope=True, process_set=_process_set()
+    )
 
 
 def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:

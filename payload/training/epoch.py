@@ -54,6 +54,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         empty=empty_batch(view.size, plan.data.train.channels, slots),
     )
     timer = reporter.start_timer()
+    saver.begin_epoch()
     errors: list[ReportedError] = []
 
     def check() -> None:
@@ -76,8 +77,8 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
             require_equal_weights(ranks, context.state, "after the first step")
         try:
             reporter.step(progress, batch.batch_size, sums, rate)
-            if ranks.is_root and progress.step < feed.steps and not sums.stops:
-                saver.save_within_epoch(progress)
+            if ranks.is_root:
+                saver.after_step(progress, is_last=progress.step == feed.steps or sums.stops > 0)
         except ReportedError as error:
             errors.append(error)
         if sums.stops:

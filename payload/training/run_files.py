@@ -114,6 +114,10 @@ class Result:
     """Wall time of each epoch that this process took, evaluation included."""
     data_wait_seconds: float
     """Sum over these epochs of how long the rank that waited longest waited for images to train on."""
+    checkpoint_seconds: float
+    """Time that checkpoints took of it: training waited, or its steps were longer while one was written."""
+    checkpoints_missed: tuple[str, ...]
+    """Checkpoints that could not be written, as on a full disk, each with the reason."""
     images_per_s: float
     """Training images over all ranks per second of `training_seconds`."""
     ranks: int
@@ -124,6 +128,8 @@ class Result:
     seed: int
     resumed_from: str | None
     """Name of the checkpoint it continued from."""
+    passed_over: tuple[str, ...]
+    """Damaged checkpoints that were skipped for it, and what was wrong with each."""
     weights_sha256: str
     """Digest of the final weights."""
     parameters: int
@@ -139,6 +145,10 @@ class Result:
     git_commit: str | None
     finished: float
     """Unix time of the end."""
+    exported: tuple[str, ...] = ()
+    """Forms of the network in the directory `export`, by name of the file or directory."""
+    onnx_refused: str | None = None
+    """Why there is no model.onnx among them, where one was asked for."""
 
 
 def write_result(run_dir: Path, result: Result) -> Path:

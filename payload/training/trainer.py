@@ -28,7 +28,7 @@ from payload.training.epoch import DivergedError, require_equal_weights, train_e
 from payload.training.evaluation import Evaluator
 from payload.training.evaluation_step import make_evaluation_step
 from payload.training.export.model_spec import write_model_spec
-from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
+from payload.training.export.run_export import Exported, export_at_end
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.rank_setup import RankSetup
@@ -102,10 +102,11 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
     state.separate_dropout_seeds(ranks.rank)
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
-        cadence = SavePolicy(
+        policy = SavePolicy(
             epochs=settings.checkpoint_epochs,
             last_epoch=schedule.epochs,
             minutes=settings.checkpoint_minutes,
+            cost_limit=settings.checkpoint_cost_percent / 100,
             keep_best=settings.keep_best,
             best=start_point.best_accuracy,
         )
@@ -121,7 +122,9 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
                 threads=settings.decode_threads,
             ),
             reporter=reporter,
-            saver=CheckpointSaver(writer, cadence, copy=state.arrays, settings=kept_settings, report=reporter.written),
+            saver=CheckpointSaver(
+                writer, policy, copy=state.arrays, settings=kept_settings, reports=reporter.checkpoints
+            ),
             stop_requested=stop_requested,
         )
         return _train(context, start_point)
@@ -164,7 +167,8 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
     confusion = None
     if plan.settings.confusion_matrix:
         confusion = evaluator.confusion(plan.data.test, plan.last_test_view)
-    _on_root(context, functools.partial(_write_outputs, context, progress, confusion))
+    outputs = functools.partial(_write_outputs, context, progress, confusion)
+    exported = distributed.attempt(plan.ranks, outputs if plan.ranks.is_root else Exported)
     result = functools.partial(
         result_of,
         plan,
@@ -174,7 +178,8 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
         train=train,
         validation=validation,
         test=test,
-        resumed_from=start_point.resumed_from,
+        start_point=start_point,
+        exported=exported,
     )
     _on_root(context, lambda: _end(context, result()))
     return TrainingEnd(progress=progress, stopped=False)
@@ -211,8 +216,10 @@ def _stop(context: TrainingContext, progress: Progress) -> None:
     context.reporter.stopped(progress, context.saver.save_stopped(progress))
 
 
-def _write_outputs(context: TrainingContext, progress: Progress, confusion: tuple[Any, list[Mistake]] | None) -> None:
-    """Write what the settings ask for at the end (rank 0). Raises StorageError.
+def _write_outputs(
+    context: TrainingContext, progress: Progress, confusion: tuple[Any, list[Mistake]] | None
+) -> Exported:
+    """Write what the settings ask for at the end, and return what was exported (rank 0). Raises StorageError.
 
     `confusion`: counts of the confusion matrix, and the surest mistakes.
     """
@@ -224,8 +231,7 @@ def _write_outputs(context: TrainingContext, progress: Progress, confusion: tupl
         write_confusion(plan.config.run_dir, Confusion(labels=spec.labels, counts=counts))
         write_mistakes(plan.config.run_dir, mistakes, spec.labels)
     context.reporter.trained()
-    if plan.settings.export:
-        export_network(plan.config.run_dir / EXPORT_DIRECTORY, spec, state, progress.total_steps)
+    return export_at_end(plan.config.run_dir, spec, state, progress.total_steps)
 
 
 def _end(context: TrainingContext, result: Result) -> None:

@@ -1,5 +1,5 @@
 # Mount the Lustre file system. Read by node.sh, whose functions and settings it uses, where the cluster has one.
-# shellcheck shell=bash disable=SC2154 # root, login_uid and login_gid are node.sh's
+# shellcheck shell=bash disable=SC2154,SC2034 # root, login_uid, login_gid and step are node.sh's
 step="mounting the Lustre file system $DEEPCDK_LUSTRE"
 need mount.lustre lustre-client lustre-client-modules-aws
 lustre=$root$DEEPCDK_LUSTRE_MOUNT
@@ -13,7 +13,7 @@ done
 IFS= read -r -d '' fstab 2>/dev/null <"$root/etc/fstab" || true
 entry="$DEEPCDK_LUSTRE $DEEPCDK_LUSTRE_MOUNT lustre $lustre_options,_netdev 0 0"
 if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
-# Its top belongs to root when it is new.
-if [[ $DEEPCDK_ROLE == master ]]; then chown "$login_uid:$login_gid" "$lustre"; fi
+# Its top belongs to root when it is new. As in /tmp, ranks add files too, and change their own.
+if [[ $DEEPCDK_ROLE == master ]]; then chown "$login_uid:$login_gid" "$lustre" && chmod 1777 "$lustre"; fi
 mkdir -p "$root/etc/profile.d"
 printf 'export FSX_MOUNT=%q\n' "$DEEPCDK_LUSTRE_MOUNT" >"$root/etc/profile.d/deeplearning-fsx.sh"

@@ -1,5 +1,8 @@
 # The master's part in the registry: assemble the list of all nodes, and share it. Read by registry.sh.
-# shellcheck shell=bash disable=SC2154 # its functions and variables are those of registry.sh
+# shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of registry.sh
+
+own_keys=$root/opt/deepcdk/host-keys share_s=0
+declare -A own_key=() look_s=() first_s=()
 
 # Take the master's name with the entry $1, once no other live node has it.
 choose_name() {
@@ -16,16 +19,121 @@ choose_name() {
   done
 }
 
+# Give the workers the key with which the login user logs in on them: in the parameter that no role but this node's may
+# write, and then on the shared file system, from which they learn that there is one. Return 1 where AWS does not take it.
+share_key() {
+  local algorithm key _ said shared=$registry/master.pub
+  read -r algorithm key _ <"$root$login_home/.ssh/id_ed25519.pub"
+  text="$algorithm $key $ip"
+  if ! said=$(ask_aws ssm put-parameter --name "$key_parameter" --type String --value "$text" --overwrite 2>&1); then
+    log "AWS does not take the cluster's key: ${said##*$'\n'}"
+    return 1
+  fi
+  clear_way "$shared"
+  write "$shared.$instance_id" "$text"$'\n'
+  mv -fT "$shared.$instance_id" "$shared"
+}
+
+# Share the key when it is time. A boot fails where that is impossible: the rights of a new role may take a minute.
+see_to_key() {
+  if ((SECONDS < share_s)); then return; fi
+  until share_key; do
+    share_s=$((SECONDS + 60))
+    if ((watching)); then return; fi
+    if ((SECONDS >= ${DEEPCDK_SHARE_TIMEOUT_S:-180})); then exit 1; fi
+    sleep 5
+  done
+  share_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
+}
+
+# Print the key of the last whole block of host keys in a console's output; nothing where there is none.
+shown_key() {
+  local line key='' found='' inside=0
+  while IFS= read -r line || [[ -n $line ]]; do
+    line=${line:0:999}
+    if [[ $line == *'-----BEGIN SSH HOST KEY KEYS-----'* ]]; then
+      inside=1 key=''
+    elif [[ $line == *'-----END SSH HOST KEY KEYS-----'* ]]; then
+      found=${key:-$found} inside=0
+    elif ((inside)) && [[ $line =~ (^|[[:space:]])(${rule[host_key]})([[:space:]]|$) ]]; then
+      key=${BASH_REMATCH[2]}
+    fi
+  done
+  printf '%s' "$found"
+}
+
+# Write the console's output of a worker, of which AWS has the end, to a file, and what went wrong to another one.
+read_console() {
+  local file=$own_keys/$1.console
+  if ask_aws ec2 get-console-output --instance-id "$1" --query Output --latest >"$file" 2>"$file.errors"; then return; fi
+  # Xen's instances know no latest output.
+  if grep -qE 'UnsupportedOperation|InvalidParameterCombination' "$file.errors"; then
+    ask_aws ec2 get-console-output --instance-id "$1" --query Output >"$file" 2>"$file.errors" || true
+  fi
+}
+
+# Learn the host keys of nodes that are new: each prints its own on its console, and no other node can write there. They
+# stay on this disk by instance id, and a later one counts for nothing: an instance keeps its keys, and its console does
+# not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end.
+learn_keys() {
+  local node id pid path asked=() pids=()
+  mkdir -p "$own_keys"
+  for node in "${!entry[@]}"; do
+    id=${entry[$node]%%,*}
+    if [[ $node == "$name" ]] || ((age[$node] > stale_s)) || ! fits instance-id "$id" || [[ -n ${own_key[$id]:-} ]]; then continue; fi
+    path=$own_keys/$id
+    if [[ -e $path ]]; then
+      read -r text <"$path" || true
+      if fits host_key "$text"; then
+        own_key[$id]=$text
+        continue
+      fi
+    fi
+    if ((${#asked[@]} >= 16 || SECONDS < ${look_s[$id]:-0})); then continue; fi
+    asked+=("$id") first_s[$id]=${first_s[$id]:-$SECONDS}
+    read_console "$id" 8>&- &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || true; done
+  for id in "${asked[@]}"; do
+    path=$own_keys/$id
+    tr -d '\0' <"$path.console" >"$path.text"
+    text=$(shown_key <"$path.text")
+    if [[ -n $text ]]; then
+      put "$path" "$text"$'\n'
+      own_key[$id]=$text
+    else
+      if [[ -s $path.console.errors ]]; then note "AWS does not tell the console of $id" "$(tail -n 1 "$path.console.errors")"; fi
+      look_s[$id]=$((SECONDS + 1 + (SECONDS - first_s[$id] < 60 ? (SECONDS - first_s[$id]) : 60)))
+    fi
+    rm -f "$path.console" "$path.console.errors" "$path.text"
+  done
+}
+
+# Whether the node in `fact` has the host key that its console has shown; `why` says why not, and is empty for a newcomer.
+is_identified() {
+  local id=${fact[instance-id]}
+  if [[ $node == "$name" || ${own_key[$id]:-} == "${fact[host_key]}" ]]; then return; fi
+  if [[ -n ${own_key[$id]:-} ]]; then
+    why='its host key in the registry is not the one that its console has shown'
+  elif ((SECONDS - ${first_s[$id]:-$SECONDS} >= ${DEEPCDK_CONSOLE_S:-60})); then
+    why='its console shows no host key'
+  fi
+  return 1
+}
+
 # Assemble what names the nodes, from all their entries, and share the list of them.
 follow() {
   local node shared=$registry/list
   local -a order=()
   left_out=
+  see_to_key
   sweep "$registry/nodes/$name" || true
+  learn_keys
   for node in "${!age[@]}"; do
     if ((age[$node] > stale_s)); then continue; fi
     case $node in
-      deeplearning-master) order[0]=${entry[$node]} ;;
+      deeplearning-master) order[0]=$own ;;
       *) order[${node#deeplearning-worker}]=${entry[$node]} ;;
     esac
   done
@@ -38,9 +146,10 @@ follow() {
   mv -fT "$shared.$instance_id" "$shared"
 }
 
-# Do at each boot what the runs left for it: to tell what became of the live one, to keep the queue.
+# Do at each boot what the supervisor left for it: to tell what became of the live run, to keep the queue. It lies on the
+# master's own disk: on the shared file system every rank can write.
 at_boot() {
-  local hook=$root$efs_mount/runs/.at-boot
+  local hook=$root$login_home/.deepcdk/at-boot
   if [[ ! -x $hook ]]; then return; fi
   HOME=$login_home setsid setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
     </dev/null &>/dev/null 8>&- &

@@ -86,12 +86,28 @@ if [[ -n ${DEEPCDK_AGENT:-} ]]; then
 fi
 
 step='finding the login user'
-login_home=
-while IFS=: read -r user _ login_uid login_gid _ login_home _; do
-  if [[ $user == "$DEEPCDK_LOGIN_USER" ]]; then break; fi
-  login_home=
+login_home='' rank_uid=''
+while IFS=: read -r user _ uid gid _ home _; do
+  case $user in
+    "$DEEPCDK_LOGIN_USER") login_uid=$uid login_gid=$gid login_home=$home ;;
+    deepcdk-rank) rank_uid=$uid ;;
+  esac
 done <"$root/etc/passwd"
 if [[ -z $login_home ]]; then log "this image has no user $DEEPCDK_LOGIN_USER (login_user in cdk.json)" && exit 1; fi
+
+# Ranks have a user of their own, with one number on all nodes, by which the shared file system knows it. Nobody has a
+# password for it. Its home is root's, so that a rank changes neither who may log in nor what a shell reads: `files` is
+# theirs.
+step='making the user of the ranks'
+rank_home=/home/deepcdk-rank
+if [[ -z $rank_uid ]]; then
+  need useradd shadow-utils passwd
+  groupadd --system --gid 60900 deepcdk-rank
+  useradd --system --uid 60900 --gid 60900 --no-create-home --home-dir "$rank_home" --shell /bin/bash --password '*' \
+    deepcdk-rank
+elif [[ $rank_uid != 60900 ]]; then
+  log "this image has a user deepcdk-rank with the number $rank_uid, and ranks need 60900" && exit 1
+fi
 
 step='asking the instance metadata service'
 metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
@@ -153,6 +169,9 @@ if [[ -z $(compgen -G "$runtime/*") ]]; then
   fi
 fi
 if [[ ! -d $root$login_home/.ssh ]]; then install -d -m 700 -o "$login_uid" -g "$login_gid" "$root$login_home/.ssh"; fi
+install -d -m 755 "$root$rank_home" "$root$rank_home/.ssh"
+install -d -m 755 "$root$rank_home/files"
+chown 60900:60900 "$root$rank_home/files"
 
 if [[ -n ${DEEPCDK_SCRATCH:-} ]]; then
   step="making the scratch directory $DEEPCDK_SCRATCH"
@@ -194,7 +213,7 @@ done <"$root/proc/net/route"
 step='taking a name among the nodes'
 printf '%s=%q\n' role "$DEEPCDK_ROLE" instance_id "$instance_id" ip "$ip" zone "$zone" \
   slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" kind "$kind" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \
-  login_home "$login_home" efs_mount "$DEEPCDK_EFS_MOUNT" >"$root/opt/deepcdk/node.conf"
+  login_home "$login_home" rank_home "$rank_home" efs_mount "$DEEPCDK_EFS_MOUNT" region "$DEEPCDK_REGION" key_parameter "$DEEPCDK_KEY_PARAMETER" >"$root/opt/deepcdk/node.conf"
 "$root/opt/deepcdk/bin/registry" keys
 "$root/opt/deepcdk/bin/registry" refresh
 

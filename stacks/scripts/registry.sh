@@ -11,7 +11,7 @@
 #   new-ROLE/ID  the entry of a node that is about to take a name
 #   list         the facts of all nodes that are there, by name; the master alone writes it, the others copy it
 #   lock         held while entries of nodes that are gone are removed; its time of change says when that was last done
-#   master.pub   the key with which the master logs in
+#   master.pub   a hint: the key with which the master logs in. What counts is the parameter that its role alone may write
 #
 # A name is taken by linking a whole entry to it, which one node alone can do, on NFS too; so any number of nodes may
 # boot at once, and none waits for another. A node whose heartbeat is older than `stale_s` is gone: the list leaves it
@@ -22,13 +22,16 @@
 #
 # Every node can write there, so what is read there is foreign: it is compared with a rule before it goes anywhere, and
 # before that it stands in no arithmetic and in no subscript, which bash would evaluate.
+# Some variables serve the role's part alone, which is read at the end.
+# shellcheck disable=SC2034
 set -euo pipefail
 umask 022
 # So that [a-z] means ASCII, and %q leaves nothing else as it is.
 LC_ALL=C
 
 root=${DEEPCDK_ROOT:-}
-role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login_uid='' login_gid='' login_home='' efs_mount=''
+role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login_uid='' login_gid='' login_home='' rank_home='' efs_mount=''
+region='' key_parameter=''
 # It sets all of these.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
@@ -38,7 +41,7 @@ stale_s=${DEEPCDK_STALE_S:-60}
 most_bytes=4000000
 begin='# deepcdk: begin' end='# deepcdk: end'
 name='' noted='' mark='' text='' there='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out=''
-count=0 worker_gpus=0
+count=0 worker_gpus=0 watching=0
 # The facts of a node, in the order in which they are written, with commas between. As in agent/spec/nodes.py.
 facts=(instance-id ip slots interface zone gpus kind host_key)
 octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
@@ -176,7 +179,6 @@ take() {
 claim() {
   local new=$registry/new-$role/$instance_id algorithm key each fact
   read -r algorithm key _ <"$root/etc/ssh/ssh_host_ed25519_key.pub"
-  # shellcheck disable=SC2034
   local host_key="$algorithm $key"
   own='' name=''
   for each in "${facts[@]}"; do
@@ -234,6 +236,12 @@ read_facts() {
   done
 }
 
+# Call AWS as this node's role, and print what it answers as text.
+ask_aws() {
+  timeout 30 env LC_ALL=C.UTF-8 PYTHONUTF8=1 AWS_PAGER='' aws "$@" --region "$region" --output text \
+    --cli-connect-timeout 5 --cli-read-timeout 20
+}
+
 # Write what names the nodes into variables, from the entries in `order`: by number, the master's at 0.
 assemble() {
   local index node why broken value
@@ -243,10 +251,17 @@ assemble() {
     if ((index == 0)); then node=deeplearning-master; fi
     # Not written to its end.
     if [[ -z ${order[index]} ]]; then continue; fi
+    why=
     if ! read_facts "${order[index]}"; then
-      why="$node is left out: its $broken in the registry breaks the rule"
-      note "$why" "$value"
-      left_out+="# $why"$'\n'
+      why="its $broken in the registry breaks the rule"
+    elif ! is_identified; then
+      value=${fact[host_key]}
+      # It has just taken its name.
+      if [[ -z $why ]]; then continue; fi
+    fi
+    if [[ -n $why ]]; then
+      note "$node is left out: $why" "$value"
+      left_out+="# $node is left out: $why"$'\n'
       continue
     fi
     nodes+="$node ${fact[ip]} ${fact[instance-id]} ${fact[slots]} ${fact[interface]} ${fact[zone]} ${fact[kind]}"$'\n'
@@ -304,6 +319,7 @@ watch() {
   # Another one is at it.
   if ! flock -n 8; then exit 0; fi
   trap leave TERM INT
+  watching=1
   keys
   refresh
   at_boot
@@ -327,7 +343,7 @@ watch() {
   done
 }
 
-# What differs between the master and the workers: choose_name, follow, at_boot.
+# What differs between the master and the workers: choose_name, is_identified, follow, at_boot.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/bin/$role"
 

@@ -41,3 +41,5 @@ else
 fi
 if [[ -n ${entry:-} ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
 chown "$1" "$scratch"
+# The login user stages data there, and ranks write what goes with the node.
+chmod 1777 "$scratch"

@@ -1,6 +1,6 @@
 # Make what the master gives the cluster: directories on the shared file system, and the key with which it logs in on the
-# workers. Read by node.sh, whose functions and settings it uses.
-# shellcheck shell=bash disable=SC2154 # efs, root, login_uid, login_gid, login_home and instance_id are node.sh's
+# workers, which registry.sh shares. Read by node.sh, whose functions and settings it uses.
+# shellcheck shell=bash disable=SC2154,SC2034 # efs, root, login_uid, login_gid, login_home and step are node.sh's
 for work in payloads runs data; do
   if [[ ! -d $efs/$work ]]; then install -d -o "$login_uid" -g "$login_gid" "$efs/$work"; fi
 done
@@ -11,10 +11,6 @@ if [[ ! -e $key ]]; then
   ssh-keygen -q -t ed25519 -N '' -C deepcdk-master -f "$key"
   chown "$login_uid:$login_gid" "$key" "$key.pub"
 fi
-mkdir -p "$efs/.cluster"
 read -r line <"$key.pub"
-shared=$efs/.cluster/master.pub
-# Any node can put a link there, or a directory.
-rm -rf "$shared" "$shared.$instance_id"
-printf '%s\n' "$line" >"$shared.$instance_id"
-mv -fT "$shared.$instance_id" "$shared"
+# The master logs in on itself too, to remove what ranks have left.
+printf 'restrict %s\n' "$line" >"$root$rank_home/.ssh/authorized_keys"

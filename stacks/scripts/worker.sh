@@ -1,5 +1,8 @@
 # A worker's part in the registry: take a free name, copy the master's list, admit the master. Read by registry.sh.
-# shellcheck shell=bash disable=SC2154 # its functions and variables are those of registry.sh
+# shellcheck shell=bash disable=SC2154,SC2034 # its functions and variables are those of registry.sh
+
+admitted='' ask_pause_s=1 ask_s=0 asked_s=0
+lines=()
 
 # Whether nobody has looked for nodes that are gone as long as it takes to be gone, by the clock that wrote the file $1.
 is_sweep_due() {
@@ -64,27 +67,51 @@ look() {
   for path in "$registry"/*; do there+=${path##*/}/; done
 }
 
-# Let the master's login user log in, by the key that it has shared, and no other master's.
+# Let the master log in, from its address alone, as the login user and, to run commands alone, as the user of ranks: by
+# the key in the parameter that no role but the master's may write. On the shared file system, where root on any node can
+# write, another key is no more than a reason to ask AWS: soon at first, then each minute, for the one who wrote it may go
+# on; and each hour without a reason.
 admit_master() {
-  local shared=$registry/master.pub
-  if [[ $there != */master.pub/* ]]; then return; fi
-  read_line "$shared"
-  if [[ $text =~ ^(${rule[host_key]})(\ .*)?$ ]]; then
-    put_block "$root$login_home/.ssh/authorized_keys" "${BASH_REMATCH[1]} deepcdk-master"$'\n' 600
-  elif [[ -e $shared ]]; then
-    note "no key in the registry's master.pub" "$text"
+  local admission hint='' hour_s=${DEEPCDK_KEYS_S:-3600}
+  if [[ $there == */master.pub/* ]]; then
+    read_line "$registry/master.pub"
+    hint=$text
+  fi
+  if [[ $hint == "$admitted" ]]; then ask_pause_s=1; fi
+  if ((SECONDS < ask_s)) || { [[ $hint == "$admitted" ]] && ((SECONDS < asked_s + hour_s)); }; then return; fi
+  ask_pause_s=$((ask_pause_s < 30 ? ask_pause_s * 2 : 60))
+  ask_s=$((SECONDS + ask_pause_s)) asked_s=$SECONDS
+  if ! text=$(ask_aws ssm get-parameter --name "$key_parameter" --query Parameter.Value 2>&1); then
+    note "AWS does not tell the master's key" "${text##*$'\n'}"
+    return
+  fi
+  if [[ ! $text =~ ^(${rule[host_key]})\ (${rule[ip]})$ ]]; then
+    note "no master has put its key into $key_parameter; one of an earlier version does not" "$text"
+    return
+  fi
+  admitted=$text
+  admission="from=\"${BASH_REMATCH[2]}\" ${BASH_REMATCH[1]} deepcdk-master"$'\n'
+  put_block "$root$rank_home/.ssh/authorized_keys" "restrict,$admission"
+  put_block "$root$login_home/.ssh/authorized_keys" "restrict,pty,port-forwarding,$admission" 600
+  if [[ -n $hint && $hint != "$admitted" ]]; then
+    note "the registry's master.pub is not the master's key in AWS, and is refused" "$hint"
   fi
 }
 
-# Assemble what names the nodes, from the master's list, and this node, which may not be in it yet.
+# The list is the master's; a worker logs in nowhere.
+is_identified() { :; }
+
+# Assemble what names the nodes, from the master's list, and this node, which may not be in it yet. Without a list to
+# read, as while another node has put something else in its place, the last one counts.
 follow() {
   local line node shared=$registry/list
-  local -a lines=() order=()
+  local -a found=() order=()
   look
   admit_master
   if [[ $there == */list/* ]] && is_file "$shared"; then
-    mapfile -tn 10001 lines 2>/dev/null < <(beginning "$most_bytes" "$shared" | tr -d '\0')
+    mapfile -tn 10001 found 2>/dev/null < <(beginning "$most_bytes" "$shared" | tr -d '\0')
   fi
+  if ((${#found[@]} > 0)); then lines=("${found[@]}"); fi
   if [[ "$own ${lines[*]}" == "$copied" ]]; then return; fi
   copied="$own ${lines[*]}" left_out=
   for line in "${lines[@]}"; do

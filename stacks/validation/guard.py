@@ -27,12 +27,13 @@ def _idle(config: ClusterConfig) -> Iterator[Problem]:
                 remedy="set idle_minutes, or leave idle_cpu_percent out",
             )
         return
-    if not config.idle_cpu_percent and find(config.worker_instance_type) is None:
+    unknown = config.allow_unknown_instance_types and find(config.worker_instance_type) is None
+    if unknown and not config.idle_cpu_percent:
         yield Problem(
             key="idle_cpu_percent",
             value=config.idle_cpu_percent,
             rule=f"0 means half of one vCPU, and the table does not list how many {config.worker_instance_type} has",
-            remedy="set the processor use, in percent of all vCPUs, below which a worker is idle",
+            remedy="set the processor use, in percent of all vCPUs, below which a worker is idle, or idle_minutes = 0",
         )
 
 

@@ -24,6 +24,7 @@ TORCH: Final = "torch==2.13.0+cpu"
 UNREACHABLE: Final = "deeplearning-worker9"
 SSH: Final = f"""\
 #!/bin/sh
+[ "$1" = -l ] && shift 2
 [ "$1" = {UNREACHABLE} ] && {{ echo "ssh: connect to host $1 port 22: Connection timed out"; exit 255; }}
 exec sh -c "$2"
 """

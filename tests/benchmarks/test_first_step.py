@@ -6,11 +6,12 @@ import pytest
 
 from benchmarks.first_step import BARE, OURS, UNCHECKED, Field, main, parse_record, promise_s, seconds_to_step
 
+MASTER = "/opt/deepcdk/runtime/0/bin/python"
 PYTHON = "/opt/deepcdk/runtime/1/bin/python"
 RECORD = {
     "launch": {
         "command": [
-            PYTHON,
+            MASTER,
             "-m",
             "agent.launch.horovodrun",
             "-np",
@@ -42,7 +43,7 @@ def test_bare_horovodrun_gets_the_flags_and_the_interpreter_of_ours() -> None:
     field = Field(train=("fab", "train"), launcher=launcher, rank=rank, directory=directory, config="c", first_s=1.0)
     program = f"-np 2 --gloo {PYTHON} /mnt/efs/payloads/b/program/first_step.py"
     assert field.command(BARE)[-1] == f"date +%s.%N; exec {PYTHON} /opt/deepcdk/runtime/1/bin/horovodrun {program}"
-    unchecked = f"cd /mnt/efs/payloads/a; date +%s.%N; exec {PYTHON} -m agent.launch.horovodrun {program}"
+    unchecked = f"cd /mnt/efs/payloads/a; date +%s.%N; exec {MASTER} -m agent.launch.horovodrun {program}"
     assert field.command(UNCHECKED)[-1] == unchecked
     assert field.command(OURS)[-1] == "date +%s.%N; exec fab train"
 

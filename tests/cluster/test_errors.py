@@ -34,6 +34,11 @@ def test_errors_carry_their_data() -> None:
     assert str(RemoteError("failed", status=28, output="no space left\n")) == "failed\nno space left"
     assert LiveRunError("one").run_id == "one"
     assert "fab stop --run one" in str(LiveRunError("one"))
+    assert str(LiveRunError("one", hosts={"one": ["a", "b"], "two": ["c"]}, size=5)) == (
+        "run one is live on a, b; run two is live on c; too few nodes are free for another run\n"
+        "  do: wait your turn with --queue, add nodes with `fab scale 5`, watch it with `fab attach --run one`, "
+        "or stop it with `fab stop --run one`"
+    )
 
 
 def test_each_node_that_is_not_ready_shows_its_console() -> None:

@@ -86,9 +86,13 @@ def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: Embedde
 
 def test_shards_lie_on_the_workers_and_nothing_is_uploaded_again(staged: EmbeddedCloud, folder: Path) -> None:
     told, _ = stage(staged, folder, "--to", "local", "--sharded")
-    assert (told["uploaded_bytes"], told["directory"]) == (0, "/home/ec2-user/data/e2e")
+    assert (told["uploaded_bytes"], told["directory"]) == (0, "/home/deepcdk-rank/files/data/e2e")
     parts = [names(staged, worker["InstanceId"], told["directory"]) for worker in staged.instances("worker")]
     assert parts[0] | parts[1] == set(SIZES) and not parts[0] & parts[1]
+    owners = staged.laptop(
+        "fab", "run", "--json", *demo.settings(2), "--", "stat", "-c", "%U", told["directory"]
+    ).stdout
+    assert {node["stdout"] for node in json.loads(owners)["hosts"]} == {"deepcdk-rank\n"}
     assert sum(node["bytes"] for node in told["nodes"].values()) == sum(SIZES.values())
 
 

@@ -30,7 +30,7 @@ DOCUMENTS = (
         ("replace", "worker2", "--yes", "--json"),
         {"node", "instance", "new_node", "new_instance", "seconds", "stopped_run"},
     ),
-    (("scale", "2", "--json"), {"before", "after", "added", "removed", "stopped_run", "nodes"}),
+    (("scale", "2", "--json"), {"before", "after", "added", "removed", "stopped_runs", "nodes"}),
     (("train", "--dry-run", "--json"), {"dry_run"}),
     (("attach", "RUN", "--json"), RUN),
     (("stop", "RUN", "--json"), {"run_id", "state", "was_live"}),

@@ -52,6 +52,8 @@ def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, mad
     record = json.loads(cluster.fab("show", "--json").stdout)
     assert record["state"]["state"] == "succeeded"
     assert record["spec"]["allow_degraded"] is True
+    runtime = record["course"]["runtime"]
+    assert (runtime["versions"]["driver"], runtime["kind"].startswith("x86_64-py3")) == ("570.86.15", True)
     allowed = [(each["node"], each["check"], each["what"]) for each in record["preflight"]["allowed"]]
     assert (made_up_gpu, "gpus", "TensorFlow sees 0 of 1") in allowed
     # Gradients that the CPU adds up are told of every node: NCCL is not in the runtime for CPUs.

@@ -24,7 +24,7 @@ def answering(cluster: EmbeddedCloud, document: object) -> Iterator[None]:
     """Have the pushed supervisor on the master answer with this document, whatever it is asked."""
     cluster.fab("runs")  # it is pushed
     (master,) = cluster.instances("master")
-    supervisor = f"/mnt/efs/payloads/{package_tree(ROOT / 'agent').name}/agent/supervisor/cli.py"
+    supervisor = f"/home/ec2-user/.deepcdk/trees/{package_tree(ROOT / 'agent').name}/agent/supervisor/cli.py"
     program = f"print({json.dumps(document)!r})\n"
 
     def on_master(*words: str) -> None:

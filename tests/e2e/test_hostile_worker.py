@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.hostile.nodes import FIND_AWS, GPUS, HOST_KEY, INJECTED, IP, REGISTRY, SHARED_KEY, VICTIM, Cluster
 from tests.waiting import eventually
 from tools import demo
 
-REGISTRY = "/mnt/efs/.cluster/nodes"
-NODES = "/opt/deeplearning/nodes"
-VICTIM = "deeplearning-worker2"
-IP, GPUS = 1, 5
-"""Places of facts in a node's entry."""
-INJECTED = "/tmp/injected-by-a-worker"
 BAD_NAMES = (
     f"deeplearning-workerstale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),  # a directory's name has no slash
     "deeplearning-worker1.bak",
@@ -26,57 +21,12 @@ BAD_NAMES = (
 )
 
 
-class Cluster:
-    """Reach the nodes of the shared cluster by name, as their root."""
-
-    def __init__(self, cloud: EmbeddedCloud) -> None:
-        self.cloud = cloud
-        (master,) = cloud.instances("master")
-        self.ids = {"deeplearning-master": master["InstanceId"]}
-        eventually(lambda: self.is_whole("deeplearning-master"))
-        self.ids |= {line.split()[0]: line.split()[2] for line in self.listed()}
-
-    def shell(self, node: str, script: str, *words: str) -> str:
-        """Run a shell program on a node; return its output."""
-        return self.cloud.localcloud("exec", self.ids[node], "--", "sh", "-ec", script, "sh", *words).stdout
-
-    def listed(self, node: str = "deeplearning-master") -> list[str]:
-        """Return the lines of the nodes file on a node."""
-        return self.shell(node, f"cat {NODES}").splitlines()
-
-    def is_whole(self, node: str) -> bool:
-        """Return whether a node lists all three, and has nothing to say against any."""
-        return [line.split()[0] for line in self.listed(node)] == [
-            "deeplearning-master",
-            "deeplearning-worker1",
-            VICTIM,
-        ]
-
-    def plant(self, fact: int, text: str) -> None:
-        """Write a fact of the victim, by its place in the entry, as a worker's root can."""
-        written = self.shell(VICTIM, 'cat "$1"', f"{REGISTRY}/{VICTIM}").removesuffix("\n").split(",")
-        written[fact] = text
-        self.shell(VICTIM, 'printf "%s\\n" "$1" >"$2"', ",".join(written), f"{REGISTRY}/{VICTIM}")
-
-    def is_injected(self) -> bool:
-        """Return whether text of the victim was executed on any node, or on the laptop."""
-        tries = [self.shell(node, 'test -e "$1" && echo yes || true', INJECTED) for node in self.ids]
-        return "yes\n" in tries or Path(INJECTED).exists() or (demo.ROOT / "INJECTED").exists()
-
-
 @pytest.fixture
 def nodes(cluster: EmbeddedCloud) -> Iterator[Cluster]:
     """Reach the nodes, and put the registry back to what it was, whatever the test has planted."""
     found = Cluster(cluster)
-    kept = f"/mnt/efs/.cluster/kept-{VICTIM}"
-    found.shell(VICTIM, f'cp "$1" {kept}', f"{REGISTRY}/{VICTIM}")
-    try:
+    with found.restored(BAD_NAMES):
         yield found
-    finally:
-        for name in BAD_NAMES:
-            found.shell(VICTIM, 'rm -rf "$1"', f"{REGISTRY}/{name}")
-        found.shell(VICTIM, f'cat {kept} >"$1"; rm {kept}', f"{REGISTRY}/{VICTIM}")
-        eventually(lambda: all(found.is_whole(node) for node in found.ids))
 
 
 def test_the_laptop_leaves_out_a_worker_with_a_hostile_address_and_says_so(nodes: Cluster) -> None:
@@ -119,3 +69,36 @@ def test_no_name_and_no_fact_of_a_worker_is_executed_and_every_registry_lives_on
     nodes.plant(GPUS, "0")
     eventually(lambda: all(nodes.is_whole(name) for name in nodes.ids))
     assert not nodes.is_injected()
+
+
+def test_a_key_that_a_workers_root_calls_the_masters_opens_no_other_worker(nodes: Cluster) -> None:
+    other = "deeplearning-worker1"
+    address = next(line.split()[1] for line in nodes.listed() if line.startswith(f"{other} "))
+    user = nodes.cloud.outputs()["LoginUser"]
+    make = 'rm -f /tmp/evil /tmp/evil.pub; ssh-keygen -q -t ed25519 -N "" -f /tmp/evil; cat /tmp/evil.pub'
+    evil = nodes.shell(VICTIM, make).split()[1]
+    put = f'aws ssm put-parameter --name "$key_parameter" --overwrite --value "ssh-ed25519 {evil} 10.0.0.9"'
+    tried = nodes.shell(VICTIM, f"{FIND_AWS} . /opt/deepcdk/node.conf; {put} 2>&1 || true")
+    assert "AccessDeniedException" in tried
+    nodes.shell(VICTIM, f'cut -d" " -f1-2 /tmp/evil.pub >{SHARED_KEY}')
+    told = "the registry's master.pub is not the master's key in AWS, and is refused"
+    eventually(lambda: told in nodes.shell(other, "cat /var/log/deepcdk-registry.log"))
+    login = "ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -i /tmp/evil"
+    tried = nodes.shell(VICTIM, f"{login} {user}@{address} echo in 2>&1 || true")
+    assert "Permission denied" in tried
+    assert "\nin\n" not in tried
+    ran = nodes.cloud.laptop("fab", "run", "--json", *demo.settings(2), "--", "true")
+    assert len(json.loads(ran.stdout)["hosts"]) == 2
+
+
+def test_a_host_key_that_a_workers_root_states_for_another_is_left_out_and_logged(nodes: Cluster) -> None:
+    before = nodes.shell("deeplearning-master", "cat /etc/ssh/ssh_known_hosts")
+    evil = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'EVIL':A<43}"
+    nodes.plant(HOST_KEY, evil)
+    told = f"{VICTIM} is left out: its host key in the registry is not the one that its console has shown"
+    eventually(lambda: f"# {told}" in nodes.listed())
+    known = nodes.shell("deeplearning-master", "cat /etc/ssh/ssh_known_hosts")
+    assert VICTIM in before
+    assert VICTIM not in known
+    assert "EVIL" not in known
+    assert told in nodes.shell("deeplearning-master", "cat /var/log/deepcdk-registry.log")

@@ -176,7 +176,7 @@ def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud)
 
 def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
     destroyed = json.loads(own.fab("down", "--yes", "--json").stdout)
-    assert (destroyed["stack"], destroyed["stopped_run"]) == ("deepcdk", "")
+    assert (destroyed["stack"], destroyed["stopped_runs"]) == ("deepcdk", [])
     assert {(each["type"], each["kept"]) for each in destroyed["data"]} >= {("AWS::S3::Bucket", False)}
     stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
     assert [stack["StackName"] for stack in stacks] == ["CDKToolkit"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,8 @@ SETTINGS = (
     "node_metrics=true",
     "metrics_interval_s=1",
     "dashboard=true",
+    "alarms=true",
+    "alarm_emails=ops@example.com",
     "budget_usd=1000",
 )
 
@@ -26,10 +30,10 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def told(cloud: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
     """Deploy a second cluster beside the others, and delete it."""
-    cloud.laptop("fab", "up", "--yes", *(word for setting in SETTINGS for word in ("--set", setting)))
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    cloud.laptop("fab", "up", "--yes", *settings)
     yield cloud
-    cloud.aws("cloudformation", "delete-stack", "--stack-name", "told")
-    cloud.laptop("aws", "cloudformation", "wait", "stack-delete-complete", "--stack-name", "told")
+    cloud.laptop("fab", "down", "--yes", *settings)
     assert not log_groups(cloud)
 
 
@@ -78,3 +82,34 @@ def test_a_budget_that_holds_nobody_back_has_nothing_to_release(told: EmbeddedCl
     done = told.laptop("fab", "release", "--json", "--set", "name=told")
     assert json.loads(done.stdout) == {"stack": "told", "released": False}
     assert "the budget holds no workers back" in done.stderr
+
+
+def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path: Path) -> None:
+    (stack,) = told.ask("cloudformation", "describe_stacks", StackName="told")["Stacks"]
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
+    topic = outputs["AlarmTopicArns"]
+    (mail,) = told.ask("sns", "list_subscriptions_by_topic", TopicArn=topic)["Subscriptions"]
+    assert (mail["Protocol"], mail["Endpoint"]) == ("email", "ops@example.com")
+    queue = told.ask("sqs", "create_queue", QueueName="events")["QueueUrl"]
+    try:
+        of_queue = told.ask("sqs", "get_queue_attributes", QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
+        told.ask("sns", "subscribe", TopicArn=topic, Protocol="sqs", Endpoint=of_queue["QueueArn"])
+        (tmp_path / "program.py").touch()
+        words = ("--payload", str(tmp_path), "--entry", "false", "--notify", "topic", "--skip-preflight")
+        done = told.laptop("fab", "train", "--set", "name=told", "--nodes", "1", "--yes", *words, check=False)
+        assert done.returncode == 1
+        found = re.search(r"run (\S+) failed", done.stdout + done.stderr)
+        assert found is not None, done.stderr
+
+        def messages() -> list[dict[str, str]]:
+            received = told.ask("sqs", "receive_message", QueueUrl=queue, MaxNumberOfMessages=10)
+            return [json.loads(each["Body"]) for each in received.get("Messages", [])]
+
+        got = eventually(lambda: [each for each in messages() if each["Subject"].startswith("deepcdk: ")])
+        assert got[0]["Subject"] == f"deepcdk: {found[1]} failed"
+        event = json.loads(got[0]["Message"])
+        assert (event["event"], event["run_id"], event["state"]) == ("failed", found[1], "failed")
+        shown = told.laptop("fab", "show", found[1], "--set", "name=told").stdout
+        assert "did not tell" not in shown
+    finally:
+        told.ask("sqs", "delete_queue", QueueUrl=queue)

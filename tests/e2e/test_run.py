@@ -223,15 +223,22 @@ def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, tra
         cluster.fab("stop", check=False)
 
 
-def test_a_killed_rank_ends_the_run_with_its_reason(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
-    cluster.fab("train", "--nodes", "2", "--epochs", "5000", "--skip-preflight", "--detach", "--yes")
-    run = runs(cluster)[0]["run_id"]
+def test_a_killed_rank_restarts_the_run_and_ends_it_where_no_restart_is_left(
+    cluster: EmbeddedCloud, trained: dict[str, Any]
+) -> None:
+    words = ("--nodes", "2", "--epochs", "5000", "--restarts", "1", "--skip-preflight")
+    run = str(json.loads(cluster.fab("train", *words, "--detach", "--yes", "--json").stdout)["run_id"])
     eventually(lambda: cluster.run(run).last_epoch())
     worker = cluster.instances("worker")[1]
-    cluster.localcloud("exec", worker["InstanceId"], "--", "pkill", "-KILL", "-f", "payload.train")
+    kill = ("exec", worker["InstanceId"], "--", "pkill", "-KILL", "-f", "payload.train")
+    cluster.localcloud(*kill)
+    course = cluster.run(run).path / "course.json"
+    (again,) = eventually(lambda: json.loads(course.read_text()).get("restarts"))
+    assert re.fullmatch(r"rank [01] on deeplearning-worker\d ended first, with status 137", again["for"])
+    eventually(lambda: cluster.localcloud(*kill, check=False).returncode == 0)
     eventually(lambda: cluster.run(run).state == "failed")
     entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)
-    assert entry["reason"]
+    assert entry["reason"] == f"{again['for']} (after 1 restart)"
 
 
 def laptop_home(cloud: EmbeddedCloud) -> str:

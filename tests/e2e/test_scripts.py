@@ -112,7 +112,8 @@ def test_the_record_has_the_exact_command_and_the_secrets_names_alone(done: Any)
 def test_no_secret_stays_on_a_node(done: Any) -> None:
     cloud, _, _, _ = done
     for node in (*cloud.instances("master"), *cloud.instances("worker")):
-        folders = [f"/home/ec2-user/.cache/deepcdk/{name}" for name in ("secrets", "taken")]
+        homes = ("/home/ec2-user", "/home/deepcdk-rank/files")
+        folders = [f"{home}/.cache/deepcdk/{name}" for home in homes for name in ("secrets", "taken")]
         assert (
             cloud.localcloud("exec", node["InstanceId"], "--", "find", *folders, "-type", "f", check=False).stdout == ""
         )

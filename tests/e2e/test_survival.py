@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -67,6 +68,17 @@ def test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_fr
     assert record(cluster, run)["course"]["times"]["ended"] > killed
 
 
+PLANTS: Final = """\
+set -e
+printf '#!/bin/sh\\ntouch ~/planted\\n' >/mnt/efs/runs/.at-boot
+chmod 755 /mnt/efs/runs/.at-boot
+for file in /mnt/efs/payloads/*/agent/supervisor/scheduler.py; do
+  printf 'import pathlib\\n(pathlib.Path.home() / "planted").touch()\\n' >>"$file"
+done
+"""
+"""What a rank can do on the shared file system, for the master to run it at its next boot."""
+
+
 def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resumes_on_request(
     cluster: EmbeddedCloud, tmp_path: Path
 ) -> None:
@@ -77,6 +89,7 @@ def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resu
     assert (refused.returncode, f"run {first} is live" in refused.stderr) == (1, True), refused.stderr
     assert states(cluster)[second]["position"] == 1
     eventually(lambda: cluster.run(first).checkpoints)
+    cluster.fab("run", "--nodes", "1", "--", "sh", "-c", PLANTS)
     (master,) = cluster.instances("master")
     cluster.aws("ec2", "reboot-instances", "--instance-ids", master["InstanceId"])
     try:
@@ -88,6 +101,7 @@ def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resu
         eventually(lambda: states(cluster))  # until the master is reached again
         assert states(cluster)[first]["reason"] == "supervisor died: the master was rebooted"
         assert [i["InstanceId"] for i in cluster.instances("master")] == [master["InstanceId"]]
+        assert cluster.fab("run", "--master", "--", "sh", "-c", "ls ~ | grep planted; true").stdout.strip() == ""
         copied = json.loads(cluster.fab("show", "--run", first, "--from-bucket", "--json").stdout)
         assert copied["state"]["state"] == "failed"
         before, last_epoch = record(cluster, first), cluster.run(first).last_epoch()
@@ -182,7 +196,8 @@ def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_wh
         eventually(lambda: ignoring(signal.SIGHUP, processes_of(run)[0]) == 2)
         ends = float(json.loads((cluster.run(run).path / "spent.json").read_text())["ends"])
         for pid in processes_of(run)[1]:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended with one that was killed before
+                os.kill(pid, signal.SIGKILL)
         time.sleep(5.0)
         assert processes_of(run)[0] and not processes_of(run)[1], "the ranks live on without anybody on the master"
         eventually(lambda: not processes_of(run)[0])

@@ -193,3 +193,35 @@ def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: 
     assert "the deployed cluster takes 16 at most; cdk.json says max_workers = 64" in many.stderr
     assert "deploy that with `fab up`" in many.stderr
     assert len(cluster.instances("worker")) == 2
+
+
+def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_picture(cluster: EmbeddedCloud) -> None:
+    cells = ("--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1", "--image-size", "16", "--steps", "3")
+    words = ("bench", *cells, "--message-bytes", "1024,1048576", "--skip-preflight", "--yes", "--json")
+    first = json.loads(cluster.fab(*words, "--repeats", "2").stdout)
+    assert [(row["network"], row["nodes"], row["ranks"]) for row in first["training"]] == [
+        ("lenet", 1, 1),
+        ("lenet", 2, 2),
+    ]
+    assert [(row["message_bytes"], row["ranks"]) for row in first["allreduce"]] == [(1024, 2), (1 << 20, 2)]
+    one, two = first["training"]
+    assert two["efficiency"] == pytest.approx(two["images_per_s"] / 2 / one["images_per_s"])
+    assert len(set(first["origin"]["hosts"])) == 2
+    document, picture = (demo.ROOT / file for file in first["files"])
+    assert json.loads(document.read_text())["training"] == first["training"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    rounds = 300  # more than there is time for until the stop is carried out
+    run_id = json.loads(cluster.fab(*words, "--repeats", str(rounds), "--detach").stdout)["run_id"]
+    measured = cluster.run(run_id).path / "bench.jsonl"
+    eventually(lambda: measured.exists() and '"type": "cell"' in measured.read_text())
+    assert json.loads(cluster.fab("stop", run_id, "--json").stdout)["state"] == "stopped"
+    assert 0 < measured.read_text().count('"type": "cell"') < 4 * rounds
+    resumed = cluster.fab("resume", run_id, "--skip-preflight")
+    assert "goes on with what was not yet measured" in resumed.stdout
+    shown = json.loads(cluster.fab("bench", "--run", run_id, "--against", first["run_id"], "--json").stdout)
+    assert [len(row["rounds_s"]) for row in (*shown["training"], *shown["allreduce"])] == [rounds] * 4
+    assert measured.read_text().count('"type": "cell"') == 4 * rounds
+    assert (shown["comparison"]["against"], len(shown["comparison"]["cells"])) == (first["run_id"], 4)
+    table = cluster.fab("bench", "--run", run_id, "--against", run_id).stdout
+    assert "no difference beyond the spread" in table
+    assert "busbw GB/s" in table

@@ -25,7 +25,7 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
         image="debian-12",
         reach=("a.example.org", "b"),
         packages=True,
-        nfs_caches=True,
+        nfs_client=True,
         manners=0,
     )
     machines = Options(name="lc2", hosts="vm", image="debian-13", efs_size="64m")
@@ -43,7 +43,7 @@ def test_machines_boot_debian_where_no_image_is_named() -> None:
     ("words", "why"),
     [
         (["--hosts", "docker"], "--hosts 'docker': must be namespace or vm"),
-        (["--hosts", "vm", "--nfs-caches"], "machines have the real client of a real server"),
+        (["--hosts", "vm", "--nfs-client"], "machines have the real client of a real server"),
         (["--hosts", "vm", "--packages"], "machines have no package index but apt's"),
     ],
 )

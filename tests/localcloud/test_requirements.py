@@ -37,13 +37,13 @@ def test_a_missing_evaluator_of_policies_is_named_with_the_command_that_installs
         requirements.check()
 
 
-def test_what_only_the_caches_need_is_only_asked_for_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_the_nfs_client_needs_is_only_asked_for_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr("localcloud.requirements.shutil.which", lambda command, path: None)
-    for caches in (False, True):
+    for nfs in (False, True):
         with pytest.raises(MissingRequirementsError) as found:
-            requirements.check(caches=caches)
-        assert ("apt-get install bindfs" in str(found.value)) is caches
+            requirements.check(nfs=nfs)
+        assert ("apt-get install bindfs" in str(found.value)) is nfs
 
 
 def test_what_only_machines_need_is_only_asked_for_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,5 +63,5 @@ def test_what_only_machines_need_is_only_asked_for_with_them(tmp_path: Path, mon
 @pytest.mark.root
 def test_this_machine_has_all_and_is_left_as_it_was() -> None:
     before = Path("/proc/self/mounts").read_text()
-    requirements.check(caches=True)
+    requirements.check(nfs=True)
     assert Path("/proc/self/mounts").read_text() == before

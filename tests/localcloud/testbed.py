@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localcloud.host_kinds import guest_environment
-from localcloud.hosts import machine_image
+from localcloud.hosts import machine_image, nfs_client
 from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.images import Images
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
@@ -139,7 +139,7 @@ class FakeCloud:
 class SmallCloud:
     """Run real hosts for a fake cloud."""
 
-    def __init__(self, directory: Path, layers: Path, packages: PackageIndex, *, nfs_caches: bool) -> None:
+    def __init__(self, directory: Path, layers: Path, packages: PackageIndex, *, nfs: bool) -> None:
         self.cloud = FakeCloud()
         self.layout = Layout(name="test", run_root=directory / "run", data_root=directory / "data")
         self.layout.run.mkdir(parents=True)
@@ -155,6 +155,8 @@ class SmallCloud:
         self.internet = Internet()
         image = machine_image.build(layers / "image", binds, environment)
         packages.install(layers / "image")
+        if nfs:
+            nfs_client.install(layers / "image")
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
@@ -163,7 +165,7 @@ class SmallCloud:
                 images=Images(machine=image),
                 region="us-east-1",
                 layers=self.layout.layers,
-                shared=SharedDirectory(path=self.layout.efs, caches=nfs_caches),
+                shared=SharedDirectory(path=self.layout.efs, caches=nfs),
             ),
             region="us-east-1",
             account="123456789012",
@@ -206,13 +208,13 @@ class SmallCloud:
 
 
 @contextlib.contextmanager
-def running(directory: Path, packages: PackageIndex = NO_PACKAGES, *, nfs_caches: bool = False) -> Iterator[SmallCloud]:
+def running(directory: Path, packages: PackageIndex = NO_PACKAGES, *, nfs: bool = False) -> Iterator[SmallCloud]:
     """Yield a testbed, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")
     try:
-        testbed = SmallCloud(directory, layers, packages, nfs_caches=nfs_caches)
+        testbed = SmallCloud(directory, layers, packages, nfs=nfs)
         try:
             yield testbed
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from payload import train
+from payload.training.export import onnx_conversion
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
@@ -57,6 +58,18 @@ def test_the_result_of_a_completed_run_is_not_overwritten(
     assert train.main(["--recipe", "digits", "--run-dir", str(tmp_path), "--resume"]) == 1
     assert "already holds the result of a completed run" in capsys.readouterr().err
     assert (tmp_path / "result.json").read_text() == "{}"
+
+
+def test_a_run_that_could_not_be_exported_as_onnx_is_refused_before_it_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)
+    monkeypatch.setattr(onnx_conversion, "PACKAGES", ("json", "no_such_package"))
+    run_dir = tmp_path / "run"
+    assert train.main(["--recipe", "digits", "--run-dir", str(run_dir), "--export-onnx"]) == 1
+    said = capsys.readouterr().err
+    assert "ONNX: no_such_package not installed in this Python; install them with: pip install" in said
+    assert not run_dir.exists()
 
 
 def test_other_ranks_let_rank_0_speak_first(
@@ -161,5 +174,5 @@ def test_metrics_tell_start_steps_epochs_and_end(run_dir: Path) -> None:
 @pytest.mark.horovod
 def test_checkpoints_and_events_lie_in_the_run_directory(run_dir: Path) -> None:
     names = sorted(path.name for path in (run_dir / "checkpoints").iterdir())
-    assert names == ["step-00000230", "step-00000345", "step-00000460"]
+    assert names == ["step-00000230", "step-00000345", "step-00000460", "writer.json"]
     assert list((run_dir / "events").glob("events.out.tfevents.*"))

@@ -47,7 +47,8 @@ def test_people_are_told_before_it_is_spent(synthesise: Synthesise) -> None:
 
 
 def test_a_budget_that_only_tells_stops_nothing(synthesise: Synthesise) -> None:
-    template = synthesise(budget_usd=500.0, budget_emails=("ops@example.com",), budget_stops_workers=False)
+    told_alone = {"budget_emails": ("ops@example.com",), "budget_stops_workers": False}
+    template = synthesise(budget_usd=500.0, idle_minutes=0, **told_alone)
     kinds = {item["Type"] for item in template.resources.values()}
     assert not kinds & {"AWS::SNS::Topic", "AWS::SQS::Queue", "AWS::CloudWatch::Alarm"}
     assert {each[2] for each in told(template)} == {"EMAIL"}

@@ -33,7 +33,14 @@ def expression(template: Template, name: str) -> str:
     return str(found)
 
 
-def test_without_bounds_there_are_no_alarms_and_nothing_is_measured(template: Template) -> None:
+def test_by_default_idle_workers_are_watched_and_nothing_else_is(template: Template) -> None:
+    assert list(template.of("AWS::CloudWatch::Alarm")) == ["GuardIdle"]
+    assert alarm(template, "GuardIdle")["EvaluationPeriods"] == 60 // 5 + 1
+
+
+def test_without_bounds_there_are_no_alarms_and_nothing_is_measured(synthesise: Synthesise) -> None:
+    template = synthesise(idle_minutes=0)
+    assert "MetricsCollection" not in template.resources["WorkerGroup"]["Properties"]
     kinds = {item["Type"] for item in template.resources.values()}
     assert not {kind for kind in kinds if kind.startswith(("AWS::CloudWatch", "AWS::Budgets", "AWS::SQS", "AWS::SNS"))}
 

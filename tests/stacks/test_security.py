@@ -87,15 +87,41 @@ def test_no_statement_allows_a_wildcard_action_or_every_resource(template: Templ
         assert statement["Resource"] != "*"
 
 
-def test_workers_may_signal_their_own_stack_and_no_more(template: Template) -> None:
+def test_workers_may_signal_their_own_stack_read_the_masters_key_and_no_more(template: Template) -> None:
     profile = template.of("AWS::IAM::InstanceProfile")[
         template.template_of("WorkerGroup")["IamInstanceProfile"]["Arn"]["Fn::GetAtt"][0]
     ]
     (role,) = profile["Roles"]
     policies = [item["PolicyDocument"] for item in template.of("AWS::IAM::Policy").values() if role in item["Roles"]]
     assert [policy["Statement"] for policy in policies] == [
-        [{"Action": "cloudformation:SignalResource", "Effect": "Allow", "Resource": {"Ref": "AWS::StackId"}}]
+        [
+            {"Action": "cloudformation:SignalResource", "Effect": "Allow", "Resource": {"Ref": "AWS::StackId"}},
+            {"Action": "ssm:GetParameter", "Effect": "Allow", "Resource": key_arn(template)},
+        ]
     ]
+
+
+def key_arn(template: Template) -> object:
+    """Return the ARN of the parameter with the master's key."""
+    (name,) = template.of("AWS::SSM::Parameter")
+    parts = [{"Ref": "AWS::Partition"}, ":ssm:", {"Ref": "AWS::Region"}, ":", {"Ref": "AWS::AccountId"}]
+    return {"Fn::Join": ["", ["arn:", *parts, ":parameter/", {"Ref": name}]]}
+
+
+def test_no_role_but_the_masters_may_write_the_key_by_which_the_workers_admit_it(template: Template) -> None:
+    writing = [item for item in template.statements() if "ssm:PutParameter" in str(item["Action"])]
+    assert [(item["Action"], item["Resource"]) for item in writing] == [("ssm:PutParameter", key_arn(template))]
+    (policy,) = (item for item in template.of("AWS::IAM::Policy").values() if "ssm:PutParameter" in str(item))
+    assert [role["Ref"] for role in policy["Roles"]] == [
+        role for role in template.of("AWS::IAM::Role") if role.startswith("RolesMaster")
+    ]
+
+
+def test_the_master_reads_the_consoles_of_the_clusters_workers_alone(template: Template) -> None:
+    (reading,) = (item for item in template.statements() if "Console" in str(item["Action"]))
+    assert reading["Condition"] == {
+        "StringEquals": {"aws:ResourceTag/deepcdk:cluster": "deepcdk", "aws:ResourceTag/deepcdk:role": "worker"}
+    }
 
 
 def test_the_master_adds_to_the_runs_in_the_run_bucket_and_neither_reads_nor_deletes_there(template: Template) -> None:

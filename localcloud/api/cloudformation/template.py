@@ -51,7 +51,7 @@ def parse(body: str) -> dict[str, Any]:
     Raises ValidationError where it is neither JSON nor YAML, has no resources, or a section that is not carried out.
     """
     try:
-        template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, Loader=_Loader)
+        template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, Loader=_Loader)  # noqa: S506  # a safe loader
     except (ValueError, yaml.YAMLError) as error:
         raise ValidationError(f"Template format error: neither JSON nor YAML. ({error})") from None
     if not isinstance(template, dict):

@@ -21,7 +21,7 @@ _KINDS: Final = {
     "pb": "permissions boundary",
     "session": "session policy",
 }
-_INVALID_TOKEN: Final = "The security token included in the request is invalid."
+_INVALID_TOKEN: Final = "The security token included in the request is invalid."  # noqa: S105  # an answer
 _EXPIRED: Final = "The security token included in the request is expired"
 _EC2_INVALID: Final = "AWS was not able to validate the provided access credentials"
 _S3_UNKNOWN: Final = "The AWS Access Key Id you provided does not exist in our records."

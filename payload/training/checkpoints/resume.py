@@ -80,12 +80,14 @@ def restore_or_begin(
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
     Begins with `fresh` where no resumption is wanted or there is no checkpoint. `settings`: those that checkpoints
-    keep. Raises ReportedError where checkpoints exist but no resumption is wanted, where all are damaged, or where the
-    newest belongs to another run.
+    keep. From here on this process alone may write to the store (`payload.training.checkpoints.claim`). Raises
+    ReportedError where checkpoints exist but no resumption is wanted, where all are damaged, where the newest belongs
+    to another run, or where nothing can be written.
     """
     address = store.storage.address()
     if not resume and store.names():
         raise ReportedError(f"{address} already holds checkpoints; give --resume, or a new --run-dir")
+    store.claim.take()
     store.storage.tidy()
     if not resume:
         return StartPoint(progress=fresh)

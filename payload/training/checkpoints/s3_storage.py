@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Final, Protocol
 
 from agent.staging.s3_streams import BucketError
-from payload.training.checkpoints.storage import ARRAYS, MANIFEST, NAME, Fill
+from payload.training.checkpoints.storage import ARRAYS, MANIFEST, NAME, WRITER, Fill
 
 ATTEMPTS: Final = 3
 """Of an upload; the client below repeats single requests by itself."""
@@ -98,6 +98,18 @@ class S3Storage:
         self._objects.delete(
             [f"{name}/{file}" for name, files in folders.items() if MANIFEST not in files for file in files]
         )
+
+    def set_writer(self, writer: bytes) -> None:
+        """Record who writes here from now on. Raises BucketError."""
+        self._objects.put(WRITER, len(writer), lambda file: _write(file, writer))
+
+    def writer(self) -> bytes | None:
+        """Fetch what was recorded last. Raises BucketError."""
+        try:
+            with self._objects.get(WRITER) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
 
     def _folders(self) -> dict[str, list[str]]:
         """List the files of each checkpoint."""

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final, Protocol
@@ -17,6 +18,8 @@ from agent.files.atomic_write import replace_file, storing, sync_directory
 
 ARRAYS: Final = "arrays.safetensors"
 MANIFEST: Final = "manifest.json"
+WRITER: Final = "writer.json"
+"""Beside the checkpoints: the process that writes them."""
 NAME: Final = re.compile(r"step-\d{8,}")
 
 Fill = Callable[[IO[bytes]], bytes]
@@ -50,11 +53,17 @@ class CheckpointStorage(Protocol):
     def tidy(self) -> None:
         """Remove what killed writers left. Only for the writer."""
 
+    def set_writer(self, writer: bytes) -> None:
+        """Record who writes here from now on. Raises ReportedError."""
+
+    def writer(self) -> bytes | None:
+        """Return what was recorded last; None where nothing was. Raises ReportedError."""
+
 
 class DirectoryStorage:
     """Checkpoints in a directory, on a disk or a shared file system: one directory for each.
 
-    While one is written or removed, its directory has a name that begins with a dot.
+    While one is written or removed, its directory has a name that begins with a dot, and that no other process uses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,11 +81,10 @@ class DirectoryStorage:
 
     def put(self, name: str, size: int, fill: Fill) -> None:
         """Write a checkpoint beside the others, then give it its name. Raises StorageError."""
-        path, partial = self.path / name, self.path / f".partial-{name}"
+        path, partial = self.path / name, self.path / f".partial-{name}-{uuid.uuid4().hex}"
         with storing(path):
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()
                 with (partial / ARRAYS).open("wb") as file:
                     manifest = fill(file)
@@ -102,8 +110,7 @@ class DirectoryStorage:
 
     def remove(self, name: str) -> None:
         """Rename a checkpoint before its files are removed, so that it is never read half removed."""
-        gone = self.path / f".removed-{name}"
-        shutil.rmtree(gone, ignore_errors=True)
+        gone = self.path / f".removed-{name}-{uuid.uuid4().hex}"
         with contextlib.suppress(OSError):
             (self.path / name).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
@@ -113,3 +120,18 @@ class DirectoryStorage:
         for kind in ("partial", "removed"):
             for path in self.path.glob(f".{kind}-step-*"):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def set_writer(self, writer: bytes) -> None:
+        """Record who writes here from now on. Raises StorageError."""
+        with storing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path / WRITER, writer)
+
+    def writer(self) -> bytes | None:
+        """Return what was recorded last. Raises StorageError."""
+        path = self.path / WRITER
+        with storing(path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from agent.errors import ReportedError
-from payload.training.checkpoints.policy import Retention
+from payload.training.checkpoints.claim import Claim
+from payload.training.checkpoints.policy import Retention, Standing
 from payload.training.checkpoints.storage import ARRAYS, CheckpointStorage
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError, read_tensors, size_of, write_tensors
@@ -75,7 +76,9 @@ class CheckpointStore:
     def __init__(self, storage: CheckpointStorage, retention: Retention) -> None:
         """Set the storage, without reading or writing."""
         self.storage, self.retention = storage, retention
-        self._accuracies: dict[str, float | None] = {}
+        self.claim = Claim(storage)
+        self._standings: dict[str, Standing] = {}
+        self._damaged: set[str] = set()
 
     def names(self) -> list[str]:
         """List the complete checkpoints, the newest first; whether they are valid shows when they are read."""
@@ -86,14 +89,17 @@ class CheckpointStore:
     ) -> tuple[str, int]:
         """Write a checkpoint durably, then remove those not retained; return its name and size in bytes.
 
-        Raises ReportedError, for instance where the disk is full; earlier checkpoints are then untouched.
+        Raises ReportedError, for instance where the disk is full; earlier checkpoints are then untouched. Raises
+        SupersededError where another process has claimed the storage since this one did.
         """
         name = name_of(progress)
         size = size_of(arrays)
+        self.claim.check()
 
         def fill(file: IO[bytes]) -> bytes:
             hashed = HashingFile(file)
             write_tensors(hashed, arrays)
+            self.claim.check()  # again: the arrays of a large network take minutes
             header = Header(
                 progress=progress,
                 settings=settings or {},
@@ -104,14 +110,15 @@ class CheckpointStore:
             return json.dumps({"format": _FORMAT, **dataclasses.asdict(header)}, indent=1).encode()
 
         self.storage.put(name, size, fill)
-        self._accuracies[name] = accuracy
-        self._retain()
+        self._damaged.discard(name)
+        self._standings[name] = Standing(accuracy=accuracy, ends_epoch=progress.step == 0)
+        self._retain(name)
         return name, size
 
     def best_accuracy(self) -> float | None:
-        """Return the best accuracy of those kept; None where none was measured."""
-        self._update_accuracies(self.names())
-        return max((accuracy for accuracy in self._accuracies.values() if accuracy is not None), default=None)
+        """Return the best accuracy of those kept and not known to be damaged; None where none was measured."""
+        found = self._update_standings(self.names())
+        return max((one.accuracy for one in found.values() if one.accuracy is not None), default=None)
 
     def global_batch(self) -> int | None:
         """Return the images a step, at the beginning, of the run that wrote the newest readable manifest; else None."""
@@ -121,36 +128,42 @@ class CheckpointStore:
         return None
 
     def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
-        """Read the newest valid checkpoint, and return it with the faults of those skipped."""
+        """Read the newest valid checkpoint, and return it with the faults of those skipped.
+
+        Those skipped no longer count among the newest that are retained, and go when a newer one has been written.
+        """
         faults: list[DamagedCheckpointError] = []
         for name in self.names():
             try:
                 return read_checkpoint(self.storage, name), faults
             except DamagedCheckpointError as fault:
                 faults.append(fault)
+                self._damaged.add(name)
         return None, faults
 
-    def _retain(self) -> None:
+    def _retain(self, written: str) -> None:
+        """Remove what is not retained, once `written` is there."""
         names = self.names()
-        self._update_accuracies(names)
-        kept = self.retention.kept(self._accuracies)
+        kept = self.retention.kept(self._update_standings(names))
         for name in names:
-            if name not in kept:
+            if name not in kept and (name not in self._damaged or name < written):
                 self.storage.remove(name)
-                del self._accuracies[name]
+                self._standings.pop(name, None)
+                self._damaged.discard(name)
 
-    def _update_accuracies(self, names: list[str]) -> None:
-        """Update the known accuracies, reading those that another process wrote."""
-        known = self._accuracies
-        self._accuracies = {name: known[name] if name in known else self._accuracy(name) for name in names}
+    def _update_standings(self, names: list[str]) -> dict[str, Standing]:
+        """Return what is known of checkpoints but damaged ones, reading those that another process wrote."""
+        known = self._standings
+        sound = [name for name in names if name not in self._damaged]
+        self._standings = {name: known[name] if name in known else self._standing(name) for name in sound}
+        return self._standings
 
-    def _accuracy(self, name: str) -> float | None:
-        if not self.retention.best:
-            return None
+    def _standing(self, name: str) -> Standing:
         try:
-            return read_header(self.storage, name).accuracy
+            header = read_header(self.storage, name)
         except DamagedCheckpointError:
-            return None
+            return Standing(accuracy=None, ends_epoch=False)
+        return Standing(accuracy=header.accuracy, ends_epoch=header.progress.step == 0)
 
 
 def read_header(storage: CheckpointStorage, name: str) -> Header:

@@ -1,7 +1,8 @@
 """Write checkpoints in the background: the variables are copied between two steps, a thread writes them.
 
-At most one is in flight. A failure is kept: `failed` shows it at any time and at no cost, `check` and `finish`
-raise it. So rank 0 can report it to the others with the sums of its next step.
+At most one is in flight. A place that takes no checkpoint, as a full disk, is told by what `results` returns, and the
+next attempt may find room. Any other failure is kept: `failed` shows it at any time and at no cost, `check` and
+`finish` raise it. So rank 0 can report it to the others with the sums of its next step.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from agent.errors import ReportedError
-from payload.training.checkpoints.store import CheckpointStore, Settings
+from agent.files.atomic_write import StorageError
+from agent.staging.s3_streams import BucketError
+from payload.training.checkpoints.store import CheckpointStore, Settings, name_of
 from payload.training.progress import Progress
 from payload.training.safetensors_io import CHUNK, Arrays
 
@@ -35,6 +39,21 @@ class Written:
     """Time that training waited while the variables were copied."""
     written_s: float
     """Time until it was written, during the training."""
+    slowed_s: float = 0.0
+    """How much longer the steps meanwhile were, in all."""
+
+    @property
+    def cost_s(self) -> float:
+        """Return the training time that it took."""
+        return self.waited_s + self.copied_s + self.slowed_s
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Missed:
+    """A checkpoint for which there was no room, or whose place was gone."""
+
+    name: str
+    error: ReportedError
 
 
 class NotFiniteError(ReportedError, ArithmeticError):
@@ -57,12 +76,17 @@ class CheckpointWriter:
         self._wait_message_s = wait_message_s
         self._thread: threading.Thread | None = None
         self._error: ReportedError | None = None
-        self._written: list[Written] = []
+        self._results: deque[Written | Missed] = deque()
 
     @property
     def failed(self) -> bool:
-        """Return whether a checkpoint could not be written, and the error has not been raised yet."""
+        """Return whether a failure that ends the run has not been raised yet."""
         return self._error is not None
+
+    @property
+    def writing(self) -> bool:
+        """Return whether one is in flight."""
+        return self._thread is not None and self._thread.is_alive()
 
     def save(
         self,
@@ -72,8 +96,8 @@ class CheckpointWriter:
         settings: Settings | None = None,
         accuracy: float | None = None,
     ) -> None:
-        """Wait for the one in flight, call `copy`, and begin to write what it returns. An error is kept."""
-        began = time.monotonic()
+        """Wait for the one in flight, call `copy`, and begin to write what it returns. An error is kept or told."""
+        name, began = name_of(progress), time.monotonic()
         self._wait()
         if self.failed:
             return
@@ -81,17 +105,20 @@ class CheckpointWriter:
         try:
             arrays = copy()
         except MemoryError:
-            self._error = ReportedError(
+            error = ReportedError(
                 "no memory for a copy of the variables, from which a checkpoint is written; "
                 "give the host more, or start fewer ranks on it"
             )
+            self._results.append(Missed(name=name, error=error))
             return
         copied = time.monotonic()
 
         def write() -> None:
             try:
                 _require_finite(arrays, progress)
-                name, size = self.store.save(progress, arrays, settings=settings, accuracy=accuracy)
+                _, size = self.store.save(progress, arrays, settings=settings, accuracy=accuracy)
+            except (StorageError, BucketError) as error:
+                self._results.append(Missed(name=name, error=error))
             except ReportedError as error:
                 self._error = error
             except Exception as error:
@@ -105,15 +132,14 @@ class CheckpointWriter:
                     copied_s=copied - waited,
                     written_s=time.monotonic() - copied,
                 )
-                self._written.append(took)
+                self._results.append(took)
 
         self._thread = threading.Thread(target=write, name="checkpoint", daemon=True)
         self._thread.start()
 
-    def written(self) -> list[Written]:
-        """Return what has been written since the last call."""
-        found, self._written = self._written, []
-        return found
+    def results(self) -> list[Written | Missed]:
+        """Return what has been written since the last call, and what could not be."""
+        return [self._results.popleft() for _ in range(len(self._results))]
 
     def check(self) -> None:
         """Raise the error that was kept, if any. Raises ReportedError."""
@@ -132,6 +158,9 @@ class CheckpointWriter:
         if self._error is not None:
             print(f"payload.train: warning: {self._error}", flush=True)
             self._error = None
+        for result in self.results():
+            if isinstance(result, Missed):
+                print(f"payload.train: warning: {result.error}", flush=True)
 
     def _wait(self) -> None:
         if self._thread is None:

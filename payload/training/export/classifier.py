@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from payload.training.export.model_card import ModelCard, ModelError, locate, read_card
+from payload.training.export.model_card import ONNX_FILE, ModelCard, ModelError, card_from, locate, read_card
+from payload.training.export.onnx_check import session
+from payload.training.export.onnx_conversion import CARD_KEY, RUNTIME_REQUIREMENT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,14 +24,27 @@ class Classifier:
     labels: tuple[str, ...]
     size: tuple[int, int]
     """Height and width of the images, pixels."""
+    any_size: bool
+    """Whether it takes images of other sizes too."""
     channels: int
     network: Any
-    """The Keras model from pixels 0 to 1 to logits; None for a SavedModel, which does not expose it."""
+    """The Keras model from pixels 0 to 1 to logits; None for a SavedModel or ONNX, which do not expose it."""
     function: Callable[[Any], Any]
     card: ModelCard | None
 
     def probabilities(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Return how likely each class is: uint8 [N, height, width, channels] to float32 [N, classes]."""
+        """Return how likely each class is: uint8 [N, height, width, channels] to float32 [N, classes].
+
+        Raises ModelError for images of another type or shape.
+        """
+        height, width = self.size
+        shape = tuple(images.shape)
+        if images.dtype != np.uint8 or len(shape) != 4 or shape[3] != self.channels:
+            raise ModelError(
+                f"images of {images.dtype} {list(shape)}: must be uint8 [N, height, width, {self.channels}]"
+            )
+        if not self.any_size and shape[1:3] != self.size:
+            raise ModelError(f"images of {shape[1]} x {shape[2]}: {self.path} takes {height} x {width}")
         return np.asarray(self.function(images), np.float32)
 
 
@@ -49,14 +64,18 @@ def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top
 
 
 def load(given: Path, size: tuple[int, int] | None = None) -> Classifier:
-    """Load an export, a .keras file or a SavedModel; `size`: for a network that takes any size and names none.
+    """Load an export, a .keras file, an .onnx file or a SavedModel; of an export, the first of them that it has.
 
-    Raises ModelError.
+    `size`: for a network that takes any size and names none. ONNX needs no TensorFlow. Raises ModelError.
     """
     path, folder = locate(given)
     card = read_card(folder)
     with _naming(path):
-        shape, classes, network, function = _saved_model(path) if path.is_dir() else _keras(path)
+        if path.suffix == ".onnx":
+            shape, classes, function, own = _onnx(path)
+            network, card = None, own or card
+        else:
+            shape, classes, network, function = _saved_model(path) if path.is_dir() else _keras(path)
     height, width, channels = shape
     fixed = (height, width) if height and width else None
     chosen = fixed or size or (card.size if card else None)
@@ -66,7 +85,14 @@ def load(given: Path, size: tuple[int, int] | None = None) -> Classifier:
     if len(labels) != classes:
         raise ModelError(f"{folder}: model.json names {len(labels)} classes, the model has {classes}; export it anew")
     return Classifier(
-        path=path, labels=labels, size=chosen, channels=channels, network=network, function=function, card=card
+        path=path,
+        labels=labels,
+        size=chosen,
+        any_size=fixed is None,
+        channels=channels,
+        network=network,
+        function=function,
+        card=card,
     )
 
 
@@ -101,6 +127,21 @@ def _saved_model(path: Path) -> tuple[tuple[int | None, int | None, int], int, A
     return tuple(taken.shape[1:]), given.shape[1], None, function
 
 
+def _onnx(path: Path) -> tuple[tuple[int | None, int | None, int], int, Callable[[Any], Any], ModelCard | None]:
+    running = session(path)
+    (taken,) = running.get_inputs()
+    given = {each.name: each for each in running.get_outputs()}.get("probabilities")
+    if given is None or (taken.name, taken.type, len(taken.shape)) != ("images", "tensor(uint8)", 4):
+        raise ModelError(f"{path}: is no export of this project's: it must take uint8 images and give probabilities")
+    height, width, channels = (each if isinstance(each, int) else None for each in taken.shape[1:])
+    text = running.get_modelmeta().custom_metadata_map.get(CARD_KEY)
+
+    def function(images: Any) -> Any:
+        return running.run(["probabilities"], {"images": images})[0]
+
+    return (height, width, channels or 0), given.shape[1], function, card_from(text, path) if text else None
+
+
 @contextlib.contextmanager
 def _naming(path: Path) -> Any:
     """Turn any error of a loader into one line that names the file."""
@@ -108,6 +149,15 @@ def _naming(path: Path) -> Any:
         yield
     except ModelError:
         raise
+    except ModuleNotFoundError as error:
+        beside = path.parent / ONNX_FILE
+        if path.suffix == ".onnx":
+            remedy = f"install it with: pip install '{RUNTIME_REQUIREMENT}'"
+        elif beside.is_file():
+            remedy = f"give --model {beside}, which needs ONNX Runtime alone"
+        else:
+            remedy = "take a Python with TensorFlow, as the nodes' or a developer's"
+        raise ModelError(f"{path}: needs {error.name}, which is not installed in this Python; {remedy}") from error
     except Exception as error:  # Keras, h5py, zipfile and TensorFlow each have errors of their own
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"{path}: cannot be loaded: {first}") from error

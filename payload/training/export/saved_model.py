@@ -2,11 +2,12 @@
 
     export/model.keras     Keras 3's format, of Keras's own layers alone
     export/saved_model/    TensorFlow's, for TensorFlow Serving and other languages
+    export/model.onnx      on request: ONNX's, for ONNX Runtime and other frameworks
     export/model.json      size of the images, names of the classes, origin
 
-Both take uint8 images [B, height, width, channels] as they are in a file, and give probabilities, float32 [B, classes];
-the SavedModel's signature `serving_default` gives the likeliest class too. What the images go through on their way to
-the network is inside.
+All take uint8 images [B, height, width, channels] as they are in a file, and give probabilities, float32 [B, classes];
+the SavedModel's signature `serving_default` and the ONNX file give the likeliest class too. What the images go through
+on their way to the network is inside.
 """
 
 from __future__ import annotations
@@ -18,31 +19,32 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from agent.files.atomic_write import StorageError, storing
-from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, SAVED_MODEL, ModelCard
+from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, ONNX_FILE, SAVED_MODEL, ModelCard
 from payload.training.export.model_spec import ModelSpec
+from payload.training.export.onnx_file import write_onnx
+from payload.training.export.serving import serving_model
 from payload.training.state import TrainState
 
-EXPORT_DIRECTORY: Final = "export"
 
+def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int, *, onnx: bool = False) -> ModelCard:
+    """Write the network of a run after so many steps, averaged if its average is evaluated.
 
-def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
-    """Write the network of a run after so many steps, averaged if its average is evaluated. Raises StorageError."""
-    card = card_of(spec, state, steps)
+    `onnx`: also as ONNX. Raises StorageError, OnnxError.
+    """
     with state.averaged():
-        write_export(directory, state.model, card)
-    return card
+        return write_export(directory, state.model, card_of(spec, state, steps), onnx=onnx)
 
 
-def write_export(directory: Path, network: Any, card: ModelCard) -> None:
-    """Write a network, float32 images 0 to 1 to logits, atomically.
+def write_export(directory: Path, network: Any, card: ModelCard, *, onnx: bool = False) -> ModelCard:
+    """Write a network, float32 images 0 to 1 to logits, atomically, and return its card.
 
-    An existing directory is replaced. Raises StorageError.
+    An existing directory is replaced. `onnx`: also as ONNX. Raises StorageError, OnnxError.
     """
     serving = serving_model(network)
     partial = directory.with_name(f".{directory.name}.partial")
@@ -52,11 +54,14 @@ def write_export(directory: Path, network: Any, card: ModelCard) -> None:
             partial.mkdir(parents=True)
             serving.save(partial / KERAS_FILE)
             _write_saved_model(partial / SAVED_MODEL, serving)
+            if onnx:
+                card = dataclasses.replace(card, onnx=write_onnx(partial / ONNX_FILE, network, card))
             (partial / DESCRIPTION_FILE).write_text(json.dumps(dataclasses.asdict(card), indent=1) + "\n")
             _sync(partial)
             _replace(partial, directory)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+    return card
 
 
 def card_of(spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
@@ -77,22 +82,6 @@ def card_of(spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
         weights_sha256=state.digest().hex(),
         versions={"tensorflow": tf.__version__, "keras": keras.__version__},
     )
-
-
-def serving_model(network: Any) -> Any:
-    """Return a network that takes bytes and gives probabilities, of Keras's own layers alone."""
-    own = keras.models.clone_model(network, clone_function=_stock)
-    own.set_weights(network.get_weights())
-    images = keras.layers.Input(network.input_shape[1:], dtype="uint8", name="images")
-    pixels = keras.layers.Rescaling(1 / 255, dtype="float32", name="pixels")(images)
-    probabilities = keras.layers.Softmax(dtype="float32", name="probabilities")(own(pixels))
-    return keras.Model(images, probabilities, name=f"{network.name}_served")
-
-
-def _stock(layer: Any) -> Any:
-    """Return the layer as the Keras layer that it derives from, so that the files load without this project."""
-    kind: Any = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras."))
-    return kind.from_config(layer.get_config())
 
 
 def _write_saved_model(path: Path, model: Any) -> None:

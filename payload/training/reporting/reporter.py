@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from payload.settings.step_span import StepSpan
 from payload.training.checkpoints.resume import StartPoint
-from payload.training.checkpoints.writer import Written
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums
+from payload.training.reporting.checkpoint_reporter import CheckpointReporter
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer
@@ -30,6 +30,7 @@ class Reporter:
         span = StepSpan.parse(plan.settings.profile_steps)
         self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, span if root else None)
         self.totals = RunTotals()
+        self.checkpoints = CheckpointReporter(self._metrics, self.totals, plan.settings)
         self._timer = StepTimer()
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class Reporter:
             **plan.rank_setup.values(),
         )
         for fault in start_point.faults:
-            print(f"payload.train: warning: passed over {fault}", flush=True)
+            print(f"payload.train: warning: passed over {fault}; goes on from {start_point.resumed_from}", flush=True)
         for change in start_point.changes:
             print(f"payload.train: goes on with {change}", flush=True)
         hosts = ", ".join(dict.fromkeys(plan.ranks.hosts))
@@ -171,20 +172,6 @@ class Reporter:
             flush=True,
         )
 
-    def written(self, checkpoints: Sequence[Written]) -> None:
-        """Report written checkpoints, and the time they took."""
-        if not self._metrics:
-            return
-        for written in checkpoints:
-            self._metrics.event(
-                "checkpoint",
-                checkpoint=written.name,
-                bytes=written.bytes,
-                waited_s=written.waited_s,
-                copied_s=written.copied_s,
-                written_s=written.written_s,
-            )
-
     def trained(self) -> None:
         """Show the trained network in TensorBoard, as far as the settings ask for it."""
         if self._tensorboard:
@@ -210,6 +197,8 @@ class Reporter:
             f"({result.training_seconds:.1f} s of training, {result.images_per_s:,.0f} images/s)",
             flush=True,
         )
+        if result.onnx_refused:
+            print(f"warning: no model.onnx: {result.onnx_refused}", flush=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

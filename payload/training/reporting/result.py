@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from payload.training import distributed
+from payload.training.checkpoints.resume import StartPoint
+from payload.training.export.run_export import Exported
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.reporting.step_timer import RunTotals
@@ -27,7 +29,8 @@ def result_of(
     train: Scores | None,
     validation: Scores | None,
     test: Scores,
-    resumed_from: str | None,
+    start_point: StartPoint,
+    exported: Exported,
 ) -> Result:
     """Return the result of a completed run. `train`: None where a resumed run had nothing left to train."""
     return Result(
@@ -47,13 +50,16 @@ def result_of(
         training_seconds=totals.training_seconds,
         epoch_seconds=tuple(totals.epoch_seconds),
         data_wait_seconds=totals.data_wait_seconds,
+        checkpoint_seconds=totals.checkpoint_seconds,
+        checkpoints_missed=tuple(totals.checkpoints_missed),
         images_per_s=totals.images_per_s,
         ranks=plan.ranks.size,
         hosts=plan.ranks.hosts,
         global_batch=plan.schedule.phase(plan.schedule.epochs - 1).global_batch,
         peak_learning_rate=plan.schedule.peak,
         seed=plan.settings.seed,
-        resumed_from=resumed_from,
+        resumed_from=start_point.resumed_from,
+        passed_over=start_point.faults,
         weights_sha256=state.digest().hex(),
         parameters=state.model.count_params(),
         settings=dataclasses.asdict(plan.settings),
@@ -63,6 +69,8 @@ def result_of(
         payload_hash=plan.provenance.payload_hash,
         git_commit=plan.provenance.git_commit,
         finished=time.time(),
+        exported=exported.forms,
+        onnx_refused=exported.onnx_refused,
     )
 
 

@@ -89,6 +89,10 @@ class RunTotals:
     """Wall time of each epoch, evaluation included."""
     data_wait_seconds: float = 0.0
     """Sum over the epochs of how long the rank that waited longest waited for images."""
+    checkpoint_seconds: float = 0.0
+    """Training time that checkpoints took, on rank 0."""
+    checkpoints_missed: list[str] = dataclasses.field(default_factory=list)
+    """Checkpoints that could not be written, each with the reason, on rank 0."""
 
     @property
     def images_per_s(self) -> float:

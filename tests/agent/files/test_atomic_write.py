@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.atomic_write import StorageError, new_directory, replace_file, write_atomically
+from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ echo "status $first $second"
 
 @pytest.mark.root
 @pytest.mark.tensorflow
-def test_a_run_ends_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_run_that_cannot_keep_its_end_on_a_full_disk_fails_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     assert unshare
     kept, run_dir = tmp_path / "kept", tmp_path / "run"
@@ -142,8 +142,26 @@ def test_a_run_ends_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path
     )
     assert "status 1 0" in done.stdout, done.stdout + done.stderr
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]
-    assert "step-00000006: No space left on device" in said and "go on with --resume" in said
-    assert "\nstep-00000002\nstep-00000004\nepoch" not in done.stdout
-    assert "\nstep-00000002\nstep-00000004\n" in done.stdout
+    assert "step-00000008: No space left on device" in said and "go on with --resume" in said
+    for missed in ("step-00000006", "step-00000008"):
+        assert f"warning: no checkpoint {missed}: cannot write" in done.stdout
+    assert "\nstep-00000002\nstep-00000004\nwriter.json\n" in done.stdout
     assert "resumed from step-00000004" in done.stdout
     assert "epoch 4/4" in done.stdout
+
+
+def test_a_file_is_appended_to_and_made_where_it_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for text in (b"one\n", b"two\n"):
+        with open_to_append(path) as file:
+            file.write(text)
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "bashrc", tmp_path / "launcher.log"
+    target.write_text("mine\n")
+    link.symlink_to(target)
+    with pytest.raises(OSError, match=r"launcher\.log"):
+        open_to_append(link)
+    assert target.read_text() == "mine\n"

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.files.file_lock import file_lock
+import pytest
+
+from agent.files.file_lock import AlreadyLockedError, file_lock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from agent.files.file_lock import file_lock
+from agent.files.file_lock import AlreadyLockedError, file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -51,6 +53,14 @@ def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     told: list[str] = []
     with file_lock(tmp_path / "lock", on_wait=lambda: told.append("waiting")):
         assert told == []
+
+
+def test_who_does_not_wait_is_told_of_the_lock(tmp_path: Path) -> None:
+    second = file_lock(tmp_path / "lock", wait=False)
+    with file_lock(tmp_path / "lock"), pytest.raises(AlreadyLockedError, match="lock"), second:
+        pytest.fail("two have it")
+    with file_lock(tmp_path / "lock", wait=False):
+        pass
 
 
 def test_a_lock_is_given_back_after_an_error(tmp_path: Path) -> None:

@@ -62,7 +62,23 @@ def test_what_is_no_record_counts_as_none(spec: RunSpec, text: str) -> None:
 def test_without_a_record_a_step_is_assumed_and_the_run_is_to_measure_its_own(spec: RunSpec) -> None:
     found = chosen(spec)
     assert str(found) == "2.2 ms, for steps of 25 ms, assumed: none was measured"
-    assert found.variables == {CYCLE_TIME: "2.2", VARIABLE: str(record_path(spec))}
+    assert found.variables == {CYCLE_TIME: "2.2", VARIABLE: f"{spec.run_directory}/first-steps.json"}
+
+
+def test_what_rank_0_measured_is_kept_for_later_runs_under_its_runs_name_unless_it_is_a_link(spec: RunSpec) -> None:
+    found = chosen(spec)
+    found.keep(spec.run_id)
+    assert not record_path(spec).exists()
+    found.measured.parent.mkdir(parents=True)
+    found.measured.write_text(json.dumps({"step_ms": 40, "run": "whatever a rank says"}))
+    found.keep(spec.run_id)
+    assert read_record(record_path(spec)) == Measured(step_ms=40, run_id=spec.run_id)
+    elsewhere = found.measured.with_name("elsewhere")
+    elsewhere.write_text(json.dumps({"step_ms": 50, "run": "a"}))
+    found.measured.unlink()
+    found.measured.symlink_to(elsewhere)
+    found.keep(spec.run_id)
+    assert read_record(record_path(spec)) == Measured(step_ms=40, run_id=spec.run_id)
 
 
 def test_a_later_run_has_the_cycle_of_the_step_that_was_measured_over_its_controller(spec: RunSpec) -> None:

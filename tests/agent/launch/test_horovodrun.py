@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.launch.horovodrun import cache_folder
+
 ROOT = Path(__file__).parents[3]
 CODE = (
     "import os, sys\n"
@@ -18,9 +20,15 @@ CODE = (
 
 def spec(status: int, controller: str = "--gloo") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-v", "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", controller]
-    return subprocess.run(
-        [*command, sys.executable, "-c", CODE.format(status)], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
+    rank = ["env", "-C", str(ROOT), sys.executable, "-c", CODE.format(status)]
+    return subprocess.run([*command, *rank], capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
+def test_launchers_of_other_hosts_keep_what_they_found_out_in_folders_of_their_own() -> None:
+    one, two = (cache_folder("/home/me/.horovod", ["-np", "2", "-H", hosts, "--gloo"]) for hosts in ("a:1,b:1", "c:2"))
+    assert one != two
+    assert {Path(folder).parent for folder in (one, two)} == {Path("/home/me/.horovod")}
+    assert one == cache_folder("/home/me/.horovod", ["-H", "a:1,b:1"])
 
 
 @pytest.mark.horovod
@@ -48,3 +56,13 @@ def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
 def test_it_fails_when_a_rank_fails(controller: str) -> None:
     assert spec(3, controller).returncode != 0
+
+
+@pytest.mark.horovod
+def test_over_mpi_a_command_without_directory_and_python_is_refused() -> None:
+    words = ["-np", "1", "-H", "localhost:1", "--mpi", "true"]
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.launch.horovodrun", *words], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 1
+    assert "`env -C DIRECTORY PYTHON ...`, not `true`" in done.stderr

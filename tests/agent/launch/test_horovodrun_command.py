@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.launch import horovodrun_command
 from agent.launch.horovodrun_command import (
     Interpreters,
     document,
@@ -18,6 +23,7 @@ from agent.launch.horovodrun_command import (
     start_timeout_s,
 )
 from agent.spec.horovod import Knobs
+from agent.spec.nodes import RANK_USER
 from tests.factories import make_program_spec, make_spec
 
 PYTHON = "/opt/deepcdk/runtime/ab/bin/python"
@@ -29,6 +35,7 @@ def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
     assert shlex.join(horovodrun(make_spec(), PYTHONS)) == (
         f"{MASTERS} -m agent.launch.horovodrun -np 8"
         " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
+        " env -C /mnt/efs/payloads/aaaaaaaaaaaaaaaa /bin/sh -c 'trap : INT TERM; \"$@\"; exit $?' rank"
         f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12"
     )
 
@@ -39,6 +46,23 @@ def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
     assert command.endswith(f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12")
     assert " --mpi --network-interfaces 10.0.0.0/23 --start-timeout 70 " in command
     assert "--gloo" not in command
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 128 + 9), ("kill -11 $$", 128 + 11), ("kill $$", 128 + 15)],
+)
+def test_over_gloo_ssh_gets_the_status_also_of_a_rank_that_a_signal_ended(script: str, status: int) -> None:
+    """The login shell becomes the last command that it is given: what ends it by a signal would be 255 over SSH."""
+    command = horovodrun(make_spec(), PYTHONS, ("/bin/sh", "-c", script))
+    words = shlex.join(["env", *command[command.index("/bin/sh") :]])
+    assert subprocess.run(["bash", "-c", f"cd / > /dev/null 2>&1 ; {words}"], check=False).returncode == status
+
+
+def test_a_signal_that_the_rank_handles_does_not_end_the_shell_before_it() -> None:
+    script = "trap 'exit 7' TERM; kill -TERM $PPID; kill -TERM $$"
+    command = horovodrun(make_spec(), PYTHONS, ("/bin/sh", "-c", script))
+    assert subprocess.run(command[command.index("/bin/sh") :], check=False).returncode == 7
 
 
 def test_the_command_has_a_cycle_only_where_it_was_given() -> None:
@@ -97,7 +121,14 @@ def test_the_environment_inherits_nothing_that_could_be_secret() -> None:
     assert environment["DEEPCDK_RUNS"] == "/mnt/efs/runs"
 
 
-def test_the_agents_ssh_comes_before_the_systems() -> None:
+def test_the_agents_ssh_comes_before_the_systems_and_logs_in_as_the_user_of_ranks(tmp_path: Path) -> None:
     path = launcher_environment(make_spec(), {})["PATH"].split(":")
-    assert path[0] == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa/agent/bin"
+    assert Path(path[0]) == Path(horovodrun_command.__file__).parents[1] / "bin" / "as_rank"
+    shutil.copytree(path[0], tmp_path / "as_rank")
+    (tmp_path / "ssh").write_text("#!/bin/sh\nprintf '%s,' \"$@\"\n")
+    (tmp_path / "ssh").chmod(0o755)
+    words = ["ssh", "-o", "StrictHostKeyChecking=no", "deeplearning-worker1", "a  'b'"]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}/as_rank"}, capture_output=True, text=True, check=True)
+    assert done.stdout == ",".join(["-l", RANK_USER, *words[1:], ""])
+    assert not any(each.startswith("/mnt/efs") for each in path), "every rank can write there"
     assert "/usr/bin" in path

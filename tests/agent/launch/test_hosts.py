@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from agent.launch.hosts import Hosts, login, tail
+from agent.remote import command
 from agent.remote.command import Completed
-from tests.factories import make_spec
+from tests.factories import AGENT, make_spec
 
 SPEC = make_spec(run_id="one")
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -36,8 +37,27 @@ def hosts(
 def test_a_host_gets_the_command_through_the_agents_ssh_and_the_master_without() -> None:
     own = hosts(lambda argv, _: Completed(status=0, output=""))
     remote, here = own.remote(SPEC.hosts[0], ["ls"]), own.remote(None, ["ls"])
-    assert remote[:2] == [f"{SPEC.agent_directory}/agent/bin/ssh", "deeplearning-worker1"]
-    assert not any("ssh" in word for word in here)
+    tree = Path(command.__file__).parents[2]
+    assert remote == [f"{tree}/agent/bin/ssh", "deeplearning-worker1", f"cd {SPEC.agent_directory} && exec ls"]
+    assert here == ["/bin/sh", "-c", f"cd {tree} && exec ls"]
+
+
+def test_a_launcher_on_the_master_imports_nothing_that_a_rank_put_on_the_shared_file_system(tmp_path: Path) -> None:
+    planted, proof = tmp_path / "payloads" / AGENT / "agent", tmp_path / "proof"
+    (planted / "launch").mkdir(parents=True)
+    for module in ("__init__.py", "launch/__init__.py", "launch/rank.py", "../json.py", "../sitecustomize.py"):
+        (planted / module).write_text(f"open({str(proof)!r}, 'w')\n")
+    own = Hosts(
+        make_spec(efs_mount=str(tmp_path)), tmp_path / "runs", lambda argv, _: Completed(status=0, output=""),
+        on_poll=lambda: None, is_cancelled=lambda: False, log_line=print,
+    )  # fmt: skip
+    with (tmp_path / "log").open("wb") as log:
+        code = "import json, os, agent.launch.rank; print(agent.launch.rank.__file__, os.getcwd())"
+        launcher = own.start([sys.executable, "-c", code], log)
+        assert launcher.wait(timeout=60) == 0
+    tree = Path(command.__file__).parents[2]
+    assert (tmp_path / "log").read_text().split() == [f"{tree}/agent/launch/rank.py", str(tree)]
+    assert not proof.exists()
 
 
 def test_every_hosts_result_is_kept_under_its_name() -> None:
@@ -89,6 +109,9 @@ def test_a_signal_is_for_the_ranks_of_this_run_alone_and_gets_the_time_that_they
         assert "--run one" in words and "--ranks-only" in words and "--signal TERM --wait 5" in words
         assert "--others" not in words
         assert timeout_s > 5.0
+    here, *hosts_words = sorted((argv for argv, _ in sent), key=lambda argv: "deepcdk-rank" in argv)
+    assert here[0] == "/bin/sh"
+    assert [argv[1:3] for argv in hosts_words] == [["-l", "deepcdk-rank"]] * 2, "no other user may signal them"
 
 
 def test_a_launcher_has_the_home_and_the_name_of_this_processs_user() -> None:

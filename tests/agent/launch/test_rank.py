@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -34,14 +35,14 @@ def efs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("efs")
 
 
-def start(efs: Path, spec: RunSpec, **variables: str) -> subprocess.CompletedProcess[str]:
+def start(efs: Path, spec: RunSpec, *module: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Lay out a run with a program that tells what it got, and become its rank."""
     run = efs / "runs" / spec.run_id
     (run / "work").mkdir(parents=True, exist_ok=True)
     (run / "work" / "train.py").write_text(PROGRAM)
     (run / "spec.json").write_text(spec.to_json())
     return subprocess.run(
-        [sys.executable, "-m", "agent.launch.rank", str(run)],
+        [sys.executable, "-m", "agent.launch.rank", str(run), *module],
         cwd=PROJECT,
         env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **variables},
         capture_output=True,
@@ -170,3 +171,18 @@ def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path
     spec = make_program_spec(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
     done = start(efs, spec, LANG=language)
     assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr
+
+
+@pytest.mark.parametrize("module", [(), ("-c", "print(open('/proc/self/status').read())")])
+def test_a_rank_and_what_it_starts_cannot_gain_rights_again(efs: Path, module: tuple[str, ...]) -> None:
+    show = "import subprocess; subprocess.run(['cat', '/proc/self/status'])"
+    spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", show))
+    done = start(efs, spec, *module)
+    assert "\nNoNewPrivs:\t1\n" in done.stdout, done.stderr
+
+
+def test_a_rank_has_the_home_and_the_name_of_its_own_user_not_of_who_launched_it(efs: Path) -> None:
+    show = "import json, os; print(json.dumps([os.environ[name] for name in ('USER', 'LOGNAME')]))"
+    spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", show))
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert json.loads(start(efs, spec, USER="the-masters").stdout) == [user, user]

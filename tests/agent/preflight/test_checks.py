@@ -286,3 +286,13 @@ def test_a_pytorch_that_does_not_see_a_nodes_gpus_is_refused_with_the_figures() 
     found = checks.judge_allreduce(spec, judged(), 1, here(*NAMES) + blind)
     assert [(each.node, each.what) for each in found.findings] == [(name, "PyTorch sees 0 of 8 GPUs") for name in NAMES]
     assert "do: require a build of PyTorch for the nodes' GPUs and driver" in found.summary
+
+
+def test_the_record_has_the_versions_of_most_nodes_and_those_of_cuda_cudnn_nccl_and_the_driver() -> None:
+    cuda = (("nvidia-cuda-runtime-cu12", "12.9.79"), ("nvidia-cudnn-cu12", "9.28.0.42"), ("nvidia-nccl-cu12", "2.32.3"))
+    well = dataclasses.replace(WELL, gpus=(T4,), versions=(*WELL.versions, *cuda))
+    older = dataclasses.replace(well, versions=(*WELL.versions[:1], ("tensorflow", "2.15.0"), *cuda))
+    found = checks.software({"a": well, "b": older, "c": well})
+    assert found == {"python": "3.12.1", "tensorflow": "2.21.0", **dict(cuda), "driver": T4.driver}
+    assert checks.software({"a": WELL}) == dict(WELL.versions)
+    assert checks.software({}) == {}

@@ -214,6 +214,13 @@ def test_a_node_is_reached_over_ssh_and_the_master_is_here() -> None:
     assert node_command("deeplearning-worker1", "ssh", "python")[:2] == ["ssh", "deeplearning-worker1"]
 
 
+def test_what_is_to_be_the_ranks_is_done_on_workers_by_their_user() -> None:
+    started = node_command("deeplearning-worker1", "ssh", "python", as_rank=True)
+    assert started[:4] == ["ssh", "-l", "deepcdk-rank", "deeplearning-worker1"]
+    with pytest.raises(SpecError, match="the master has no ranks"):
+        RemoteCommand(command=("true",), master=True, as_rank=True)
+
+
 def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
     names = [name for name in (*NASTIEST, LONG) if name and "=" not in name]
     show = "import os, sys; os.write(1, ascii([sys.argv[1:], sorted(os.environb.items())]).encode())"

@@ -81,6 +81,13 @@ def test_the_signalling_process_never_selects_itself() -> None:
     assert select([own], run_id="one", others=False, ranks_only=False) == []
 
 
+def test_live_runs_on_other_nodes_keep_their_launchers_on_the_master() -> None:
+    found = [
+        RunProcess(pid=n, parent=1, run_id=run, is_rank=False) for n, run in ((10, "one"), (11, "two"), (12, "six"))
+    ]
+    assert [p.pid for p in select(found, run_id="one", others=True, ranks_only=False, spared=["six"])] == [11]
+
+
 def test_the_command_line_does_what_the_function_does(tmp_path: Path) -> None:
     mine = start(tmp_path, "one")
     try:

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.remote import secret_files
+from agent.runs.directory import State
 from agent.runs.store import Runs
-from agent.supervisor.supervisor import first_state
 from tests.factories import make_spec
 from tests.words import LONG
 
@@ -62,7 +62,7 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_p
     runs = Runs(root=tmp_path / "runs")
     for run_id, state in (("ended", "failed"), ("queued", "queued")):
         runs[run_id].path.mkdir(parents=True)
-        runs[run_id].write_state(dataclasses.replace(first_state(SPEC), run_id=run_id, state=state))
+        runs[run_id].write_state(dataclasses.replace(State.starting(SPEC), run_id=run_id, state=state))
     for run_id in ("ended", "queued", "sent just now", "sent long ago"):
         secret_files.write(directory, run_id, "{}")
     os.utime(directory / "sent long ago", (0, 0))

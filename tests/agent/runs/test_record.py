@@ -98,8 +98,10 @@ def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin
     submission = Submission(spec=SPEC, origin=ORIGIN)
     assert Submission.from_json(submission.to_json()) == submission
     assert Submission.from_json(SPEC.to_json()) == Submission(spec=SPEC)
-    unknown = json.dumps({"spec": json.loads(SPEC.to_json()), "origin": {"x": 1}})
-    for bad in ("", "[]", "{}", '{"spec": {}}', unknown):
+    spec = json.loads(SPEC.to_json())
+    origins: list[object] = [{"x": 1}, None, [], "x"]
+    others = [json.dumps({"spec": spec, "origin": origin}) for origin in origins]
+    for bad in ("", "[]", "{}", '{"spec": {}}', *others):
         with pytest.raises(SpecError):
             Submission.from_json(bad)
 
@@ -134,3 +136,36 @@ def test_a_directory_that_goes_while_it_is_counted_is_passed_over(
     monkeypatch.setattr(os, "scandir", vanish)
     assert record(directory)["files"] == 2
     assert not gone.exists()
+
+
+def test_an_origin_whose_writing_is_interrupted_is_the_earlier_one_and_is_kept_once(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(directory)
+    write_origin(directory, Origin(stack="first"))
+
+    def interrupted(path: Path, content: str | bytes) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("agent.runs.record.write_atomically", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write_origin(directory, Origin(stack="second"))
+    assert record(directory)["origin"]["stack"] == "first"
+    write_origin(directory, Origin(stack="second"))
+    assert record(directory)["origin"]["stack"] == "second"
+    assert json.loads((directory.path / "origin-1.json").read_text())["stack"] == "first"
+    assert not (directory.path / "origin-2.json").exists()
+
+
+def test_a_link_in_place_of_an_origin_is_neither_read_nor_written_through(
+    directory: RunDirectory, tmp_path: Path
+) -> None:
+    secret = tmp_path / "id_ed25519"
+    secret.write_text("mine")
+    ended(directory)
+    for name in ("origin.json", "source.diff"):
+        (directory.path / name).symlink_to(secret)
+    write_origin(directory, Origin(stack="second", diff="-mine\n+theirs\n"))
+    assert (secret.read_text(), (directory.path / "origin-1.json").is_symlink()) == ("mine", True)
+    assert record(directory)["origin"]["stack"] == "second"

@@ -24,7 +24,7 @@ def queued(root: Path, names: Sequence[str]) -> RunQueue:
         directory.path.mkdir(parents=True)
         directory.write_state(make_state(run_id=name, state="queued"))
         directory.spec.write_text("{}")
-        queue.add(name)
+        queue.add(name, lambda: None)
     return queue
 
 

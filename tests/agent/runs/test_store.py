@@ -1,4 +1,4 @@
-"""Facts about run directories: states that tell the truth, and a lock that one run holds."""
+"""Facts about run directories: states that tell the truth, and claims of which no two have a node in common."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agent.files.atomic_write import write_atomically
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
-from agent.supervisor.lost_run import take_lock
-from tests.factories import make_ended_process, make_spec, make_state
+from agent.supervisor.lost_run import claim_hosts
+from tests.factories import make_ended_process, make_node, make_nodes, make_spec, make_state
 from tests.words import WORDS
 
 
@@ -113,15 +113,81 @@ def test_a_reused_pid_is_not_the_owner() -> None:
 
 def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
     runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
-    assert runs.live() is None
-    assert runs.claim("one", me) is None
-    assert runs.live() == "one"
-    with pytest.raises(LiveRunError, match="run one is live"):
-        runs.claim("two", me)
+    assert runs.live() == []
+    assert runs.claim("one", me, make_nodes(2)) == []
+    assert runs.live() == ["one"]
+    with pytest.raises(LiveRunError, match="run one is live; run one has deeplearning-worker1, deeplearning-worker2"):
+        runs.claim("two", me, make_nodes(3)[1:])
     runs.release("two")
-    assert runs.live() == "one"
+    assert runs.live() == ["one"]
     runs.release("one")
-    assert runs.claim("two", me) is None
+    assert not runs.lock.exists()
+    assert runs.claim("two", me, make_nodes(3)[1:]) == []
+
+
+def test_runs_on_other_nodes_are_live_at_once_and_one_that_claims_every_node_is_alone(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
+    runs.claim("one", me, make_nodes(2))
+    runs.claim("two", me, [make_node(3)])
+    assert [(claim.run_id, claim.names) for claim in runs.held()] == [
+        ("one", ("deeplearning-worker1", "deeplearning-worker2")), ("two", ("deeplearning-worker3",)),
+    ]  # fmt: skip
+    for hosts in (None, [make_node(3, instance_id="i-0000000b")], [make_node(4, instance_id="i-00000003")]):
+        with pytest.raises(LiveRunError):
+            runs.claim("three", me, hosts)
+    with pytest.raises(LiveRunError, match="run two is live"):
+        runs.claim("two", me, [make_node(5)])
+    runs.release("one")
+    assert runs.live() == ["two"], "of two, each lets go its own"
+    runs.release("two")
+    runs.claim("three", me, None)
+    with pytest.raises(LiveRunError, match="run three is live; run three has every node"):
+        runs.claim("four", me, [make_node(9)])
+
+
+def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
+    runs.claim("one", me, make_nodes(2))
+    runs.claim("two", me, [make_node(3)])
+    with pytest.raises(LiveRunError, match="run two is live"):
+        runs.move("one", [make_node(1), make_node(3)])
+    runs.move("one", [make_node(1), make_node(4)])
+    assert next(claim.names for claim in runs.held()) == ("deeplearning-worker1", "deeplearning-worker4")
+    runs.claim("three", me, [make_node(2)])
+    runs.release("one")
+    with pytest.raises(RuntimeError, match="run one no longer holds its nodes"):
+        runs.move("one", [make_node(5)])
+    with pytest.raises(RuntimeError, match="run one no longer holds its nodes"):
+        runs.hand_over("one", me)
+
+
+def test_a_run_of_an_older_version_has_every_node_and_older_versions_see_a_live_run(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path), ProcessIdentity.of(os.getpid())
+    runs.lock.write_text(json.dumps({"run_id": "old", "owner": dataclasses.asdict(me)}))
+    with pytest.raises(LiveRunError, match="run old is live"):
+        runs.claim("one", me, [make_node(1)])
+    runs.release("old")
+    runs.claim("one", me, [make_node(1)])
+    runs.claim("two", me, [make_node(2)])
+    runs.release("one")
+    document = json.loads(runs.lock.read_text())
+    assert (document["run_id"], ProcessIdentity.from_document(document["owner"])) == ("two", me)
+
+
+def test_on_a_full_disk_a_run_still_lets_its_nodes_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, me = Runs(root=tmp_path), ProcessIdentity.of(os.getpid())
+    runs.claim("one", me, make_nodes(2))
+    runs.claim("two", me, [make_node(3)])
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agent.runs.store.write_atomically", refuse)
+    runs.release("one")
+    assert runs.live() == ["two"]
+    with pytest.raises(OSError, match="No space left"):
+        runs.claim("three", me, make_nodes(2))
+    assert runs.live() == ["two"]
 
 
 def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_supervisor_alone(tmp_path: Path) -> None:
@@ -129,23 +195,23 @@ def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_super
     runs["one"].path.mkdir()
     dead = make_ended_process()
     runs["one"].write_state(make_state(owner=dead))
-    runs.claim("one", dead)
-    assert runs.claim("two", ProcessIdentity.of(os.getpid())) == "one"
+    runs.claim("one", dead, make_nodes(2))
+    assert runs.claim("two", ProcessIdentity.of(os.getpid()), make_nodes(1)) == ["one"]
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "running"
     runs.release("two")
-    runs.claim("one", dead)
-    take_lock(runs, "two")
-    assert runs.live() == "two"
+    runs.claim("one", dead, make_nodes(2))
+    claim_hosts(runs, make_spec(run_id="two"))
+    assert runs.live() == ["two"]
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"run_id": "one"}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run_id": "one"}', '{"others": 1}'])
 def test_a_lock_that_was_cut_short_is_stale(tmp_path: Path, content: str) -> None:
     runs = Runs(root=tmp_path)
     runs.lock.write_text(content)
-    assert runs.live() is None
-    runs.claim("two", ProcessIdentity.of(os.getpid()))
-    assert runs.live() == "two"
+    assert runs.live() == []
+    runs.claim("two", ProcessIdentity.of(os.getpid()), make_nodes(1))
+    assert runs.live() == ["two"]
 
 
 def test_a_file_that_cannot_be_written_keeps_its_old_text(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
     with pytest.raises(SpecError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
         resumed_spec(before, nodes, nodes[1:4], agent=AGENT)
     assert resumed_spec(before, nodes, nodes[1:4], agent=AGENT, other_ranks=True).ranks == 3
-    with pytest.raises(SpecError, match=r"neither of payload\.train nor of a program"):
+    with pytest.raises(SpecError, match="is no recipe, benchmark or program"):
         resumed_spec(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3], agent=AGENT)
 
 
@@ -43,6 +43,14 @@ def test_it_is_said_from_where_a_run_goes_on(
 ) -> None:
     own = make_spec(program=program, command=("-m", "payload.train", *flags))
     assert resume_point(own, checkpoints) == said
+
+
+def test_a_benchmark_goes_on_with_what_was_not_yet_measured() -> None:
+    nodes = make_nodes(2)
+    before = make_spec(hosts=nodes, command=("-m", "payload.benchmark.ranks", "--run-dir", "/run", "--nodes", "1,2"))
+    again = resumed_spec(before, nodes, nodes, agent=AGENT)
+    assert again.command == (*before.command, "--resume")
+    assert resume_point(again, []) == "with what was not yet measured"
 
 
 def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked() -> None:

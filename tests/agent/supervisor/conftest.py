@@ -20,6 +20,15 @@ from tests.agent.supervisor.live_runs import (
 from tests.factories import AGENT, PAYLOAD
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the login user's home, on the master's own disk."""
+    path = tmp_path / "home"
+    path.mkdir()
+    monkeypatch.setenv("HOME", str(path))
+    return path
+
+
 @pytest.fixture
 def efs(tmp_path: Path) -> Iterator[Path]:
     """Make a shared file system with this project's agent and payload; at the end kill what still runs."""

@@ -40,7 +40,9 @@ def supervise(efs: Path, script: str, bounds: Bounds, run_id: str = "one") -> tu
     directory.spec.write_text(spec.to_json())
     record.write_origin(directory, ORIGIN)
     with directory.log.open("ab", buffering=0) as log:
-        return Supervisor(runs, spec, log).supervise(), directory
+        supervisor = Supervisor(runs, spec, log)
+        directory.write_state(supervisor.state)
+        return supervisor.supervise(), directory
 
 
 def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why(efs: Path) -> None:

@@ -48,10 +48,10 @@ def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervis
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     second = supervisor("start", stdin=spec(efs, "two", "true"))
     assert second.returncode == 3
-    assert json.loads(second.stdout) == {"live": "one", "state": "live"}
+    assert json.loads(second.stdout) == {"live": "one", "state": "live", "held": [{"run_id": "one", "hosts": []}]}
     assert "run one is live" in second.stderr
     assert not (efs / "runs" / "two").exists()
-    assert json.loads(supervisor("status", "--live").stdout)["run_id"] == "one"
+    assert json.loads(supervisor("status", "--live").stdout) == {"live": [{"run_id": "one", "hosts": []}], "queued": []}
     supervisor("stop", "one", "--grace", "0")
 
 
@@ -103,7 +103,7 @@ def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs:
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
     eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert json.loads(supervisor("status", "one").stdout)["reason"] == "supervisor died"
-    assert json.loads(supervisor("status", "--live").stdout) is None
+    assert json.loads(supervisor("status", "--live").stdout) == {"live": [], "queued": []}
     assert supervisor("start", stdin=spec(efs, "two", "sleep 0.1")).returncode == 0
     assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"] == "supervisor died"
     assert final_state(efs, "two")["state"] == "succeeded"
@@ -178,7 +178,7 @@ def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (("status", "one"), '"failed"'), (("status", "--list"), '"failed"'), (("status", "--live"), "null"),
+        (("status", "one"), '"failed"'), (("status", "--list"), '"failed"'), (("status", "--live"), '"live": []'),
         (("show", "one"), '"failed"'), (("follow", "one"), '"failed"'), (("logs", "one"), "a line"),
         (("follow", "one", "--log-from", "0"), "a line"), (("logs", "one", "-f"), "a line"),
     ],
@@ -191,7 +191,7 @@ def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothi
     runs["one"].spec.write_text(spec(efs, "one", "true"))
     runs["one"].log.write_text("a line\n")
     runs["one"].write_state(make_state(owner=owner))
-    runs.claim("one", owner)
+    runs.claim("one", owner, None)
     before = files_of(efs / "runs")
     done = supervisor(*words)
     assert (done.returncode, files_of(efs / "runs")) == (0, before), done.stderr

@@ -41,11 +41,30 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
     assert json.loads((efs / "runs" / ".queue").read_text()) == []
 
 
+def test_a_runs_directory_is_open_to_ranks_while_it_is_live_and_closed_while_it_waits_or_has_ended(
+    efs: Path, supervisor: Call
+) -> None:
+    def modes() -> list[int]:
+        return [(efs / "runs" / name).stat().st_mode & 0o7777 for name in ("one", "two")]
+
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    supervisor("start", "--queue", stdin=spec(efs, "two", "sleep 6000"))
+    assert modes() == [0o1777, 0o700]
+    supervisor("stop", "one", "--grace", "0")
+    supervisor_of_two = live_state(efs, "two")["pid"]
+    assert modes() == [0o700, 0o1777]
+    os.kill(supervisor_of_two, signal.SIGKILL)
+    # Before any other rank starts, whose user is the same.
+    supervisor("start", stdin=spec(efs, "three", "sleep 6000"))
+    assert modes() == [0o700, 0o700]
+
+
 def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
     runs = Runs(root=efs / "runs")
     enqueue(runs, Submission.from_json(spec(efs, "one", "sleep 6000")))
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
-    assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
+    assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued", "held": []})
     assert supervisor("remove", "one").returncode == 3
     # Those commands were refused; one that is answered starts the scheduler.
     supervisor("status")
@@ -62,7 +81,8 @@ def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Pa
     again = json.loads(supervisor("resume", "--queue", stdin=spec(efs, "two", "true")).stdout)
     assert (again["run_id"], again["position"]) == ("two", 1)
     twice = supervisor("resume", "--queue", stdin=spec(efs, "two", "true"))
-    assert (twice.returncode, json.loads(twice.stdout)) == (3, {"live": "two", "state": "queued"})
+    held = [{"run_id": "one", "hosts": []}]
+    assert (twice.returncode, json.loads(twice.stdout)) == (3, {"live": "two", "state": "queued", "held": held})
     supervisor("stop", "one", "--grace", "0")
     assert final_state(efs, "two")["state"] == "succeeded"
 
@@ -99,7 +119,62 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
     for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
         path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
     assert run_processes(efs)
-    subprocess.run([efs / "runs" / ".at-boot"], check=True, timeout=60)
+    assert not (efs / "runs" / ".at-boot").exists(), "every rank can write there"
+    subprocess.run([efs / "home" / ".deepcdk" / "at-boot"], check=True, timeout=60)
     assert final_state(efs, "one")["reason"] == "supervisor died: the master was rebooted"
     assert final_state(efs, "two")["state"] == "succeeded"
     eventually(lambda: not run_processes(efs))
+
+
+def test_a_queued_spec_that_a_rank_rewrites_is_refused_and_none_of_its_commands_is_run(
+    efs: Path, supervisor: Call
+) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    supervisor("start", "--queue", stdin=spec(efs, "three", "true"))
+    path = efs / "runs" / "two" / "spec.json"
+    document = json.loads(path.read_text())
+    document["launcher"] = ["/usr/bin/touch", str(efs / "launched")]
+    document["notify"] = [f"touch {efs}/notified"]
+    path.write_text(json.dumps(document))
+    shown = supervisor("show", "two")
+    assert (shown.returncode, "spec.json was changed after it was submitted" in shown.stderr) == (2, True)
+    supervisor("stop", "one", "--grace", "0")
+    state = final_state(efs, "two")
+    assert state["state"] == "failed"
+    assert f"its turn came, but {path} was changed after it was submitted" in state["reason"]
+    assert final_state(efs, "three")["state"] == "succeeded"
+    assert not [name for name in ("launched", "notified") if (efs / name).exists()]
+
+
+def test_a_run_that_a_rank_puts_into_the_queue_is_refused(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    enqueue(Runs(root=efs / "runs"), Submission.from_json(spec(efs, "two", f"touch {efs}/launched")))
+    (efs / "home" / ".deepcdk" / "specs" / "two").unlink()  # A rank writes the rest of it, and this it cannot.
+    supervisor("stop", "one", "--grace", "0")
+    assert "this master has not accepted the spec of run two" in final_state(efs, "two")["reason"]
+    assert not (efs / "launched").exists()
+
+
+def test_a_link_that_a_rank_puts_in_place_of_a_queued_runs_log_fails_that_run_and_leads_nowhere(
+    efs: Path, supervisor: Call
+) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    supervisor("start", "--queue", stdin=spec(efs, "two", "echo planted"))
+    supervisor("start", "--queue", stdin=spec(efs, "three", "true"))
+    mine = efs / "home" / ".bashrc"
+    mine.write_text("mine\n")
+    (efs / "runs" / "two" / "launcher.log").symlink_to(mine)
+    supervisor("stop", "one", "--grace", "0")
+    state = final_state(efs, "two")
+    assert (state["state"], "could not be started" in state["reason"], "launcher.log" in state["reason"]) == (
+        "failed",
+        True,
+        True,
+    )
+    assert final_state(efs, "three")["state"] == "succeeded"
+    assert mine.read_text() == "mine\n"
+    assert "mine" not in (efs / "runs" / "two" / "state.json").read_text(), "every rank can read there"

@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+from agent.supervisor import accepted_spec
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,
@@ -24,7 +25,7 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
     assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"
     (efs / "runs" / "one" / "checkpoints" / "step-00000007").mkdir(parents=True)
     done = supervisor("resume", stdin=spec(efs, "one", "echo second"))
-    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"], "position": None}
+    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"], "hosts": [], "position": None}
     assert final_state(efs, "one")["state"] == "succeeded"
     log = (efs / "runs" / "one" / "launcher.log").read_text().splitlines()
     assert [line for line in log if line in ("first", "second")] == ["first", "second"]
@@ -62,11 +63,12 @@ def old_spec(efs: Path, run_id: str, script: str) -> str:
     return json.dumps(document)
 
 
-def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, supervisor: Call) -> None:
+def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, home: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "exit 1"))
     final_state(efs, "one")
     path = efs / "runs" / "one" / "spec.json"
     path.write_text(old_spec(efs, "one", "exit 1"))
+    (home / accepted_spec.FOLDER / "one").unlink()  # as an older version had none
     shown = json.loads(supervisor("show", "one").stdout)
     assert (shown["spec"]["payload"], "agent" in shown["spec"]) == (PAYLOAD, False)
     eventually(lambda: not (efs / "runs" / ".live").exists())
@@ -78,11 +80,12 @@ def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, su
     assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"].startswith("the launcher ended")
 
 
-def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, supervisor: Call) -> None:
+def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, home: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     assert supervisor("start", "--queue", stdin=spec(efs, "two", "true")).returncode == 0
     (efs / "runs" / "two" / "spec.json").write_text(old_spec(efs, "two", "true"))
+    (home / accepted_spec.FOLDER / "two").unlink()  # as above
     supervisor("stop", "one", "--grace", "0")
     state = final_state(efs, "two")
-    assert (state["state"], "`fab resume two` continues it" in state["reason"]) == ("failed", True)
+    assert (state["state"], "`fab resume two` submits it again" in state["reason"]) == ("failed", True)

@@ -13,7 +13,7 @@ from agent.errors import SpecError
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
-from agent.supervisor import notification, scheduler
+from agent.supervisor import accepted_spec, notification, scheduler
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of
 from tests.factories import make_ended_process, make_spec, make_state
@@ -109,18 +109,21 @@ def read_record(efs: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_run_whose_supervisor_was_lost_is_told_by_the_scheduler_of_the_next_master(
+def test_a_run_whose_supervisor_was_lost_is_told_by_the_next_scheduler_unless_a_rank_changed_its_commands(
     efs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=efs / "runs")
     directory: RunDirectory = runs["one"]
     directory.path.mkdir(parents=True)
     spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(), launcher=("true",), notify=("cat >> events",))
-    directory.spec.write_text(spec.to_json())
-    directory.write_state(make_state(owner=make_ended_process()))
-    runs.claim("one", make_ended_process())
     monkeypatch.setattr(scheduler, "kill", lambda runs, spec: None)
-    scheduler.fail_lost_run(runs)
+    text = accepted_spec.accept(spec)
+    for each in (text.replace("events", "planted"), text):
+        directory.spec.write_text(each)
+        directory.write_state(make_state(owner=make_ended_process()))
+        runs.claim("one", make_ended_process(), None)
+        scheduler.fail_lost_runs(runs)
+    assert not (directory.path / "planted").exists()
     (event,) = told(directory.path)
     assert (event["event"], event["run_id"]) == ("failed", "one")
     assert event["reason"].startswith("supervisor died")

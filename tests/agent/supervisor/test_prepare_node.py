@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from agent.remote.secret_files import TAKEN
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.store import Runs
 from agent.spec.kinds import NodeKind
 from agent.spec.nodes import NODE_PYTHON
-from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, main, overlay_of, parse
+from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, overlay_of, parse
 from tests.factories import make_node, make_program_spec, make_spec
 
 RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
@@ -61,6 +64,7 @@ def prepared(
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setattr("agent.environment.runtime.ensure", ensure)
     monkeypatch.setattr("agent.environment.master_environment.ensure", lambda: Path("/masters/python"))
+    monkeypatch.setattr("agent.remote.rank_user.check", lambda node, remedy: None)  # this machine has none
     # The launch's run directory is on no file system of this machine.
     monkeypatch.setattr(
         "agent.supervisor.prepare_node.facts_command",
@@ -146,6 +150,24 @@ def test_a_process_of_another_run_that_stays_is_told(
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
     assert (status, output, errors) == (1, "", "processes of another run stay: 7\n")
+
+
+def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, spared = make_spec(run_id="one", efs_mount=str(tmp_path)), []
+    runs = Runs(root=tmp_path / "runs")
+    for run_id, index in (("one", 1), ("two", 3)):
+        runs.claim(run_id, ProcessIdentity.of(os.getpid()), [make_node(index)])
+
+    def signal_run(root: str, **how: Any) -> dict[str, list[int]]:
+        spared.append(list(how["spared"]()))
+        return {"left": []}
+
+    monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", signal_run)
+    for on_master in (True, False):
+        clear(spec, tmp_path, on_master=on_master)
+    assert spared == [["one", "two"], []]
 
 
 def test_what_is_wrong_is_told_on_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

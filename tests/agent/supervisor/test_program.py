@@ -33,6 +33,13 @@ def test_the_run_works_in_a_copy_with_the_same_modes(spec: RunSpec) -> None:
     assert (Path(spec.program_directory) / "train.py").read_text() == "print()"
 
 
+def test_the_ranks_may_change_all_of_the_copy_and_execute_what_was_executable(spec: RunSpec) -> None:
+    stage(spec)
+    work = Path(spec.working_directory)
+    modes = {each.name: each.stat().st_mode & 0o7777 for each in (work, *work.rglob("*"))}
+    assert modes == {"work": 0o777, "lib": 0o777, "train.py": 0o666, "start.sh": 0o777}
+
+
 def test_a_second_attempt_goes_on_in_what_the_first_one_left(spec: RunSpec) -> None:
     stage(spec)
     (Path(spec.working_directory) / "checkpoint").write_text("7")
@@ -50,7 +57,7 @@ def test_a_copy_that_was_cut_short_is_made_anew(spec: RunSpec) -> None:
 
 def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
     stage(make_spec(efs_mount=str(tmp_path)))
-    assert list(tmp_path.iterdir()) == []
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
 def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.remote.command import Completed
 from agent.runs.directory import State
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
@@ -120,14 +122,21 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
     """Return a search for hosts among a master and three workers, of which these are silent at each question."""
     path = tmp_path / "nodes"
     path.write_text(nodes_text((make_master(), *make_nodes(3))))
+    (tmp_path / "runs").mkdir()
+    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
 
-    def run(*silent: set[str], spec: RunSpec = SPEC, **changes: Any) -> tuple[RunSpec | None, list[str], list[str]]:
+    def run(
+        *silent: set[str], spec: RunSpec = SPEC, taken: Sequence[Node] = (), **changes: Any
+    ) -> tuple[RunSpec | None, list[str], list[str]]:
         reasons: list[str] = []
         lines: list[str] = []
+        for run_id, hosts in ((spec.run_id, spec.hosts), *([("other", taken)] if taken else [])):
+            runs.release(run_id)
+            runs.claim(run_id, me, hosts)
         values: dict[str, Any] = {
             "is_stopped": lambda: False, "set_reason": reasons.append, "log_line": lines.append, "poll_s": 0.001,
             "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),
-            "wanted": len(spec.hosts),
+            "wanted": len(spec.hosts), "runs": runs,
         }  # fmt: skip
         return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, for a fault"), reasons, lines
 
@@ -151,6 +160,18 @@ def test_nodes_that_leave_do_not_count(search: Any, tmp_path: Path) -> None:
     (tmp_path / LEAVING / ONE.instance_id).touch()
     spec, *_ = search(set(), spec=make_spec(hosts=(ONE, TWO), restarts=1, efs_mount=str(tmp_path)))
     assert [host.name for host in spec.hosts] == [TWO.name, make_node(3).name]
+
+
+def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(search: Any, tmp_path: Path) -> None:
+    runs = Runs(root=tmp_path / "runs")
+    spec, reasons, _ = search({TWO.name}, taken=[make_node(3)])
+    assert spec is None
+    assert reasons[-1] == "restart 1 of 3, for a fault: waiting for nodes, 1 of 2 nodes answer"
+    assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name), (make_node(3).name,)]
+    runs.release("other")
+    spec, *_ = search({TWO.name})
+    assert [claim.names for claim in runs.held()] == [(ONE.name, make_node(3).name)]
+    assert [host.name for host in spec.hosts] == [ONE.name, make_node(3).name]
 
 
 def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
@@ -207,6 +228,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         directory.path.mkdir(parents=True)
         directory.spec.write_text(spec.to_json())
         Path(spec.agent_directory).mkdir(parents=True)
+        runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts)
         with directory.log.open("ab", buffering=0) as log:
             state = Supervisor(runs, spec, log).supervise()
         assert left == []

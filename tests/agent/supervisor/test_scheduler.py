@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
+from agent.runs.claims import Claim
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.store import Runs
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.supervisor import scheduler
-from agent.supervisor.live_nodes import on_live_nodes
+from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.scheduler import run
 from agent.supervisor.submit import enqueue
 from tests.factories import AGENT, PAYLOAD, make_master, make_node, make_nodes, make_spec, nodes_text
@@ -40,13 +41,13 @@ def nodes(tmp_path: Path) -> Path:
 def test_a_run_keeps_its_nodes_while_they_are_the_same_instances(nodes: Path) -> None:
     nodes.write_text(listed(*make_nodes(3)))
     spec = make_spec(hosts=make_nodes(3)[1:])
-    assert on_live_nodes(spec, pytest.fail, str(nodes)) == spec
+    assert on_free_nodes(spec, [], pytest.fail, str(nodes)) == spec
 
 
 def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_for(nodes: Path) -> None:
     another = [make_node(index, instance_id=f"i-{index:07x}b", slots=8) for index in (1, 3)]
     nodes.write_text(listed(*another))
-    again = on_live_nodes(make_spec(hosts=make_nodes(2, slots=4)), pytest.fail, str(nodes))
+    again = on_free_nodes(make_spec(hosts=make_nodes(2, slots=4)), [], pytest.fail, str(nodes))
     assert [(host.name, host.instance_id, host.slots) for host in again.hosts] == [
         ("deeplearning-worker1", "i-0000001b", 4), ("deeplearning-worker3", "i-0000003b", 4),
     ]  # fmt: skip
@@ -55,14 +56,14 @@ def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_fo
 def test_too_few_nodes_are_told(nodes: Path) -> None:
     nodes.write_text(listed(make_node(1)))
     with pytest.raises(SpecError, match=r"2 nodes wanted, 1 ready"):
-        on_live_nodes(make_spec(), pytest.fail, str(nodes))
+        on_free_nodes(make_spec(), [], pytest.fail, str(nodes))
 
 
 def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
     nodes.write_bytes(listed(*make_nodes(2)).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a\n")
     told: list[str] = []
     spec = make_spec(hosts=make_nodes(2))
-    assert on_live_nodes(spec, told.append, str(nodes)) == spec
+    assert on_free_nodes(spec, [], told.append, str(nodes)) == spec
     assert [r"line 4 of" in text and r"address = '\\xff'" in text for text in told] == [True]
 
 
@@ -81,7 +82,7 @@ def test_the_scheduler_logs_a_bad_line_once_however_often_it_reads_it(
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
     run(runs, nodes_path=str(nodes))
     assert capfd.readouterr().err.count("address = '$(id)': must be an IPv4 address") == 1
-    assert len(seen) > 3
+    assert len(seen) == 3
 
 
 def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_go_on(
@@ -103,20 +104,30 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     assert (state.state, "`fab scale` adds nodes" in state.reason) == ("failed", True)
 
 
-def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) -> None:
+    nodes.write_text(listed(*make_nodes(3), make_node(4, kind="aarch64"), make_node(5)))
+    me = ProcessIdentity.of(os.getpid())
+    held = [Claim.on("other", me, [make_node(1)])]
+    found = on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
+    assert [host.name[-1] for host in found.hosts] == ["2", "3", "5"], "its own, and others of its kind"
+    held = [*held, Claim.on("third", me, [make_node(2), make_node(3, instance_id="i-0000000b")])]
+    with pytest.raises(LiveRunError, match="run other has deeplearning-worker1; run third has deeplearning-worker2, "):
+        on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
+    with pytest.raises(SpecError, match="6 nodes wanted, 5 ready"):
+        on_free_nodes(make_spec(hosts=make_nodes(6)), held, pytest.fail, str(nodes))
+
+
+def test_nothing_starts_while_a_run_has_its_nodes(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(root=tmp_path / "runs")
     enqueue(runs, submission(tmp_path, 1))
     nodes.write_text(listed(make_node(1)))
-    runs.claim("other", ProcessIdentity.of(os.getpid()))
+    runs.claim("other", ProcessIdentity.of(os.getpid()), [make_node(1)])
     begun: list[str] = []
     monkeypatch.setattr(scheduler, "detach", lambda runs, directory: begun.append(directory.run_id))
 
     def pause(_: float) -> None:
-        if runs.live() == "other":
-            assert begun == []
-            runs.release("other")
-        else:
-            assert begun == ["one"]
+        assert (runs.live(), begun) == (["other"], [])
+        runs.release("other")
 
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
     run(runs, nodes_path=str(nodes))

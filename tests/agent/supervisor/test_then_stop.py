@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 
 from agent.errors import SpecError
 from agent.remote.command import Completed
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
-from agent.runs.store import Runs
+from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import scheduler, then_stop
 from agent.supervisor.then_stop import STOPPED, TRIES, command, stop_workers
 from tests.agent.supervisor.live_runs import Call, final_state, log_of
-from tests.factories import make_spec, make_state
+from tests.factories import make_node, make_spec, make_state
 from tests.waiting import eventually
 
 POLICY = (
@@ -43,8 +45,8 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(root=tmp_path / "runs")
 
 
-def stop(runs: Runs, policy: str, api: Api) -> str:
-    return stop_workers(runs, policy, run=api, sleep=lambda seconds: None)
+def stop(runs: Runs, policy: str, api: Api, by: str = "") -> str:
+    return stop_workers(runs, policy, by=by, run=api, sleep=lambda seconds: None)
 
 
 def test_a_run_that_asked_for_it_ends_the_workers_once(runs: Runs) -> None:
@@ -61,11 +63,26 @@ def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Run
     waiting = runs["two"]
     waiting.path.mkdir()
     waiting.write_state(make_state(run_id="two", state="queued"))
-    RunQueue(runs=runs).add("two")
+    RunQueue(runs=runs).add("two", lambda: None)
     assert stop(runs, POLICY, api) == "the workers stay for two, which waits in the queue"
     assert not api.commands
     RunQueue(runs=runs).finish("two", "succeeded", "")
     assert stop(runs, "", api) == STOPPED, "the last run, which asked for nothing, ends them for the one before"
+
+
+def test_while_another_run_is_live_the_workers_stay_and_of_two_that_end_at_once_one_ends_them(runs: Runs) -> None:
+    api, me = Api(), ProcessIdentity.of(os.getpid())
+    for index, name in enumerate(("one", "two"), start=1):
+        runs.claim(name, me, [make_node(index)])
+        runs[name].path.mkdir()
+        runs[name].write_state(make_state(run_id=name, state="running"))
+    runs["one"].write_state(make_state(run_id="one", state="succeeded"))
+    assert stop(runs, POLICY, api, by="one") == "the workers stay for two, which is live"
+    runs["two"].write_state(make_state(run_id="two", state="succeeded"))
+    assert stop(runs, POLICY, api, by="one") == STOPPED, "two has ended, though it still clears its node"
+    assert (stop(runs, "", api, by="two"), len(api.commands)) == ("", 1)
+    with pytest.raises(LiveRunError, match="run one has every node"):
+        runs.claim("three", me, [make_node(9)])
 
 
 def test_an_api_that_fails_is_asked_again_and_a_failure_is_told_with_what_to_do(runs: Runs) -> None:

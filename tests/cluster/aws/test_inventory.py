@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,8 +14,9 @@ from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.console import read_console
 from cluster.aws.inventory import await_master, find, find_master, parse_inventory, refresh
-from cluster.aws.stack import find_stack, parse_stack
+from cluster.aws.stack import BeingDestroyedError, find_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
+from cluster.session import Session
 from stacks.config import CLUSTER_TAG, ROLE_TAG
 
 OUTPUTS = {
@@ -195,6 +197,23 @@ def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(
     ec2.terminate_instances(InstanceIds=[ended])
     found = find_master(aws, "deepcdk")
     assert (found.master.id, found.master.role, found.stack) == (wanted, "master", find_stack(aws, "deepcdk"))
+
+
+def test_a_cluster_that_is_being_destroyed_is_told_to_who_would_connect_and_shown_to_others(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(aws, OUTPUTS)
+    described = aws.client("cloudformation").describe_stacks(StackName="deepcdk")["Stacks"][0]
+    monkeypatch.setattr(inventory, "describe_stack", lambda *_: {**described, "StackStatus": "DELETE_IN_PROGRESS"})
+    with pytest.raises(BeingDestroyedError, match="stack deepcdk is being destroyed, by `fab down` on this machine or"):
+        find_master(aws, "deepcdk")
+    found = find(aws, "deepcdk")
+    assert found.stack.status == "DELETE_IN_PROGRESS"
+    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {}}}')
+    session = Session(tmp_path, [])
+    session.loaded_inventory = found
+    with pytest.raises(BeingDestroyedError):
+        session.load_master()
 
 
 def test_a_stack_that_failed_half_way_can_still_be_found_to_destroy_it(aws: Aws) -> None:

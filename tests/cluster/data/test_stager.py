@@ -114,7 +114,7 @@ class Scene:
     def __init__(self, master: LocalMaster, tmp_path: Path, folder: Path) -> None:
         self.lines: list[str] = []
         self.master, self.efs, self.disks, self.folder = master, tmp_path / "efs", tmp_path / "DISK", folder
-        self.stager = Stager(master, "/tree", str(self.efs), "set", NODES, PlainProgress(self.lines.append))  # type: ignore[arg-type]
+        self.stager = Stager(master, "/tree", "/tree", str(self.efs), "set", NODES, PlainProgress(self.lines.append))  # type: ignore[arg-type]
 
     def upload(self) -> int:
         found, manifest = self.read()
@@ -153,7 +153,8 @@ def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene
 def test_as_many_workers_read_back_as_there_is_to_read(
     master: LocalMaster, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.stager = Stager(master, "/tree", str(scene.efs), "set", make_nodes(3), PlainProgress(scene.lines.append))  # type: ignore[arg-type]
+    shown = PlainProgress(scene.lines.append)
+    scene.stager = Stager(master, "/tree", "/tree", str(scene.efs), "set", make_nodes(3), shown)  # type: ignore[arg-type]
     scene.upload()
     assert [(request.nodes, request.master) for request in master.asked] == [(2, False)]
     found, _ = scene.read()
@@ -186,6 +187,15 @@ def test_shards_share_nothing_and_lose_nothing(scene: Scene) -> None:
     one, two = (names(scene.disk(host)) for host in HOSTS)
     assert (len(one), len(two), one | two) == (3, 3, names(scene.folder))
     assert {host: done["files"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 3)
+
+
+def test_copies_on_workers_disks_are_the_ranks_and_what_is_shared_is_not(scene: Scene) -> None:
+    scene.upload()
+    assert {request.as_rank for request in scene.master.asked} == {False}
+    scene.copy(sharded=False)
+    assert [request.as_rank for request in scene.master.asked if "agent.staging.copy_worker" in request.command] == [
+        True
+    ]
 
 
 def test_whole_copies_take_the_place_of_shards(scene: Scene) -> None:
@@ -222,7 +232,33 @@ def test_one_upload_is_copied_to_all_and_its_small_files_lie_in_no_pack_in_the_e
     scene.copy(sharded=False)
     assert scene.master.uploads == 1
     assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
-    assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock"}
+    assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock", ".set.staging"}
+
+
+def test_of_two_that_stage_other_data_by_one_name_the_second_is_refused_and_neither_is_half_there(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "f0").write_bytes(b"other bytes")
+    second = Scene(scene.master, tmp_path, theirs)
+    read_back, refused = scene.stager.missing, list[StagingError]()
+
+    def staged_meanwhile(manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
+        with pytest.raises(
+            StagingError, match=r"another `fab stage-data` has been staging \S+/efs/set since"
+        ) as caught:
+            second.upload()
+        refused.append(caught.value)
+        return read_back(manifest, attempt, among)
+
+    monkeypatch.setattr(scene.stager, "missing", staged_meanwhile)
+    assert scene.upload() == 6000
+    assert "wait for its end, then repeat the command, or give another --name" in refused[0].remedy
+    assert (scene.efs / "set" / "f0").read_bytes() == bytes(1000)
+    assert not (scene.efs / "set.manifest.new").exists()
+    assert second.upload() == len(b"other bytes")
+    assert names(scene.efs / "set") == {"f0"}
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -232,7 +268,8 @@ def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Sc
         before = scene.master.sent
         found, manifest = scene.read()
         name = f"set{len(workers)}"
-        stager = Stager(scene.master, "/tree", str(scene.efs), name, workers, PlainProgress(scene.lines.append))  # type: ignore[arg-type]
+        shown = PlainProgress(scene.lines.append)
+        stager = Stager(scene.master, "/tree", "/tree", str(scene.efs), name, workers, shown)  # type: ignore[arg-type]
         stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=sharded)
         sent.append(scene.master.sent - before)
     assert sent[0] == sent[1] > manifest.size

@@ -126,3 +126,7 @@ def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
     s3.delete_object(Bucket="runs", Key="a")
     assert cdk.empty_bucket(aws, "runs") == 3
     s3.delete_bucket(Bucket="runs")
+
+
+def test_a_bucket_that_another_laptop_has_removed_is_empty(aws: Aws) -> None:
+    assert cdk.empty_bucket(aws, "gone") == 0

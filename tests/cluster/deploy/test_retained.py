@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy.retained import DataResource, check_unprotected, describe_fate, describe_remains, parse
+from cluster.deploy.retained import DataResource, check_deletable, describe_fate, describe_remains, parse
 from cluster.errors import DeepcdkError
 
 TEMPLATE = {
@@ -76,8 +76,17 @@ def test_what_stays_is_told_with_its_id_and_what_it_costs() -> None:
 
 
 def test_a_protected_stack_is_refused_before_anything_is_emptied() -> None:
-    check_unprotected("deepcdk", None)
-    check_unprotected("deepcdk", {"EnableTerminationProtection": False})
+    check_deletable("deepcdk", None)
+    check_deletable("deepcdk", {"EnableTerminationProtection": False})
     with pytest.raises(DeepcdkError, match="termination protection") as caught:
-        check_unprotected("deepcdk", {"EnableTerminationProtection": True})
+        check_deletable("deepcdk", {"EnableTerminationProtection": True})
     assert "termination_protection=false" in caught.value.remedy
+
+
+@pytest.mark.parametrize("status", ["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS"])
+def test_a_stack_that_another_laptop_changes_is_refused_before_anything_is_emptied(status: str) -> None:
+    with pytest.raises(DeepcdkError, match=f"stack deepcdk is being changed, by `fab up`.*\n.*{status}") as caught:
+        check_deletable("deepcdk", {"StackStatus": status})
+    assert "repeat the command" in caught.value.remedy
+    for deletable in ("CREATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "REVIEW_IN_PROGRESS", "UPDATE_COMPLETE"):
+        check_deletable("deepcdk", {"StackStatus": deletable})

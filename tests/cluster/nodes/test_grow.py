@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,13 +15,22 @@ from agent.spec.nodes import Node
 from cluster.aws import guard_release, inventory
 from cluster.errors import DeepcdkError
 from cluster.nodes import grow, worker_group
-from cluster.nodes.grow import ensure_nodes
 from cluster.session import Session
 from cluster.ssh.master import Master
 from tests.factories import make_inventory, make_nodes
 
 NO_MASTER = Master(None, "ec2-user@198.18.1.2")
 """What none of these tests may reach."""
+
+
+ensure_nodes = functools.partial(grow.ensure_nodes, task="fab train")
+
+
+@contextlib.contextmanager
+def hold(task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
+    """Hold the group's size, which nobody else changes here."""
+    assert (task, dict(nodes), every) == ("fab train", {}, False)
+    yield
 
 
 @pytest.fixture
@@ -34,6 +47,7 @@ def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     made.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
     monkeypatch.setattr(guard_release, "wait_until_allowed", lambda *_: None)
+    monkeypatch.setattr(made, "supervisor", lambda _: SimpleNamespace(hold=hold))
     monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return made
 

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agent.spec.states import STOP_GRACE_S
-from cluster.errors import ConnectionFailedError, NoStackError
-from cluster.nodes.live_run import EndsRunError, LiveRun, check_live_run, find_live_run, stop_runs
+from cluster.errors import ConnectionFailedError, HeldNodesError, LiveRunError, NoStackError
+from cluster.nodes.live_run import (
+    EndsRunError,
+    LiveRuns,
+    check_live_runs,
+    every_node_held,
+    find_live_runs,
+    stop_runs,
+)
+from cluster.nodes.occupancy import Occupancy
 
 
 class FakeSession:
     """A cluster whose supervisor answers with a run, or whose master cannot be reached."""
 
-    def __init__(self, live: str = "", error: Exception | None = None, states: tuple[str, ...] = ("running",)) -> None:
+    def __init__(self, *live: str, error: Exception | None = None, states: tuple[str, ...] = ("running",)) -> None:
         self.live, self.error = live, error
-        self.deployed_stack = SimpleNamespace(master_group="m", efs_mount="/mnt/efs")
+        self.deployed_stack = SimpleNamespace(master_group="m", efs_mount="/mnt/efs", status="CREATE_COMPLETE")
         self.instances = [SimpleNamespace(role="master", state=s) for s in states]
         self.stopped: list[tuple[str, float]] = []
         self.queued: tuple[str, ...] = ()
+        self.holding: list[str] = []
+        self.refusal: Exception | None = None
 
     def load_inventory(self) -> Any:
         return SimpleNamespace(instances=self.instances)
@@ -40,32 +52,42 @@ class FakeSession:
         assert master is self
         runs = [{"run_id": "old", "state": "failed"}, *({"run_id": each, "state": "queued"} for each in self.queued)]
         return SimpleNamespace(
-            live=lambda: self.live,
+            occupancy=lambda: Occupancy(hosts=dict.fromkeys(self.live, ())),
             runs=lambda: runs,
             stop=lambda run, grace: self.stopped.append((run, grace)),
+            hold=self.hold,
         )
 
+    @contextlib.contextmanager
+    def hold(self, task: str, nodes: Mapping[str, str], *, every: bool) -> Iterator[None]:
+        if self.refusal:
+            raise self.refusal
+        assert not nodes and every
+        self.holding.append(task)
+        yield
+        self.holding.remove(task)
 
-def fake(**how: Any) -> Any:
-    return FakeSession(**how)
+
+def fake(*live: str, **how: Any) -> Any:
+    return FakeSession(*live, **how)
 
 
 def test_the_supervisor_tells_what_is_live() -> None:
-    assert find_live_run(fake(live="one")) == LiveRun(run_id="one")
-    assert find_live_run(fake()) == LiveRun(run_id="", why_unknown="")
+    assert find_live_runs(fake("one")) == LiveRuns(run_ids=("one",))
+    assert find_live_runs(fake()) == LiveRuns()
 
 
 def test_without_a_running_master_no_run_is_live() -> None:
-    assert find_live_run(fake(live="one", states=("terminated",))) == LiveRun(run_id="")
-    never_whole = fake(live="one")
+    assert find_live_runs(fake("one", states=("terminated",))) == LiveRuns()
+    never_whole = fake("one")
     never_whole.deployed_stack.master_group = ""
-    assert find_live_run(never_whole) == LiveRun(run_id="")
-    assert find_live_run(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRun(run_id="")
+    assert find_live_runs(never_whole) == LiveRuns()
+    assert find_live_runs(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRuns()
 
 
 def test_a_live_run_stops_what_would_end_it() -> None:
     with pytest.raises(EndsRunError, match=r"(?s)run one is live, and the change would end it.*2 nodes end") as caught:
-        check_live_run(fake(live="one"), "the change", ["2 nodes end"], force=False)
+        check_live_runs(fake("one"), "the change", ["2 nodes end"], force=False)
     assert "--force" in caught.value.remedy
     assert "fab stop --run one" in caught.value.remedy
 
@@ -73,62 +95,99 @@ def test_a_live_run_stops_what_would_end_it() -> None:
 def test_doubt_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s"))
     with pytest.raises(EndsRunError, match="is not known whether there is one: no answer within 10 s") as caught:
-        check_live_run(unreachable, "the change", [], force=False)
-    assert caught.value.run_id == ""
-    assert check_live_run(unreachable, "the change", [], force=True) == ""
+        check_live_runs(unreachable, "the change", [], force=False)
+    assert caught.value.run_ids == ()
+    assert check_live_runs(unreachable, "the change", [], force=True) == ()
 
 
 def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
-    session = fake(live="one")
+    session = fake("one")
     told: list[str] = []
-    stop_runs(session, check_live_run(session, "the change", [], force=True), told.append)
+    stop_runs(session, check_live_runs(session, "the change", [], force=True), told.append)
     assert session.stopped == [("one", STOP_GRACE_S)]
     assert "run one" in told[0]
-    stop_runs(session, "", told.append)
+    stop_runs(session, (), told.append)
     assert len(session.stopped) == 1
 
 
 def test_what_waits_does_not_begin_when_the_live_run_is_stopped() -> None:
-    session = fake(live="one")
+    session = fake("one")
     session.queued = ("two", "three")
-    stop_runs(session, "one", lambda _: None)
-    assert [run for run, _ in session.stopped] == ["three", "two", "one"]
+    stop_runs(session, ("one", "four"), lambda _: None)
+    assert [run for run, _ in session.stopped] == ["three", "two", "one", "four"]
 
 
 @pytest.mark.parametrize("state", ["pending", "stopped", "shutting-down"])
 def test_a_master_that_does_not_run_has_no_run(state: str) -> None:
-    assert find_live_run(fake(live="one", states=(state,))) == LiveRun(run_id="")
+    assert find_live_runs(fake("one", states=(state,))) == LiveRuns()
 
 
 def test_a_stack_without_its_file_system_and_a_worker_without_a_master_have_no_run() -> None:
-    without_files, without_master = fake(live="one"), fake(live="one")
+    without_files, without_master = fake("one"), fake("one")
     without_files.deployed_stack.efs_mount = ""
     without_master.instances = [SimpleNamespace(role="worker", state="running")]
-    assert find_live_run(without_files) == find_live_run(without_master) == LiveRun(run_id="")
+    assert find_live_runs(without_files) == find_live_runs(without_master) == LiveRuns()
+
+
+def held(session: Any, *, force: bool = False) -> tuple[list[str], list[str]]:
+    """Hold every node for `fab down`; return who held them meanwhile, and what was reported."""
+    reported: list[str] = []
+    with every_node_held(session, "fab down", "the end", ["why"], force=force, report=reported.append):
+        return [*session.holding], reported
+
+
+def test_every_node_is_held_while_the_cluster_ends() -> None:
+    session = fake()
+    assert (held(session), session.holding) == ((["fab down"], []), [])
+
+
+def test_a_run_that_has_begun_since_the_look_ends_the_task_also_by_force() -> None:
+    session = fake()
+    session.refusal = LiveRunError("two", hosts={"two": ("deeplearning-worker1",)})
+    for force in (False, True):
+        with pytest.raises(EndsRunError, match="run two is live, and the end would end it"):
+            held(session, force=force)
+    session.refusal = HeldNodesError({"fab scale": "ending deeplearning-worker2"})
+    with pytest.raises(HeldNodesError, match="`fab scale` on another machine is ending deeplearning-worker2"):
+        held(session, force=True)
+
+
+def test_a_master_that_does_not_answer_holds_nothing_and_that_is_forced_or_refused() -> None:
+    unreachable = fake(error=ConnectionFailedError("no answer within 10 s"))
+    with pytest.raises(EndsRunError, match="no answer within 10 s"):
+        held(unreachable)
+    holding, reported = held(unreachable, force=True)
+    assert (holding, "no answer within 10 s" in reported[0]) == ([], True)
+    destroyed = fake(error=AssertionError("nobody is to be asked"))
+    destroyed.deployed_stack.status = "DELETE_IN_PROGRESS"
+    assert (held(destroyed), find_live_runs(destroyed)) == (([], []), LiveRuns())
 
 
 def test_without_a_live_run_nothing_is_refused() -> None:
-    assert check_live_run(fake(), "the change", ["2 nodes end"], force=False) == ""
+    assert check_live_runs(fake(), "the change", ["2 nodes end"], force=False) == ()
 
 
 def test_why_it_is_not_known_is_one_line() -> None:
-    found = find_live_run(fake(error=ConnectionFailedError("no answer\nand more", where="SSH")))
-    assert found == LiveRun(run_id="", why_unknown="no answer")
+    found = find_live_runs(fake(error=ConnectionFailedError("no answer\nand more", where="SSH")))
+    assert found == LiveRuns(why_unknown="no answer")
 
 
 def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
-    known = EndsRunError("the change", "one", "", ["2 nodes end"])
-    assert (known.run_id, known.reasons) == ("one", ("2 nodes end",))
+    several = EndsRunError("the change", ["one", "two"], "", [])
+    assert several.what == "runs one, two are live, and the change would end them"
+    assert "`fab stop --run one`, `fab stop --run two`" in several.remedy
+    known = EndsRunError("the change", ["one"], "", ["2 nodes end"])
+    assert (known.run_ids, known.reasons) == (("one",), ("2 nodes end",))
     assert "fab attach --run one" in known.remedy and f"{STOP_GRACE_S:g} s for its checkpoint" in known.remedy
     assert str(known).partition("\n  do: ")[0] == "run one is live, and the change would end it\n  2 nodes end"
-    assert EndsRunError("the change", "", "no route", []).remedy == (
+    assert EndsRunError("the change", [], "no route", []).remedy == (
         "restore the connection to the master, or repeat with --force, which ends any run"
     )
 
 
 def test_waiting_runs_are_given_no_time_and_each_is_reported() -> None:
-    session, told = fake(live="one"), list[str]()
+    session, told = fake("one"), list[str]()
     session.queued = ("two",)
-    stop_runs(session, "one", told.append)
+    stop_runs(session, ("one",), told.append)
     assert session.stopped == [("two", 0.0), ("one", STOP_GRACE_S)]
     assert told == ["taking run two out of the queue", f"stopping run one, with {STOP_GRACE_S:g} s for its checkpoint"]

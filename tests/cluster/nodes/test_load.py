@@ -15,6 +15,7 @@ from agent.spec.remote_command import RemoteCommand
 from cluster.errors import ConnectionFailedError
 from cluster.nodes import load
 from cluster.nodes.load import Row, documents, rows, table
+from cluster.nodes.occupancy import Occupancy
 from cluster.ssh import fanout
 from tests.factories import MASTER_ID, make_instance, make_inventory, make_master, make_master_instance, make_node
 
@@ -31,7 +32,9 @@ NODES = (make_node(10, instance_id=A), make_master(), make_node(2, instance_id=B
 
 
 def test_every_instance_has_a_row_in_the_order_of_the_names() -> None:
-    found = rows(INVENTORY, NODES, {"deeplearning-master": LOAD, "deeplearning-worker2": "not reached: no route"})
+    loads: dict[str, Load | str] = {"deeplearning-master": LOAD, "deeplearning-worker2": "not reached: no route"}
+    found = rows(INVENTORY, NODES, loads, Occupancy(hosts={"one": ("deeplearning-worker10",)}))
+    assert [row.run_id for row in found] == ["", "", "one", ""]
     assert [(row.instance_id, row.name) for row in found] == [
         (M, "deeplearning-master"),
         (B, "deeplearning-worker2"),
@@ -50,18 +53,19 @@ def test_a_load_is_told_in_figures_and_trouble_below_the_table() -> None:
     shown = table(
         [
             Row(instance_id=M, name="deeplearning-master", load=LOAD),
-            Row(instance_id=B, name="deeplearning-worker2", load=gpus),
+            Row(instance_id=B, name="deeplearning-worker2", load=gpus, run_id="one"),
             Row(instance_id=C, name="", load="pending, has not joined the cluster"),
         ]
     )
     assert shown.rows[0] == (
-        "master", M, "37% of 8", "3.0 of 16.0 GiB", "-", "-", "12.5 MB/s", "950 B/s", "25% of 100 GiB",
+        "master", "-", M, "37% of 8", "3.0 of 16.0 GiB", "-", "-", "12.5 MB/s", "950 B/s", "25% of 100 GiB",
     )  # fmt: skip
     assert dict(zip(shown.columns, shown.rows[1], strict=True)) == {
-        "node": "worker2", "instance": B, "CPU": "37% of 8", "memory": "3.0 of 16.0 GiB", "GPU": "75% of 2",
-        "GPU memory": "16.0 of 32.0 GiB", "received": "12.5 MB/s", "sent": "950 B/s", "disk": "25% of 100 GiB",
+        "node": "worker2", "run": "one", "instance": B, "CPU": "37% of 8", "memory": "3.0 of 16.0 GiB",
+        "GPU": "75% of 2", "GPU memory": "16.0 of 32.0 GiB", "received": "12.5 MB/s", "sent": "950 B/s",
+        "disk": "25% of 100 GiB",
     }  # fmt: skip
-    assert shown.rows[2] == ("-", C, *("-",) * 7)
+    assert shown.rows[2] == ("-", "-", C, *("-",) * 7)
     assert shown.title == "load over one second"
     assert shown.footer == (f"{C}: pending, has not joined the cluster",)
 
@@ -69,10 +73,10 @@ def test_a_load_is_told_in_figures_and_trouble_below_the_table() -> None:
 def test_gpus_that_tell_nothing_are_not_called_idle() -> None:
     silent = GpuLoad(name="MIG", utilization=None, memory_used=None, memory_total=None, temperature_c=None)
     shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(silent,)))])
-    assert shown.rows[0][4:6] == ("-", "-")
+    assert shown.rows[0][5:7] == ("-", "-")
     half = dataclasses.replace(GPU, memory_used=None)
     shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(half,)))])
-    assert shown.rows[0][4:6] == ("50% of 1", "-")
+    assert shown.rows[0][5:7] == ("50% of 1", "-")
 
 
 def test_the_document_holds_load_or_trouble() -> None:
@@ -80,15 +84,15 @@ def test_the_document_holds_load_or_trouble() -> None:
         json.dumps(documents([Row(instance_id=M, name="x", load=LOAD), Row(instance_id=C, name="", load="gone")]))
     )
     assert (found[0]["processor"], found[0]["instance"]) == (0.37, M)
-    assert found[1] == {"instance": C, "name": "", "trouble": "gone"}
+    assert found[1] == {"instance": C, "name": "", "run": "", "trouble": "gone"}
 
 
 def test_large_amounts_have_no_fraction_and_a_node_without_a_disk_is_no_error() -> None:
     large = dataclasses.replace(LOAD, memory_used=99 << 30, memory_total=2000 << 30, disk_used=0, disk_total=0)
     (cells,) = table([Row(instance_id=B, name="", load=large)]).rows
-    assert (cells[0], cells[3], cells[-1]) == ("-", "99.0 of 2,000 GiB", "0% of 0.0 GiB")
+    assert (cells[0], cells[4], cells[-1]) == ("-", "99.0 of 2,000 GiB", "0% of 0.0 GiB")
     edge = dataclasses.replace(LOAD, memory_used=100 << 30, memory_total=100 << 30)
-    assert table([Row(instance_id=B, name="", load=edge)]).rows[0][3] == "100 of 100 GiB"
+    assert table([Row(instance_id=B, name="", load=edge)]).rows[0][4] == "100 of 100 GiB"
 
 
 def test_a_narrow_terminal_can_do_without_disk_instance_and_sent_in_this_order() -> None:
@@ -117,17 +121,18 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
         ]
 
     monkeypatch.setattr(fanout, "run", run)
-    found = load.read(cast(Any, None), "/mnt/efs/payloads/ab", NODES)
+    found = load.read(cast(Any, None), ".deepcdk/trees/ab", "/mnt/efs/payloads/ab", NODES)
     assert found["deeplearning-master"] == found["deeplearning-worker10"] == LOAD
     assert "Expecting value" in str(found["deeplearning-worker2"])
     assert "no such module" in str(found["deeplearning-worker3"])
     assert sorted(request.master for request in asked) == [False, True]
     for request in asked:
+        tree = ".deepcdk/trees/ab" if request.master else "/mnt/efs/payloads/ab"
         assert request.command == (
-            "env", "PYTHONPATH=/mnt/efs/payloads/ab", NODE_PYTHON, "-m", "agent.hardware.load",
+            "env", f"PYTHONPATH={tree}", NODE_PYTHON, "-m", "agent.hardware.load",
         )  # fmt: skip
     asked.clear()
-    assert load.read(cast(Any, None), "/mnt/efs", [NODES[1]]) == {"deeplearning-master": LOAD}
+    assert load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]]) == {"deeplearning-master": LOAD}
     assert len(asked) == 1, "there is no worker to measure"
 
 
@@ -140,7 +145,7 @@ def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pyte
         raise ConnectionFailedError("no route")
 
     monkeypatch.setattr(fanout, "run", run)
-    found = load.read(cast(Any, None), "/mnt/efs", NODES)
+    found = load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", NODES)
     assert (found["deeplearning-master"], "no route" in str(found[""])) == (LOAD, True)
 
     def fail(*_: object) -> list[fanout.HostResult]:
@@ -148,4 +153,4 @@ def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pyte
 
     monkeypatch.setattr(fanout, "run", fail)
     with pytest.raises(ConnectionFailedError):
-        load.read(cast(Any, None), "/mnt/efs", [NODES[1]])
+        load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]])

@@ -15,6 +15,7 @@ from cluster.aws.inventory import Inventory
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import worker_group
+from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
@@ -79,9 +80,9 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 def with_run(*hosts: str) -> Supervisor:
     """Return a supervisor that has a live run on these nodes."""
-    supervisor = mock.Mock(spec=Supervisor)
-    supervisor.live.return_value = "one" if hosts else ""
-    supervisor.status.return_value = {"hosts": [f"deeplearning-{host}" for host in hosts]}
+    supervisor = mock.MagicMock(spec=Supervisor)
+    names = {"one": tuple(f"deeplearning-{host}" for host in hosts)} if hosts else {}
+    supervisor.occupancy.return_value = Occupancy(hosts={"other": ("deeplearning-worker9",), **names})
     return cast(Supervisor, supervisor)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from cluster.aws import inventory
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes import scale as scaling
 from cluster.nodes import shrink, worker_group
+from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.scale import ScaleResult, parse_size, scale
 from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
@@ -27,21 +30,27 @@ class Live(Supervisor):
 
     def __init__(self, run_id: str = "", *hosts: str, begins: str = "") -> None:
         self.run_id, self.hosts, self.begins, self.stopped = run_id, hosts, begins, ""
-
+        self.others: dict[str, tuple[str, ...]] = {}
         self.waiting: list[dict[str, Any]] = []
+        self.holds: list[tuple[str, ...]] = []
 
-    def live(self) -> str:
+    def occupancy(self) -> Occupancy:
         now, self.run_id = self.run_id, self.run_id or self.begins
-        return now
+        return Occupancy(hosts={**({now: self.hosts} if now else {}), **self.others})
 
     def runs(self) -> list[dict[str, Any]]:
         return self.waiting
 
-    def status(self, run_id: str = "") -> dict[str, Any]:
-        return {"hosts": list(self.hosts)}
+    @contextlib.contextmanager
+    def hold(self, task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
+        self.holds.append(("begins", *nodes))
+        yield
+        self.holds.append(("ends", *nodes))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
-        self.stopped, self.run_id = run_id, ""
+        self.stopped += run_id
+        self.others.pop(run_id, None)
+        self.run_id = "" if run_id == self.run_id else self.run_id
         return {}
 
 
@@ -103,8 +112,11 @@ def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypat
 
 
 def test_after_consent_the_newest_go_and_the_difference_is_told(cluster: Cluster) -> None:
-    scaled = cluster.scale(2, Live())
+    live = Live()
+    scaled = cluster.scale(2, live)
     assert cluster.ended == ["deeplearning-worker3"]
+    gone = "deeplearning-worker3"
+    assert live.holds == [("begins",), ("begins", gone), ("ends",), ("ends", gone)], "the size first, its nodes longer"
     assert str(scaled) == "workers: 3 -> 2 (-deeplearning-worker3), instances together $4.500/h -> $3.000/h"
 
 
@@ -177,8 +189,22 @@ def test_a_live_run_keeps_its_nodes(cluster: Cluster) -> None:
 def test_by_force_the_run_is_stopped_before_its_nodes_go(cluster: Cluster) -> None:
     live = Live("one", "deeplearning-worker2", "deeplearning-worker3")
     scaled = cluster.scale(1, live, force=True)
-    assert (live.stopped, scaled.stopped_run) == ("one", "one")
+    assert (live.stopped, scaled.stopped_runs) == ("one", ("one",))
     assert cluster.ended == ["deeplearning-worker1", "deeplearning-worker3"]
+
+
+def test_of_several_runs_only_those_are_stopped_whose_nodes_go(cluster: Cluster) -> None:
+    live = Live("one", "deeplearning-worker1")
+    live.others = {"two": ("deeplearning-worker2",), "six": ("deeplearning-worker3",)}
+    with pytest.raises(BusyNodesError) as refused:
+        cluster.scale(1, live)
+    assert refused.value.what == (
+        "a group of 1 would take nodes from run two, which is live on deeplearning-worker2, "
+        "and from run six, which is live on deeplearning-worker3"
+    )
+    scaled = cluster.scale(1, live, force=True)
+    assert scaled.stopped_runs == ("two", "six")
+    assert (live.run_id, cluster.ended) == ("one", ["deeplearning-worker3", "deeplearning-worker2"])
 
 
 def test_a_run_that_begins_while_the_question_stands_is_safe(cluster: Cluster) -> None:

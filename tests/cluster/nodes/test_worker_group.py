@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from botocore.exceptions import ClientError
 
 from cluster.aws import inventory
 from cluster.aws.client import Aws
+from cluster.aws.stack import Stack
 from cluster.errors import AwsError, NotReadyError, UsageError
 from cluster.nodes import worker_group
 from cluster.nodes.worker_group import (
     OverMaximumError,
+    ShrunkGroupError,
     check_maximum,
     keep_workers_of_all_zones,
     parse_nodes_argument,
@@ -34,6 +38,15 @@ def listing(*instance_ids: str) -> str:
 def workers(aws: Aws) -> list[str]:
     """Start a group of two workers; return their ids."""
     return start_workers(aws, 2)
+
+
+def want(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Have the group want this many workers, whatever it has started: moto starts all at once."""
+
+    def refresh(aws: Aws, stack: Stack) -> inventory.Inventory:
+        return dataclasses.replace(inventory.refresh(aws, stack), desired_workers=size)
+
+    monkeypatch.setattr(worker_group, "refresh", refresh)
 
 
 def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
@@ -151,6 +164,7 @@ def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: 
 def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    want(monkeypatch, 3)
     failed = {"StatusCode": "Failed", "StatusMessage": "We currently do not have sufficient capacity"}
     asked: list[float] = []
 
@@ -170,6 +184,17 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     assert asked == [0, 10, 20, 25], "seldom while it waits, and once at the end"
 
 
+def test_a_group_that_another_laptop_has_shrunk_is_not_waited_for_and_one_old_answer_shrinks_none(
+    aws: Aws, workers: list[str], slept: list[float]
+) -> None:
+    with pytest.raises(ShrunkGroupError, match=r"was set to 2 nodes meanwhile.* 3 are waited for") as caught:
+        wait_ready(aws, ListingMaster(listing(*workers)), STACK, 3, timeout_s=900, report=lambda _: None)
+    assert (sum(slept), "repeat the command" in caught.value.remedy) == (2, True)
+    both = listing(*workers)
+    joined = ListingMaster(both, both, listing(*workers, "i-000000cc"))
+    assert len(wait_ready(aws, joined, STACK, 3, timeout_s=900, report=lambda _: None)) == 3
+
+
 def test_who_may_not_ask_for_activities_waits_all_the_same(
     aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +202,7 @@ def test_who_may_not_ask_for_activities_waits_all_the_same(
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeScalingActivities")
 
     monkeypatch.setattr(aws.client("autoscaling"), "describe_scaling_activities", describe_scaling_activities)
+    want(monkeypatch, 3)
     one, reported = listing(workers[0]), list[str]()
     master = ListingMaster(one, one, listing(*workers, "i-000000cc"))
     assert len(wait_ready(aws, master, STACK, 3, timeout_s=60, report=reported.append)) == 3

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from cluster.errors import UsageError
+from cluster.planner.calibration import Calibration
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.question import FORMAT, Question, read
 from cluster.runs.work import RecipeFlags
 from stacks.config import ClusterConfig
+from tests.cluster.planner.test_calibration import rate
 
 FREE = dict.fromkeys(("p4d.24xlarge", "p5.48xlarge", "p3.16xlarge", "c5.2xlarge", "x"), HourlyPrices(node=1.0))
+
+
+FREE_OF_BOTH = dict.fromkeys(("c5.2xlarge", "c5.4xlarge"), HourlyPrices(node=1.0))
 
 
 def asked(*words: str, recipe: str = "imagenet-fast", **flags: Any) -> Question:
@@ -48,6 +53,17 @@ def test_settings_after_two_dashes_change_what_is_estimated() -> None:
     quick = asked("--epochs", "1", "--network", "lenet", recipe="digits", instances="c5.2xlarge").answer(FREE)
     slow = asked("--epochs", "100", "--network", "lenet", recipe="digits", instances="c5.2xlarge").answer(FREE)
     assert slow.candidates[0].parts.compute == pytest.approx(100 * quick.candidates[0].parts.compute)
+
+
+def test_a_rate_of_an_earlier_run_counts_for_its_type_alone_and_is_named_in_the_answer() -> None:
+    past = Calibration(rates=(rate(value=50.0, low=40.0, high=60.0),))
+    before = asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge").answer(FREE_OF_BOTH)
+    after = asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge", calibration=past).answer(FREE_OF_BOTH)
+    assert after.candidates[0].parts.compute > before.candidates[0].parts.compute
+    changed = {kind for kind, found in after.assumptions.items() if found != before.assumptions[kind]}
+    assert changed == {"c5.2xlarge"}
+    told = after.document()["assumptions"]["c5.2xlarge"]["images_s"]
+    assert (told["evidence"], told["source"]) == ("calibrated", "run new of 2026-11-18, on 2 x c5.2xlarge")
 
 
 def test_no_directory_of_data_is_needed_for_an_estimate() -> None:

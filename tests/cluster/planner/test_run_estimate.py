@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from cluster.planner.calibration import Calibration
 from cluster.planner.run_estimate import RunEstimate, estimate_run
 from payload.recipes.digits import DIGITS
 from payload.recipes.imagenet_90 import IMAGENET_90
 from stacks.config import ClusterConfig
+from tests.cluster.planner.test_calibration import rate, start
 
 
 def estimate(recipe: Any = DIGITS, kind: str = "c5.2xlarge", nodes: int = 2, **words: Any) -> RunEstimate | str:
@@ -58,3 +60,13 @@ def test_what_nothing_is_known_of_has_no_estimate_and_a_reason() -> None:
     assert "unknown; did you mean" in str(estimate(kind="c5.2xlrge"))
     many = dataclasses.replace(DIGITS, settings=dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20))
     assert str(estimate(many, nodes=64)).startswith("no estimate: 64 ranks make 2048 images a step")
+
+
+def test_an_earlier_run_takes_the_place_of_the_estimated_rate_and_is_named() -> None:
+    past = Calibration(rates=(rate(value=50.0, low=40.0, high=60.0),), starts=(start(),))
+    found, before = known(estimate(calibration=past)), known(estimate())
+    assert found.seconds.value > before.seconds.value
+    assert "; by run new of 2026-11-18, on 2 x c5.2xlarge" in str(found)
+    assert "; by run" not in str(before)
+    assert found.document()["rate_source"].startswith("calibrated: run new")
+    assert found.parts.start_up == 20.0

@@ -8,6 +8,7 @@ import markdown as renderer  # type: ignore[import-untyped]  # TensorBoard bring
 
 from cluster.report.markdown import escaped, run_markdown
 from cluster.report.run_report import report_of
+from tests.cluster.report import recorded_runs
 from tests.cluster.report.hostile import MARKUP, hostile_run
 from tests.cluster.report.recorded_runs import raw, raw_metrics, report
 
@@ -21,6 +22,15 @@ def test_it_has_the_figures_of_the_record_as_tables() -> None:
         assert re.search(rf"^\| {event['epoch']} \| .*\| {event['test_accuracy']:.2%} \|", text, flags=re.MULTILINE)
     for name, value in result["versions"].items():
         assert f"| {escaped(name)} | {escaped(value)} |" in text
+
+
+def test_what_was_expected_stands_beside_what_it_took() -> None:
+    estimate = {"seconds": {"low": 10, "value": 40, "high": 90}, "usd": None}
+    changed = recorded_runs.changed(origin={"estimate": estimate}, state={"started": 1000.0, "updated": 1060.0})
+    text = run_markdown(report_of(changed))
+    assert "### Expected and actual" in text
+    assert "| time | 40 s (10 s to 1:30) | 1:00 | +50% |" in text
+    assert "Expected and actual" not in run_markdown(report())
 
 
 def test_every_table_has_as_many_cells_in_each_row() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -79,6 +80,18 @@ def test_a_resumed_run_has_the_phases_of_both_attempts_and_says_where_it_went_on
 def test_a_failure_is_a_fault_with_its_reason() -> None:
     timeline = timeline_of(changed(state={"state": "failed", "reason": "worker2: connection lost"}))
     assert [event.text for event in timeline.events if event.kind == FAULT] == ["failed: worker2: connection lost"]
+
+
+def test_a_checkpoint_that_could_not_be_written_is_a_fault_of_a_run_that_goes_on() -> None:
+    files = changed()
+    missed = {
+        "event": "checkpoint_missed",
+        "time": raw()["state"]["started"] + 9,
+        "checkpoint": "step-9",
+        "reason": "full",
+    }
+    timeline = timeline_of(dataclasses.replace(files, metrics=(*files.metrics, missed)))
+    assert [event.text for event in timeline.events if event.kind == FAULT] == ["no checkpoint step-9: full"]
 
 
 def test_what_the_checks_found_is_a_fault() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from cluster.runs.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch
-from cluster.runs.follow import RunProgress
+from cluster.runs.follow import RunProgress, reduce
 
 PROGRESS = RunProgress(
     run_id="one", state="running", started=0.0, updated=1800.0, epochs=4, epoch=2, step=5, steps_per_epoch=10,
@@ -19,6 +19,13 @@ def test_a_line_holds_all_that_is_known() -> None:
     assert describe(PROGRESS, 3.0) == (
         "epoch 2/4, step 5/10, 1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%, 1:01 left, $1.50 so far"
     )
+
+
+def test_the_price_of_the_runs_own_nodes_counts_before_that_of_all_instances() -> None:
+    assert cost_so_far(PROGRESS, 3.0) == 1.5
+    assert cost_so_far(dataclasses.replace(PROGRESS, usd_per_hour=1.0), 3.0) == 0.5
+    spent = {"seconds": 1.0, "usd": 0.1, "usd_per_hour": 1.0}
+    assert reduce(PROGRESS, {"type": "state", "state": "running", "spent": spent}).usd_per_hour == 1.0
 
 
 def test_a_run_that_validates_shows_that_accuracy() -> None:
@@ -69,6 +76,28 @@ def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() ->
         display.show(PROGRESS, step)
         display.show(PROGRESS, {"type": "heartbeat"})
     assert [line.split(",")[0] for line in written] == ["one: running", "epoch 2/4", "epoch 2/4", "epoch 2/4"]
+
+
+MISSED = {"event": "checkpoint_missed", "checkpoint": "step-9", "reason": "cannot write /mnt/efs: No \x1b[1mspace left"}
+RESUMED = {"event": "start", "passed_over": "step-8: damaged checkpoint: cut", "resumed_from": "step-7"}
+
+
+def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    written: list[str] = []
+    with LiveDisplay() as live:
+        for record in (MISSED, RESUMED, {"event": "start", "passed_over": None}):
+            for display in (PlainDisplay(written.append), live):
+                display.show(PROGRESS, {"type": "metric", "record": record})
+    assert len(written) == 2
+    assert (
+        written[0].startswith("warning: no checkpoint step-9: cannot write /mnt/efs: No ") and "\x1b" not in written[0]
+    )
+    assert written[1] == "warning: passed over step-8: damaged checkpoint: cut; goes on from step-7"
+    shown = capsys.readouterr().out
+    assert "warning: no checkpoint step-9" in shown and written[1] in shown
 
 
 def test_the_log_is_printed_as_it_came() -> None:

@@ -14,7 +14,8 @@ from cluster.runs import program_environment
 from cluster.runs.keras3_lint import KerasTrapError
 from cluster.runs.program import Program
 from cluster.runs.program_environment import kind_of_hosts, pack
-from cluster.runs.resolution import RUNTIME, Environment, Resolver, Wanted
+from cluster.runs.program_packages import RUNTIME, Environment, Wanted
+from cluster.runs.resolution import Resolver
 from cluster.runs.uv_compile import UnreachableIndexError
 from tests.factories import make_master, make_node
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from agent.spec.kinds import RuntimeKind
-from cluster.runs import resolution
+from cluster.runs.program_packages import RUNTIME, Environment, Wanted
 from cluster.runs.requirements_file import RequirementsError
-from cluster.runs.resolution import RUNTIME, Resolver, Wanted, check_locked
+from cluster.runs.resolution import Resolver, check_locked
 from cluster.runs.uv_compile import Answer, UnpreparedError, UnreachableIndexError, UvError
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
@@ -74,7 +74,7 @@ class Desk:
     program: Path
     index: Path
 
-    def resolve(self, text: str, *modules: str, kind: RuntimeKind = CPU, **changes: Any) -> resolution.Environment:
+    def resolve(self, text: str, *modules: str, kind: RuntimeKind = CPU, **changes: Any) -> Environment:
         """Resolve the requirements of a program that imports these modules."""
         (self.program / "requirements.txt").write_text(f"--no-index\n{text}", encoding="utf-8")
         wanted = Wanted(directory=self.program, requirements="requirements.txt", modules=frozenset(modules), **changes)

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from agent.spec.provenance import Submission
 from cluster.answers import AnswerError
-from cluster.errors import DeepcdkError, LiveRunError, RemoteError
+from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
 from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.master import Completed, Master
 from tests.factories import make_spec, make_stack
 
 STACK = make_stack()
+
+
+class HoldingMaster(Master):
+    """Answer a hold with these lines, and go on until its input ends."""
+
+    def __init__(self, *lines: str, status: int = 0) -> None:
+        self.said, self.status, self.where = lines, status, "ec2-user@198.18.1.2"
+        self.commands: list[list[str]] = []
+        self.held: list[bool] = []
+
+    def lines(
+        self,
+        argv: Sequence[str],
+        *,
+        directory: str = "",
+        silence_s: float = 60.0,
+        stdin: bytes = b"",
+        feed: Iterable[bytes] | None = None,
+    ) -> Iterator[str]:
+        self.commands.append(list(argv))
+        self.held.append(True)
+        yield from self.said
+        if self.status:
+            raise RemoteError("failed", status=self.status, output="")
+        assert [*(feed or ())] == []
+        self.held.append(False)
 
 
 class AnsweringMaster(Master):
@@ -34,15 +61,66 @@ def answer(document: object, status: int = 0, stderr: str = "") -> Completed:
 
 
 def test_a_live_run_is_told_by_its_id() -> None:
+    held = [{"run_id": "one", "hosts": ["deeplearning-worker1"]}, {"run_id": "two", "hosts": ["deeplearning-worker2"]}]
     caller = Supervisor(
-        AnsweringMaster(answer({"live": "one", "state": "live"}, status=3)), STACK, "/mnt/efs/payloads/x"
+        AnsweringMaster(answer({"live": "one", "state": "live", "held": held}, status=3)), STACK, "/mnt/efs/payloads/x"
     )
-    with pytest.raises(LiveRunError, match="run one is live"):
-        caller.live()
+    with pytest.raises(LiveRunError) as caught:
+        caller.start(Submission(spec=make_spec(run_id="three")))
+    assert caught.value.what == (
+        "run one is live on deeplearning-worker1; run two is live on deeplearning-worker2; "
+        "too few nodes are free for another run"
+    )
+    assert "add nodes with `fab scale 4`" in caught.value.remedy
+
+
+def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
+    master = HoldingMaster('{"holding": true}', '{"alive": true}')
+    caller = Supervisor(master, STACK, "/x")
+    with caller.hold("fab scale", {"deeplearning-worker2": "i-00000002"}):
+        assert master.held == [True]
+    with pytest.raises(KeyError), caller.hold("fab down", {}, every=True):
+        raise KeyError
+    assert master.held == [True, False, True, False]
+    assert [command[3:] for command in master.commands] == [
+        ["--root", STACK.runs_root, "fab scale", "deeplearning-worker2=i-00000002"],
+        ["--root", STACK.runs_root, "--every", "fab down"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ({"hosts": ["deeplearning-worker2"], "task": "fab scale", "every": False}, "is ending deeplearning-worker2"),
+        ({"hosts": [], "task": "fab down", "every": True}, "`fab down` on another machine is ending all nodes"),
+        ({"hosts": [], "task": "fab train", "every": False}, "is changing the size of the worker group"),
+    ],
+)
+def test_who_is_refused_is_told_what_another_machine_does(held: dict[str, Any], says: str) -> None:
+    refusal = {"live": "one", "state": "live", "held": [{"run_id": "one", **held}]}
+    caller = Supervisor(AnsweringMaster(answer(refusal, status=3)), STACK, "/x")
+    with pytest.raises(HeldNodesError, match=says) as caught:
+        caller.start(Submission(spec=make_spec(run_id="three")))
+    assert "wait for its end" in caught.value.remedy
+    with (
+        pytest.raises(HeldNodesError, match=says),
+        Supervisor(HoldingMaster(json.dumps(refusal), status=3), STACK, "/x").hold("fab scale", {}),
+    ):
+        pytest.fail("it is not held")
+
+
+def test_a_hold_that_a_run_refuses_names_it_and_other_answers_are_told() -> None:
+    held = [{"run_id": "one", "hosts": ["deeplearning-worker1"]}]
+    refusing = HoldingMaster(json.dumps({"live": "one", "state": "live", "held": held}), status=3)
+    with pytest.raises(LiveRunError, match="run one is live"), Supervisor(refusing, STACK, "/x").hold("fab scale", {}):
+        pytest.fail("it is not held")
+    odd = HoldingMaster('{"holding": "\x1b[2J"}')
+    with pytest.raises(AnswerError, match="hold"), Supervisor(odd, STACK, "/x").hold("fab scale", {}):
+        pytest.fail("it is not held")
 
 
 def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
-    caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued"}, status=3)), STACK, "/x")
+    caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued", "held": []}, status=3)), STACK, "/x")
     with pytest.raises(LiveRunError, match="run one waits in the queue") as caught:
         caller.runs()
     assert "--queue" in caught.value.remedy
@@ -52,14 +130,11 @@ def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
 def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
     submission = Submission(spec=make_spec(run_id="one"))
     for verb in ("start", "resume"):
-        master = AnsweringMaster(answer({"run_id": "one", "position": 2, "checkpoints": []}))
+        hosts = ["deeplearning-worker3"]
+        master = AnsweringMaster(answer({"run_id": "one", "position": 2, "hosts": hosts, "checkpoints": []}))
         caller = Supervisor(master, STACK, "/x")
-        told = (
-            caller.start(submission, queue=queue)
-            if verb == "start"
-            else caller.resume(submission, queue=queue)["position"]
-        )
-        assert told == 2
+        told = caller.start(submission, queue=queue) if verb == "start" else caller.resume(submission, queue=queue)
+        assert (told.position, told.placed(submission.spec)) == (2, "8 ranks on deeplearning-worker3")
         assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
 
 
@@ -78,17 +153,19 @@ def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
         caller.runs()
 
 
-def test_a_run_that_has_ended_and_still_clears_its_nodes_is_not_live() -> None:
-    states = (answer(None), answer({"run_id": "one", "state": "running"}), answer({"run_id": "one", "state": "failed"}))
-    caller = Supervisor(AnsweringMaster(*states), STACK, "/x")
-    assert [caller.live() for _ in states] == ["", "one", ""]
+def test_the_master_says_which_run_has_which_nodes_and_which_wait() -> None:
+    live = [{"run_id": "one", "hosts": ["deeplearning-worker1", "deeplearning-worker2"]}]
+    caller = Supervisor(AnsweringMaster(answer({"live": live, "queued": ["two"]})), STACK, "/x")
+    occupied = caller.occupancy()
+    assert (occupied.live, occupied.queued, occupied.taken) == (("one",), ("two",), 2)
+    assert [occupied.run_on(f"deeplearning-worker{index}") for index in (2, 3)] == ["one", ""]
 
 
 SPEC = make_spec(run_id="one", secrets=("TOKEN",))
 
 
 def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:
-    master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
+    master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None, "hosts": []}))
     Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
     assert [command[2:4] for command in master.commands] == [
         ["agent.remote.secret_files", "keep"],
@@ -98,7 +175,7 @@ def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> Non
 
 
 def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
-    master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
+    master = AnsweringMaster(answer(None), answer({"live": "other", "state": "live", "held": []}, 3), answer(None))
     with pytest.raises(LiveRunError):
         Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
     assert master.commands[-1][2:] == ["agent.remote.secret_files", "drop", "one"]

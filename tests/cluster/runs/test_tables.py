@@ -28,6 +28,12 @@ def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
     assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "")
 
 
+def test_a_live_run_shows_which_nodes_it_has() -> None:
+    live = {"run_id": "one", "state": "running", "started": 0, "updated": 61, "hosts": ["deeplearning-worker2"]}
+    assert runs_table([live]).rows[0][2] == "1 (worker2)"
+    assert runs_table([{**live, "state": "failed"}]).rows[0][2] == "1"
+
+
 def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
     values = {"recipe": "digits", "test_accuracy": 0.98333, "steps": 1200, "hosts": ["w1", "w2"], "finished": 0.0,
               "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None,
@@ -118,6 +124,16 @@ def record_with(estimate: Any, **more: Any) -> dict[str, str]:
 def test_a_record_says_what_was_expected_beside_what_came_of_it() -> None:
     assert record_with(ESTIMATE, usd=0.02)["estimated"] == "40 s (10 s to 1:30), $0.01; took 1:01, $0.02"
     assert record_with({**ESTIMATE, "usd": None})["estimated"] == "40 s (10 s to 1:30); took 1:01"
+
+
+def test_a_record_sets_each_part_that_was_expected_beside_what_it_took() -> None:
+    parts = {"start_up": 30, "compute": 8, "communication": 2, "input": 0, "evaluation": 1}
+    result = {"epoch_seconds": [20, 20], "training_seconds": 35, "images_per_s": 500}
+    rows = record_with({**ESTIMATE, "parts": parts, "images_per_s": 1000}, result=result)
+    assert rows["  start-up"] == "30 s, was 21 s (-30%)"
+    assert rows["  training steps"] == "10 s, was 35 s (+250%)"
+    assert rows["  evaluation"] == "1.0 s, was 5.0 s (+400%)"
+    assert rows["  images/s"] == "1,000, was 500 (-50%)"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from agent.spec.kinds import RuntimeKind
-from cluster.runs import uv_compile
 from cluster.runs.uv_compile import (
     Answer,
     Question,
@@ -66,10 +65,3 @@ def test_an_answer_of_another_form_is_noticed() -> None:
     extras = hashed.replace("toy", "toy[more]")
     assert Answer(fits=True, lock=hashed + extras, words="").unhashed == "toy[more]==1.2 \\"
     assert Answer(fits=True, lock=f"{hashed}-e .\n", words="").unlocked == "-e ."
-
-
-def test_pins_are_read_with_local_versions() -> None:
-    assert uv_compile.pinned("torch==2.13.0+cpu \\\n    --hash=sha256:aa\nnumpy==1.26.4\n") == {
-        "torch": "2.13.0+cpu",
-        "numpy": "1.26.4",
-    }

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from agent.spec.run import RunSpec
 from cluster.errors import UsageError
 from cluster.runs.run_options import RankOptions
-from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work, split_args
+from cluster.runs.work import Benchmark, ProgramFlags, RecipeFlags, Training, read_work, split_args
 from payload.recipes.config import TrainConfig
+from payload.settings.bench import BenchConfig, BenchSettings
 from tests.cluster.runs.test_run_spec import make_launch
 from tests.words import LONG, WORDS
 
@@ -135,3 +136,10 @@ def test_the_settings_of_so_many_ranks_are_those_of_the_variant_for_them() -> No
     few, many = training.settings(8), training.settings(128)
     assert (few.epochs, many.epochs) == (28, 50)
     assert few.seed == many.seed == 7
+
+
+def test_a_benchmark_reaches_the_ranks_as_it_was_asked_for() -> None:
+    settings = BenchSettings(nodes=(1, 4), networks=("vgg16",), batch_sizes=(1, 64), image_size=64, repeats=3)
+    first, module, *arguments = Benchmark(settings=settings).command("/mnt/efs/runs/one")
+    assert (first, module) == ("-m", "payload.benchmark.ranks")
+    assert BenchConfig.from_argv(arguments) == BenchConfig(settings=settings, run_dir=Path("/mnt/efs/runs/one"))

@@ -168,6 +168,38 @@ def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, 
     assert [entry.name for entry in root.iterdir()] == [tree.name]
 
 
+def test_the_master_runs_an_agent_of_its_own_whatever_a_rank_does_to_the_shared_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, root, master, tree = tmp_path / "home", tmp_path / "payloads", LocalMaster(), package_tree(AGENT)
+    home.mkdir()
+    monkeypatch.chdir(home)  # where SSH begins
+    pushed = push(master, str(root), tree)  # type: ignore[arg-type]  # stands in for the master
+    file = Path("agent/supervisor/cli.py")
+    (root / tree.name / file).write_text("raise SystemExit('planted')\n")
+    own = home / pushed.masters_directory
+    assert (own / file).read_bytes() == (AGENT.parent / file).read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.supervisor.cli", "--root", str(tmp_path / "runs"), "status", "--list"],
+        cwd=pushed.masters_directory, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
+def test_an_agent_that_is_on_the_shared_file_system_alone_is_not_there_and_comes_over_ssh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, root, master, tree = tmp_path / "home", tmp_path / "payloads", LocalMaster(), package_tree(AGENT)
+    (root / tree.name / "agent").mkdir(parents=True)
+    (root / tree.name / "agent" / "planted.py").write_text("")
+    home.mkdir()
+    monkeypatch.chdir(home)
+    pushed = push(master, str(root), tree)  # type: ignore[arg-type]  # as above
+    assert master.commands == ["look", "receive"]
+    assert not (home / pushed.masters_directory / "agent" / "planted.py").exists()
+    assert push(master, str(root), tree).uploaded_bytes == 0  # type: ignore[arg-type]  # as above
+
+
 def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_path: Path) -> None:
     trees, master = [package_tree(payload), pack(payload, [Path("run")], "payload")], LocalMaster()
     (tmp_path / trees[1].name).mkdir()
@@ -190,7 +222,7 @@ def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_
 
 def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Path) -> None:
     tree = package_tree(payload)
-    command = bootstrap_command("receive", str(tmp_path / tree.name), tree.sha256)
+    command = bootstrap_command("receive", tree.sha256, str(tmp_path / tree.name))
     done = subprocess.run([sys.executable, *command[1:]], input=tree.archive[:-1], capture_output=True, check=False)
     assert done.returncode == 1
     assert b"repeat the push" in done.stderr

@@ -28,14 +28,14 @@ class Change:
     """A change of a stack; its groups have the next of these effects after each answer, the last again and again."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *later: Plan) -> None:
-        self.later, self.asked, self.told, self.ended = list(later), list[str](), list[str](), list[str]()
+        self.later, self.asked, self.told, self.ended = list(later), list[str](), list[str](), list[tuple[str, ...]]()
         monkeypatch.setattr(deploy, "confirm", lambda question, *, yes: self.asked.append(question))
         monkeypatch.setattr(deploy, "with_current_sizes", lambda aws, plan: self.later.pop(0) if self.later else plan)
-        monkeypatch.setattr(live_run, "check_live_run", self._allow)
-        monkeypatch.setattr(live_run, "stop_runs", lambda session, run_id, tell: self.ended.append(run_id))
-        self.live = ""
+        monkeypatch.setattr(live_run, "check_live_runs", self._allow)
+        monkeypatch.setattr(live_run, "stop_runs", lambda session, run_ids, tell: self.ended.append(run_ids))
+        self.live: tuple[str, ...] = ()
 
-    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> str:
+    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> tuple[str, ...]:
         if self.live and not force:
             raise live_run.EndsRunError(doing, self.live, "", reasons)
         return self.live
@@ -73,7 +73,7 @@ def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_end
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     change = Change(monkeypatch, plan_that("4 of 8 nodes END", "4 of 8 nodes end"))
-    change.live = "one"
+    change.live = ("one",)
     with pytest.raises(live_run.EndsRunError, match="run one is live"):
         change.permit(plan_that("2 more nodes start"))
     assert change.ended == []

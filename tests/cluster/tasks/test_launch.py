@@ -39,8 +39,9 @@ def test_the_estimate_is_printed_before_and_kept_with_the_origin(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(started, "progress", said.append)
-    started.estimate(Training().settings, 2, "")
+    started.estimate(Training().settings, 2, "", restarts=3)
     assert said[0].startswith("estimated: ")
+    assert said[1].startswith("a fault costs ") and "of training at most, $" in said[1]
     kept = started.submission(make_launch()).origin
     assert kept.stack == "one"
     assert kept.estimate["seconds"]["value"] > 0
@@ -50,6 +51,6 @@ def test_a_run_without_an_estimate_has_none_in_its_record(started: Launch, monke
     said: list[Any] = []
     monkeypatch.setattr(started, "progress", said.append)
     assert started.submission(make_launch()).origin.estimate == {}
-    started.estimate(Training(recipe="imagenet-90", arguments=("--data-dir", "/d")).settings, 1 << 13, "")
+    started.estimate(Training(recipe="imagenet-90", arguments=("--data-dir", "/d")).settings, 1 << 13, "", restarts=3)
     assert "no estimate: 8192 ranks make" in said[0]
     assert started.submission(make_launch()).origin.estimate == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localcloud.errors import CommandError
-from localcloud.network.namespaces import NetworkNamespace, run
+from localcloud.network.namespaces import NetworkNamespace, enter_path, run
 
 pytestmark = pytest.mark.root
 
@@ -17,6 +17,7 @@ def test_only_the_called_action_is_inside() -> None:
     outside = Path("/proc/thread-self/ns/net").stat().st_ino
     space = NetworkNamespace()
     assert space.enter(lambda: Path("/proc/thread-self/ns/net").stat().st_ino) == space.inode != outside
+    assert enter_path(space.path, lambda: Path("/proc/thread-self/ns/net").stat().st_ino) == space.inode
     assert Path("/proc/thread-self/ns/net").stat().st_ino == outside
     space.close()
 

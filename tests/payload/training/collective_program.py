@@ -132,7 +132,7 @@ def stop_and_resume(root: Path, ranks: Ranks) -> dict[str, Any]:
         "same_figures": metrics(straight, "epoch")[-1]["train_loss"] == metrics(broken, "epoch")[-1]["train_loss"],
         "resumed_from": result(broken)["resumed_from"],
         "straight": result(straight),
-        "checkpoints": sorted(path.name for path in (straight / "checkpoints").iterdir()),
+        "checkpoints": sorted(path.name for path in (straight / "checkpoints").glob("step-*")),
         "events": len(list((straight / "events").iterdir())),
     }
 

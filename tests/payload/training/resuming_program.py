@@ -32,7 +32,7 @@ from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
 from payload.training.checkpoints.location import store_for
-from payload.training.checkpoints.storage import DirectoryStorage, Fill
+from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage, Fill
 from payload.training.checkpoints.store import read_header
 from payload.training.checkpoints.writer import CheckpointWriter
 from payload.training.context import TrainingContext
@@ -45,6 +45,8 @@ DROPOUT = (
     *("--network", "fashion-vgg", "--image-size", "8", "--optimizer", "adam"),
     *("--ema-decay", "0.9", "--learning-rate", "0.001"),
 )
+
+EACH_STEP = ("--checkpoint-minutes", "0.00000001", "--checkpoint-cost-percent", "0")
 
 
 def narrow() -> AbstractContextManager[Any]:
@@ -147,7 +149,7 @@ def changed(root: Path) -> dict[str, Any]:
 
 def by_the_clock(root: Path) -> dict[str, Any]:
     """Save at every step, as the clock would ask for it, and keep the best."""
-    config = configuration(root / "clock", "--checkpoint-minutes", "0.00000001", "--keep-best")
+    config = configuration(root / "clock", *EACH_STEP, "--keep-best")
     train(config)
     store = store_for(config.settings, config.run_dir)
     headers = {name: read_header(store.storage, name) for name in store.names()}
@@ -155,6 +157,7 @@ def by_the_clock(root: Path) -> dict[str, Any]:
     return {
         "written": [event["checkpoint"] for event in written],
         "fields": sorted(written[0]),
+        **{name: result(config.run_dir)[name] for name in ("weights_sha256", "test_accuracy", "checkpoint_seconds")},
         "accuracies": {name: header.accuracy for name, header in headers.items()},
         "positions": {name: [header.progress.epoch, header.progress.step] for name, header in headers.items()},
     }
@@ -213,14 +216,51 @@ def full_disk(root: Path) -> dict[str, Any]:
     return {"said": said, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
 
 
-def full_disk_within_an_epoch(root: Path) -> str:
-    """Let the disk be full at a checkpoint that the clock asked for."""
+def full_disk_within_an_epoch(root: Path) -> dict[str, Any]:
+    """Let the disk be full at checkpoints that the clock asked for, until there is room."""
 
     def full(name: str) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if name < "step-00000003":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    config = configuration(root / "early", *EACH_STEP)
     with Disk(full):
-        return error_of(lambda: train(configuration(root / "early", "--checkpoint-minutes", "0.00000001")))
+        said = error_of(lambda: train(config))
+    return {
+        "said": said,
+        "missed": result(config.run_dir)["checkpoints_missed"],
+        "events": events(config.run_dir, "checkpoint_missed"),
+        "kept": names(config),
+    }
+
+
+def crashed(root: Path) -> dict[str, Any]:
+    """Die in mid-epoch with checkpoints by the clock, flip a bit of the newest, go on."""
+    config = configuration(root / "crashed", *EACH_STEP)
+    calls = iter(range(5))
+
+    def die() -> bool:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return False
+
+    try:
+        train(config, die)
+    except KeyboardInterrupt:
+        kept = names(config)
+    arrays = config.run_dir / "checkpoints" / kept[0] / ARRAYS
+    content = bytearray(arrays.read_bytes())
+    content[len(content) // 2] ^= 1
+    arrays.write_bytes(content)
+    with Losses() as rest:
+        train(configuration(config.run_dir, *EACH_STEP, "--resume"))
+    found = result(config.run_dir)
+    return {
+        "kept": kept,
+        "rest": rest,
+        "told": events(config.run_dir, "start")[-1]["passed_over"],
+        **{name: found[name] for name in ("passed_over", "resumed_from", "weights_sha256", "test_accuracy")},
+    }
 
 
 def terminated(root: Path) -> dict[str, Any]:
@@ -317,6 +357,7 @@ def alone(root: Path) -> dict[str, Any]:
     return {
         "straight": straight,
         "clock": clock,
+        "crashed": crashed(root),
         "dropout": dropout,
         "changed": changed(root),
         "terminated": terminated(root),

@@ -108,7 +108,8 @@ def test_a_changed_setting_is_refused_or_said(alone: dict[str, Any]) -> None:
 def test_the_clock_brings_checkpoints_within_an_epoch_and_the_best_stays(alone: dict[str, Any]) -> None:
     found = alone["clock"]
     assert found["written"] == [f"step-0000000{step}" for step in range(1, 7)]
-    assert {"bytes", "waited_s", "copied_s", "written_s"} <= set(found["fields"])
+    assert {"bytes", "waited_s", "copied_s", "written_s", "slowed_s", "interval_s"} <= set(found["fields"])
+    assert found["checkpoint_seconds"] > 0
     assert found["positions"].items() >= {"step-00000005": [1, 2], "step-00000006": [2, 0]}.items()
     assert found["accuracies"]["step-00000005"] is None
     measured = [accuracy for accuracy in found["accuracies"].values() if accuracy is not None]
@@ -150,7 +151,7 @@ def test_test_data_that_fail_on_one_rank_end_all(together: list[dict[str, Any]])
     assert re.fullmatch(r"RankFailedError: rank 1 \(.*\): /data/test-00001: record 7 is damaged", other)
 
 
-def test_a_disk_that_fills_up_beside_the_training_ends_all_and_leaves_what_was_there(
+def test_a_disk_without_room_for_the_last_checkpoint_ends_all_and_leaves_what_was_there(
     together: list[dict[str, Any]],
 ) -> None:
     own, other = (rank["full"] for rank in together)
@@ -160,10 +161,26 @@ def test_a_disk_that_fills_up_beside_the_training_ends_all_and_leaves_what_was_t
     assert own["resumed_from"] == "step-00000003"
 
 
-def test_a_full_disk_within_an_epoch_ends_all_after_the_next_step(together: list[dict[str, Any]]) -> None:
-    own, other = (rank["full_within"] for rank in together)
-    assert re.match(r"StorageError: cannot write .*step-0000000[1-5]: No space left", own)
-    assert re.match(r"RankFailedError: rank 0 .*No space left", other)
+def test_a_disk_that_is_full_for_a_while_ends_no_training_and_is_told(together: list[dict[str, Any]]) -> None:
+    for found in (rank["full_within"] for rank in together):
+        assert found["said"] == "none"
+        assert [event["checkpoint"] for event in found["events"]] == ["step-00000001", "step-00000002"]
+        for event, said in zip(found["events"], found["missed"], strict=True):
+            assert re.match(r"cannot write .*step-0000000[12]: No space left on device", event["reason"])
+            assert said == f"{event['checkpoint']}: {event['reason']}"
+        assert found["kept"] == ["step-00000006", "step-00000005", "step-00000003"]
+
+
+def test_a_run_that_died_in_mid_epoch_takes_each_step_once_more_from_the_last_sound_checkpoint(
+    alone: dict[str, Any],
+) -> None:
+    found, whole = alone["crashed"], alone["clock"]
+    assert found["kept"] == ["step-00000005", "step-00000004", "step-00000003"]
+    assert found["resumed_from"] == "step-00000004"
+    (said,) = found["passed_over"]
+    assert found["told"] == said and re.search(r"step-00000005: damaged checkpoint: .*SHA-256", said)
+    assert found["rest"] == alone["straight"][4:]
+    assert (found["weights_sha256"], found["test_accuracy"]) == (whole["weights_sha256"], whole["test_accuracy"])
 
 
 def test_weights_that_an_infinite_rate_spoilt_end_all_ranks_and_the_last_good_checkpoint_stays(

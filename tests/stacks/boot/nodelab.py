@@ -37,9 +37,30 @@ rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "ssh-keygen": """
 while [ $# -gt 0 ]; do [ "$1" = -f ] && key=$2; shift; done
 echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "$LAB_KEY deepcdk-master" >"$key.pub\"""",
+    "groupadd": 'echo "groupadd $*" >>"$DEEPCDK_ROOT/accounts"',
+    "useradd": """
+echo "useradd $*" >>"$DEEPCDK_ROOT/accounts"
+echo "deepcdk-rank:x:60900:60900::/home/deepcdk-rank:/bin/bash" >>"$DEEPCDK_ROOT/etc/passwd\"""",
+    # The user of ranks is none of the machine on which the tests run, perhaps without root's rights.
+    "chown": 'case $* in *60900*) echo "$*" >>"$DEEPCDK_ROOT/owners"; exit ;; esac; exec /bin/chown "$@"',
     "setsid": 'echo "$*" >>"$DEEPCDK_ROOT/watchers"',
     "systemctl": 'echo "$*" >>"$DEEPCDK_ROOT/systemctl"',
-    "aws": 'echo "$*" >>"$DEEPCDK_ROOT/signals"',
+    # The role that may write the parameter, and consoles as their instances have written them.
+    "aws": """
+case "$*" in
+  *put-parameter*) [ "$LAB_ROLE" = master ] && [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
+    while [ $# -gt 0 ]; do [ "$1" = --value ] && printf '%s' "$2" >"$LAB_CLOUD/parameter"; shift; done ;;
+  *get-parameter*) echo "$LAB_ID" >>"$LAB_CLOUD/asked"
+    [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
+    cat "$LAB_CLOUD/parameter" 2>/dev/null || echo none ;;
+  *get-console-output*) [ "$LAB_ROLE" = master ] || exit 254
+    while [ "$1" != --instance-id ]; do shift; done
+    echo "$2" >>"$LAB_CLOUD/consoles"
+    [ -e "$LAB_CLOUD/$2" ] || { echo "UnauthorizedOperation $2" >&2; exit 254; }
+    case $* in *--latest*) [ ! -e "$LAB_CLOUD/$2/xen" ] || { echo UnsupportedOperation >&2; exit 254; } ;; esac
+    tail -c 65536 "$LAB_CLOUD/$2/dev/console" 2>/dev/null || echo None ;;
+  *) echo "$*" >>"$DEEPCDK_ROOT/signals" ;;
+esac""",
 }
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'
 
@@ -72,10 +93,14 @@ class Node:
             "DEEPCDK_ROOT": str(self.root),
             "DEEPCDK_MOUNT_TIMEOUT_S": "0",
             "DEEPCDK_CLAIM_TIMEOUT_S": "0",
+            "DEEPCDK_SHARE_TIMEOUT_S": "0",
             "LAB_ID": self.instance_id,
             "LAB_IP": self.ip,
             "LAB_KEY": key_of(f"MASTER{self.instance_id.removeprefix('i-')}"),
             "LAB_EFS": str(self.shared or ""),
+            "LAB_CLOUD": str(self.root.parent),
+            "LAB_ROLE": self.role,
+            "LAB_DENIED": "",
             "LAB_DEAF": "",
             "LAB_DISKS": "",
             **changes,
@@ -109,6 +134,12 @@ class Node:
         said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
+    def print_keys(self, key: str = "") -> None:
+        """Print this host's key, or another one, to the console as the node's root can."""
+        shown = key or self.text("etc/ssh/ssh_host_ed25519_key.pub").strip()
+        with (self.root / "dev/console").open("a") as console:
+            console.write(f"-----BEGIN SSH HOST KEY KEYS-----\n{shown}\n-----END SSH HOST KEY KEYS-----\n")
+
     def text(self, path: str) -> str:
         """Return a file's text, or nothing where there is no such file."""
         file = self.root / path
@@ -116,7 +147,7 @@ class Node:
 
     def files(self) -> dict[str, str]:
         """Return every file that the scripts leave on the node, without what the stand-ins record."""
-        recorded = {"signals", "mounts", "watchers", "systemctl", "user-data"}
+        recorded = {"signals", "mounts", "watchers", "systemctl", "user-data", "accounts", "owners"}
         found = {str(path.relative_to(self.root)): path for path in self.root.rglob("*") if path.is_file()}
         return {
             name: path.read_text(encoding="utf-8")
@@ -159,6 +190,7 @@ class Lab:
             efs_mount="/mnt/efs",
             login_user="ec2-user",
             instance_type="c5.2xlarge",
+            key_parameter="CFN-RolesAdmittedKey",
         )
         return Node(
             root=root,

@@ -146,11 +146,15 @@ def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: L
     assert (node.root / "opt/deepcdk/bin/python3").resolve() == made_by.resolve()
 
 
-def test_a_booting_master_runs_what_the_runs_left_for_it_as_the_login_user(lab: Lab) -> None:
+def test_a_booting_master_runs_what_lies_on_its_own_disk_and_nothing_that_a_rank_left(
+    lab: Lab,
+) -> None:
     master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))
-    hook = lab.shared / "runs" / ".at-boot"
-    hook.write_text("#!/bin/sh\n")
-    hook.chmod(0o755)
+    own = master.root / "home/ec2-user/.deepcdk/at-boot"
+    for hook in (lab.shared / "runs" / ".at-boot", own):
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\n")
+        hook.chmod(0o755)
     for node in (master, worker):
         (node.root / "watchers").unlink()
         watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
@@ -160,5 +164,30 @@ def test_a_booting_master_runs_what_the_runs_left_for_it_as_the_login_user(lab: 
             watcher.send_signal(signal.SIGTERM)
             watcher.wait(timeout=60)
     uid, gid = os.getuid(), os.getgid()
-    started = f"setpriv --reuid {uid} --regid {gid} --init-groups {master.root}/mnt/efs/runs/.at-boot"
+    started = f"setpriv --reuid {uid} --regid {gid} --init-groups {own}"
     assert (master.text("watchers").strip(), worker.text("watchers")) == (started, "")
+
+
+@pytest.mark.parametrize("role", ["master", "worker"])
+def test_every_node_makes_the_user_of_ranks_with_one_number_and_without_a_password(lab: Lab, role: str) -> None:
+    node = booted(lab.node(role, 1))
+    options = "--no-create-home --home-dir /home/deepcdk-rank --shell /bin/bash --password *"
+    assert node.text("accounts").splitlines() == [
+        "groupadd --system --gid 60900 deepcdk-rank",
+        f"useradd --system --uid 60900 --gid 60900 {options} deepcdk-rank",
+    ]
+    home = node.root / "home/deepcdk-rank"
+    assert [each.stat().st_mode & 0o7777 for each in (home, home / ".ssh", home / "files")] == [0o755] * 3
+    assert node.text("owners") == f"60900:60900 {home}/files\n", (
+        "the rest is root's: who is admitted, what a shell reads"
+    )
+
+
+def test_another_user_of_the_ranks_name_fails_the_boot(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    with (node.root / "etc/passwd").open("a") as passwd:
+        passwd.write("deepcdk-rank:x:1001:1001::/home/deepcdk-rank:/bin/sh\n")
+    status, said = node.boot()
+    assert status != 0
+    assert "this image has a user deepcdk-rank with the number 1001, and ranks need 60900" in said
+    assert "--success false" in node.text("signals")

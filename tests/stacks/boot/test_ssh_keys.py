@@ -29,7 +29,8 @@ def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
     keys.write_text("ssh-ed25519 USER me@laptop\n")
     first = booted(lab.node("master", 1))
     booted(worker)
-    assert f"{first.environment()['LAB_KEY']} deepcdk-master\n" in keys.read_text()
+    restricted = f'restrict,pty,port-forwarding,from="{first.ip}"'
+    assert f"{restricted} {first.environment()['LAB_KEY']} deepcdk-master\n" in keys.read_text()
     assert keys.stat().st_mode & 0o777 == 0o600
 
     lab.silence("deeplearning-master")
@@ -38,6 +39,20 @@ def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
     assert second.environment()["LAB_KEY"] in keys.read_text()
     assert first.environment()["LAB_KEY"] not in keys.read_text()
     assert "ssh-ed25519 USER me@laptop\n" in keys.read_text()
+
+
+def test_the_master_logs_in_as_the_user_of_ranks_everywhere_for_commands_alone(lab: Lab) -> None:
+    nodes = [booted(lab.node("master", 1)), booted(lab.node("worker", 2))]
+    for node, options in zip(nodes, ("restrict", f'restrict,from="{nodes[0].ip}"'), strict=True):
+        keys = node.root / "home/deepcdk-rank/.ssh/authorized_keys"
+        lines = [line for line in keys.read_text().splitlines() if not line.startswith("#")]
+        assert lines == [f"{options} {nodes[0].environment()['LAB_KEY']} deepcdk-master"]
+        assert keys.stat().st_mode & 0o777 == 0o644, "SSH reads it as that user"
+    lab.silence("deeplearning-master")
+    second = booted(lab.node("master", 3))
+    assert nodes[1].refresh()[0] == 0
+    assert keys.read_text().count("restrict,") == 1
+    assert second.environment()["LAB_KEY"] in keys.read_text()
 
 
 def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> None:

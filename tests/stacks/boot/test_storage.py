@@ -63,6 +63,7 @@ def test_the_disks_of_the_instance_store_become_one(lab: Lab) -> None:
         "mkfs.xfs -q -f /dev/md/scratch",
     ]
     assert f"-o noatime /dev/md/scratch {node.root}/mnt/scratch" in node.text("mounts")
+    assert (node.root / "mnt/scratch").stat().st_mode & 0o7777 == 0o1777
     assert "UUID=0123-4567 /mnt/scratch xfs noatime,nofail 0 0\n" in node.text("etc/fstab")
 
 

@@ -67,6 +67,7 @@ CLUSTERS: Final[dict[str, Cluster]] = {
             "max_workers": 16,
             "worker_instance_type": "p3.16xlarge",
             "allow_unknown_instance_types": True,
+            "idle_cpu_percent": 0.8,
             "worker_image_parameter": "/imagenet/volta-image",
             "worker_volume_gib": 300,
             "placement_group": True,

@@ -21,7 +21,7 @@ from localcloud.api.cloud import Cloud
 from localcloud.api.loopback import acting_as
 from localcloud.api.permissions.request import Signature
 from localcloud.sessions.service import REQUIRED_ACTIONS
-from stacks.config import MASTER, RUNS_PREFIX, WORKER, ClusterConfig, GuardId
+from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, RUNS_PREFIX, WORKER, ClusterConfig, GuardId
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.policies import listed
 from tests.stacks.clusters.synthesis import Inspected, synthesise
@@ -29,7 +29,7 @@ from tests.waiting import eventually
 
 INSTANCE: Final = "i-0123456789abcdef0"
 BOUNDARY: Final = "boundary"
-_DENIED: Final = ("AccessDenied", "AccessDeniedException")
+_DENIED: Final = ("AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation")
 _PART: Final = 5 * 1024 * 1024
 STACK: Final = "everything"
 # All but what the embedded cloud does not have, which grants the nodes nothing.
@@ -59,6 +59,21 @@ class Node:
         (name,) = (value for id, value in self.physical.items() if id.startswith(wanted) and "Policy" not in id)
         return name
 
+    @property
+    def key_parameter(self) -> str:
+        """Return the name of the parameter with the key by which the workers admit the master."""
+        (found,) = (value for id, value in self.physical.items() if id.startswith("RolesAdmittedKey"))
+        return found
+
+    def instance(self, role: str) -> str:
+        """Return the id of an instance of a role of this cluster."""
+        tags = {f"tag:{CLUSTER_TAG}": STACK, f"tag:{ROLE_TAG}": role}
+        with acting_as(None):
+            pages = self._client("ec2").describe_instances(
+                Filters=[{"Name": name, "Values": [value]} for name, value in tags.items()]
+            )
+        return str(pages["Reservations"][0]["Instances"][0]["InstanceId"])
+
     def calls(self) -> Iterator[tuple[str, Callable[[], object]]]:
         """Yield each call with its name."""
         yield from self._boot()
@@ -75,6 +90,8 @@ class Node:
         if self.kind == MASTER:
             yield from self._archive()
             stop = {"PolicyName": self.physical[GuardId.POLICY], "MetricValue": 1.0, "BreachThreshold": 0.0}
+            publish, (topic,) = self._client("sns").publish, self._topics
+            yield "tell of a run", lambda: publish(TopicArn=topic, Subject="one", Message="ended")
             yield "end the workers", lambda: self._client("autoscaling").execute_policy(**stop)
 
     def _boot(self) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -82,6 +99,14 @@ class Node:
         signal = self._client("cloudformation").signal_resource
         asked = {"StackName": STACK, "LogicalResourceId": group, "UniqueId": INSTANCE, "Status": "SUCCESS"}
         yield "signal the end of the boot", lambda: signal(**asked)
+        ssm, key = self._client("ssm"), self.key_parameter
+        if self.kind == MASTER:
+            written = {"Name": key, "Type": "String", "Value": "ssh-ed25519 AAAA 10.0.0.1", "Overwrite": True}
+            yield "give the workers its key", lambda: ssm.put_parameter(**written)
+            console = self._client("ec2").get_console_output
+            yield "read a worker's console", lambda: console(InstanceId=self.instance(WORKER))
+        else:
+            yield "read the master's key", lambda: ssm.get_parameter(Name=key)
         for action in REQUIRED_ACTIONS if self.kind == MASTER else ():  # the workers are reached through the master
             yield f"connect to Session Manager: {action}", partial(self._require, action)
 
@@ -121,6 +146,10 @@ class Node:
     def _break_off(self, bucket: str) -> None:
         upload = self.cloud.loopback.client("s3").create_multipart_upload(Bucket=bucket, Key="new")["UploadId"]
         self._s3.abort_multipart_upload(Bucket=bucket, Key="new", UploadId=upload)
+
+    @property
+    def _topics(self) -> list[str]:
+        return [value for id, value in self.physical.items() if id.startswith("ObservabilityAlarmsTopic")]
 
     @property
     def _s3(self) -> Any:
@@ -261,7 +290,16 @@ def test_nothing_else_is_allowed_to_a_node(node: Node) -> None:
         lambda: client("cloudwatch").put_metric_data(Namespace="AWS/EC2", MetricData=[{"MetricName": "a", "Value": 1}]),
         lambda: client("cloudformation").describe_stacks(StackName=STACK),
         lambda: client("iam").list_roles(),
+        lambda: client("ec2").get_console_output(InstanceId=node.instance(MASTER)),
+        lambda: client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="1", Overwrite=True),
     ]
+    if node.kind == WORKER:
+        forged = {"Name": node.key_parameter, "Value": "ssh-ed25519 AAAA 10.0.0.9", "Overwrite": True}
+        others += [
+            lambda: client("ssm").put_parameter(**forged),
+            lambda: client("ssm").delete_parameter(Name=node.key_parameter),
+            lambda: client("ec2").get_console_output(InstanceId=node.instance(WORKER)),
+        ]
     with acting_as(caller):
         assert all(_is_refused(call) for call in others)
 

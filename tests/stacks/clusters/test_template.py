@@ -26,6 +26,7 @@ ACKNOWLEDGED = {
     "AwsSolutions-IAM5[Resource::<RunBucket.Arn>/runs/*]",
     "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
     "autoScalingGroup:*:autoScalingGroupName/<WorkerGroup>]",
+    "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*]",
     "AwsSolutions-S1",
     "AwsSolutions-VPC7",
 }

@@ -71,10 +71,10 @@ def test_idle_minutes_in_steps_of_five_are_taken(minutes: int) -> None:
     assert ClusterConfig(ssh_cidr=SSH_CIDR, idle_minutes=minutes).idle_minutes == minutes
 
 
-def test_by_default_a_cluster_has_no_bounds_and_nothing_hinders_its_removal() -> None:
+def test_by_default_idle_workers_end_within_an_hour_and_nothing_hinders_the_removal() -> None:
     config = ClusterConfig(ssh_cidr=SSH_CIDR)
     assert not config.termination_protection and not config.protect_instances
-    assert (config.idle_minutes, config.max_hours, config.budget_usd) == (0, 0, 0)
+    assert (config.idle_minutes, config.max_hours, config.budget_usd) == (60, 0, 0)
     assert (config.permissions_boundary, config.tags, config.budget_emails) == ("", (), ())
     assert config.budget_stops_workers, "a budget that is set stops the workers unless the user says otherwise"
 
@@ -152,7 +152,7 @@ def test_too_many_tags_are_counted_and_any_other_wrong_value_is_shown() -> None:
         assert caught.value.value == shown
 
 
-def test_nothing_is_switched_on_by_default() -> None:
+def test_nothing_else_is_switched_on_by_default() -> None:
     config = ClusterConfig(ssh_cidr=SSH_CIDR)
     assert (config.termination_protection, config.protect_instances) == (False, False)
     assert (config.idle_cpu_percent, config.budget_scope) == (0, "account")

@@ -14,7 +14,7 @@ from tests.stacks.conftest import SSH_CIDR
 @pytest.mark.parametrize(
     ("values", "key", "rule"),
     [
-        ({"idle_cpu_percent": 2.0}, "idle_cpu_percent", "idle_minutes = 0"),
+        ({"idle_minutes": 0, "idle_cpu_percent": 2.0}, "idle_cpu_percent", "idle_minutes = 0"),
         (
             {"idle_minutes": 30, "worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True},
             "idle_cpu_percent",
@@ -60,14 +60,14 @@ def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
     ("values", "rule", "remedy"),
     [
         (
-            {"idle_cpu_percent": 2.0},
+            {"idle_minutes": 0, "idle_cpu_percent": 2.0},
             "says when a worker is idle, but idle_minutes = 0: idle workers are not stopped",
             "set idle_minutes, or leave idle_cpu_percent out",
         ),
         (
             {"idle_minutes": 30, "worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True},
             "0 means half of one vCPU, and the table does not list how many p3.16xlarge has",
-            "set the processor use, in percent of all vCPUs, below which a worker is idle",
+            "set the processor use, in percent of all vCPUs, below which a worker is idle, or idle_minutes = 0",
         ),
         (
             {"max_hours": 0.5, "ready_timeout_min": 30},

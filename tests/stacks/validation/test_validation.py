@@ -72,7 +72,7 @@ def test_an_unknown_type_is_refused_with_the_nearest_and_the_tables_date() -> No
 
 def test_an_unknown_type_may_be_allowed() -> None:
     image = AL2023 + "x86_64"
-    allowed = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True}
+    allowed = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True, "idle_cpu_percent": 5.0}
     assert not problems(worker_image_parameter=image, **allowed)
     # Which image would fit, nobody can know.
     assert keys(**allowed) == ["worker_image_parameter"]
@@ -291,7 +291,7 @@ def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
             ["efa"],
         ),  # neither EFA nor the placement group that it implies: said once
         ({"worker_instance_type": "vt1.24xlarge"}, ["efa"]),  # EFA, but no cluster placement groups
-        ({"worker_instance_type": "c99.large", "allow_unknown_instance_types": True}, ["efa"]),
+        ({"worker_instance_type": "c99.large", "allow_unknown_instance_types": True, "idle_minutes": 0}, ["efa"]),
     ],
 )
 def test_efa_wants_a_type_that_has_it_and_one_zone(values: dict[str, Any], expected: list[str]) -> None:

@@ -60,10 +60,10 @@ class StackActions(Actions):
             raise ValidationError(f"Early validation failed: {listed}")
 
     def delete_stack(self) -> ActionResult:
-        """Start the deletion of a stack; that there is none is no error."""
+        """Start the deletion of a stack; that there is none, or that it is being deleted, is no error."""
         account = self._account
         stack = account.find(self._text("StackName"))
-        if stack is None or stack.status == "DELETE_COMPLETE":
+        if stack is None or stack.status in ("DELETE_COMPLETE", "DELETE_IN_PROGRESS"):
             return EmptyResult()
         if stack.termination_protection:
             raise ValidationError(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")

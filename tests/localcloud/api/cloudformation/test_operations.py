@@ -149,6 +149,13 @@ def test_retained_resources_survive_their_stack(client: Client, stacks: Stacks) 
     efs.delete_file_system(FileSystemId=files)
 
 
+def test_a_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, stacks: Stacks) -> None:
+    name = stacks.create(network())
+    for _ in range(2):
+        client("cloudformation").delete_stack(StackName=name)
+    stacks.delete(name)
+
+
 def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) -> None:
     name = stacks.create({"Bucket": {"Type": "AWS::S3::Bucket"}, **network()})
     bucket = stacks.physical(name, "Bucket")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.training.checkpoints.policy import Retention, SavePolicy
+from payload.training.checkpoints.policy import Retention, SavePolicy, Standing
 
 
 def test_epochs_end_with_a_checkpoint_at_their_distance_and_at_the_end() -> None:
@@ -33,6 +33,50 @@ def test_minutes_count_from_the_last_checkpoint() -> None:
     assert cadence.within_epoch()
 
 
+def test_the_time_to_write_is_taken_off_so_that_a_fault_loses_no_more_than_the_minutes() -> None:
+    policy = SavePolicy(epochs=1, last_epoch=1, minutes=2)
+    assert policy.interval_s == 120
+    policy.wrote(cost_s=0, written_s=30)
+    assert policy.interval_s == 90
+    policy.wrote(cost_s=0, written_s=500)
+    assert policy.interval_s == 60, "not one after the other where a write takes longer than the bound"
+
+
+def test_checkpoints_by_the_clock_are_rarer_where_they_would_cost_more_than_the_limit() -> None:
+    now = 0.0
+    policy = SavePolicy(epochs=1, last_epoch=1, minutes=1, cost_limit=0.02, clock=lambda: now)
+    policy.wrote(cost_s=1.0, written_s=0)
+    assert policy.interval_s == 60, "they cost less"
+    policy.wrote(cost_s=5.0, written_s=0)
+    assert policy.interval_s == pytest.approx(150)
+    now = 149.0
+    assert not policy.within_epoch()
+    now = 151.0
+    assert policy.within_epoch()
+    for _ in range(3):
+        policy.wrote(cost_s=0.1, written_s=0)
+    assert policy.interval_s == 60, "the latest count"
+    policy.wrote(cost_s=9000.0, written_s=0)
+    assert SavePolicy(epochs=1, last_epoch=1, minutes=1).interval_s == 60, "without a limit"
+
+
+@given(
+    minutes=st.floats(0.01, 100),
+    limit=st.floats(0.001, 0.5),
+    costs=st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 1000)), min_size=1, max_size=9),
+)
+def test_a_checkpoint_never_costs_more_of_its_interval_than_the_limit(
+    minutes: float, limit: float, costs: list[tuple[float, float]]
+) -> None:
+    policy = SavePolicy(epochs=1, last_epoch=1, minutes=minutes, cost_limit=limit)
+    for cost_s, written_s in costs:
+        policy.wrote(cost_s=cost_s, written_s=written_s)
+    latest = [cost_s for cost_s, _ in costs][-3:]
+    assert sum(latest) / len(latest) <= policy.interval_s * limit * (1 + 1e-9)
+    cheap = sum(latest) / len(latest) / limit + min(costs[-1][1], 30 * minutes) <= 60 * minutes
+    assert not cheap or policy.interval_s + costs[-1][1] <= 60 * minutes + max(0, costs[-1][1] - 30 * minutes) + 1e-6
+
+
 def test_without_minutes_no_epoch_is_interrupted() -> None:
     now = 0.0
     cadence = SavePolicy(epochs=1, last_epoch=1, clock=lambda: now)
@@ -40,35 +84,46 @@ def test_without_minutes_no_epoch_is_interrupted() -> None:
     assert not cadence.within_epoch()
 
 
-CHECKPOINTS = st.dictionaries(st.integers(0, 10**9).map("step-{:08d}".format), st.none() | st.floats(0, 1), max_size=12)
+STANDINGS = st.builds(Standing, accuracy=st.none() | st.floats(0, 1), ends_epoch=st.booleans())
+CHECKPOINTS = st.dictionaries(st.integers(0, 10**9).map("step-{:08d}".format), STANDINGS, max_size=12)
+
+
+def after_epochs(accuracies: dict[str, float]) -> dict[str, Standing]:
+    return {name: Standing(accuracy=accuracy, ends_epoch=True) for name, accuracy in accuracies.items()}
 
 
 @given(checkpoints=CHECKPOINTS, newest=st.integers(1, 6), best=st.booleans())
-def test_the_newest_and_the_best_stay_and_no_others(
-    checkpoints: dict[str, float | None], newest: int, best: bool
-) -> None:
+def test_the_newest_and_the_best_stay_and_no_others(checkpoints: dict[str, Standing], newest: int, best: bool) -> None:
     kept = Retention(newest=newest, best=best).kept(checkpoints)
     order = sorted(checkpoints)
-    assert kept >= set(order[-newest:])
-    others = kept - set(order[-newest:])
+    wanted = {*order[-min(newest, 2) :], *[name for name in order if checkpoints[name].ends_epoch][-newest:]}
+    assert kept >= wanted
+    others = kept - wanted
     assert len(others) <= best
-    measured = [accuracy for accuracy in checkpoints.values() if accuracy is not None]
+    measured = [one.accuracy for one in checkpoints.values() if one.accuracy is not None]
     if best and measured:
-        assert max(accuracy for name in kept if (accuracy := checkpoints[name]) is not None) == max(measured)
+        assert max(one for name in kept if (one := checkpoints[name].accuracy) is not None) == max(measured)
     for name in others:
-        assert checkpoints[name] == max(measured)
+        assert checkpoints[name].accuracy == max(measured)
 
 
-@given(accuracies=st.lists(st.none() | st.floats(0, 1), max_size=12), newest=st.integers(1, 4))
-def test_what_is_kept_step_by_step_is_what_is_kept_of_all(accuracies: list[float | None], newest: int) -> None:
+@given(standings=st.lists(STANDINGS, max_size=12), newest=st.integers(1, 4))
+def test_what_is_kept_step_by_step_is_what_is_kept_of_all(standings: list[Standing], newest: int) -> None:
     retention = Retention(newest=newest, best=True)
-    every: dict[str, float | None] = {}
-    left: dict[str, float | None] = {}
-    for step, accuracy in enumerate(accuracies):
+    every: dict[str, Standing] = {}
+    left: dict[str, Standing] = {}
+    for step, standing in enumerate(standings):
         name = f"step-{step:08d}"
-        every[name] = left[name] = accuracy
+        every[name] = left[name] = standing
         left = {name: left[name] for name in retention.kept(left)}
         assert set(left) == retention.kept(every)
+
+
+def test_checkpoints_within_epochs_do_not_push_out_those_after_epochs() -> None:
+    ends = (0, 10, 20)
+    steps = {f"step-{n:02d}": Standing(accuracy=None, ends_epoch=n in ends) for n in (*ends, 21, 22, 23)}
+    assert Retention(newest=3).kept(steps) == {"step-00", "step-10", "step-20", "step-22", "step-23"}
+    assert Retention(newest=1).kept(steps) == {"step-20", "step-23"}
 
 
 def test_none_is_too_few() -> None:
@@ -82,14 +137,14 @@ def test_a_policy_of_epochs_alone_is_not_moved_by_accuracy() -> None:
     assert policy.best == 0.9
     assert not policy.after_epoch(2, 0.8)
     assert policy.best == 0.9
-    names = {f"step-{n:08d}": float(-n) for n in range(5)}
+    names = after_epochs({f"step-{n:08d}": float(-n) for n in range(5)})
     assert Retention(newest=3).kept(names) == {"step-00000002", "step-00000003", "step-00000004"}
     assert Retention(newest=1, best=True).kept(names) == {"step-00000000", "step-00000004"}
 
 
 def test_by_default_neither_the_clock_nor_the_accuracy_asks_for_a_checkpoint_or_retains_one() -> None:
     policy = SavePolicy(epochs=1, last_epoch=1)
-    assert (policy.minutes, policy.keep_best, policy.best) == (0, False, None)
+    assert (policy.minutes, policy.interval_s, policy.keep_best, policy.best) == (0, 0, False, None)
     assert Retention(newest=1).best is False
 
 
@@ -101,7 +156,7 @@ def test_half_a_minute_is_a_time_too() -> None:
 
 
 def test_of_equally_good_checkpoints_the_newest_stays() -> None:
-    equal = {"step-1": 0.5, "step-2": 0.5, "step-3": 0.1}
+    equal = after_epochs({"step-1": 0.5, "step-2": 0.5, "step-3": 0.1})
     assert Retention(newest=1, best=True).kept(equal) == {"step-2", "step-3"}
 
 

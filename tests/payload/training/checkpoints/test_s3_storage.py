@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.staging.s3_streams import BucketError
+from payload.training.checkpoints.claim import SupersededError
 from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.s3_storage import ATTEMPTS, S3Storage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
@@ -188,3 +189,24 @@ def test_an_object_that_is_gone_is_a_damaged_checkpoint() -> None:
     assert str(fault) == (
         "s3://bucket/step-00000001: damaged checkpoint: s3://bucket/step-00000001/arrays.safetensors: No such object"
     )
+
+
+def test_the_writer_that_was_recorded_last_is_read_and_is_no_checkpoint() -> None:
+    bucket = S3Storage(Memory(), sleep=lambda _: None)
+    assert bucket.writer() is None
+    for writer in (b"one", b"other"):
+        bucket.set_writer(writer)
+    bucket.tidy()
+    assert (bucket.writer(), bucket.names()) == (b"other", [])
+
+
+def test_a_writer_that_another_superseded_does_not_touch_the_others_checkpoints() -> None:
+    objects = Memory()
+    before, after = store(objects), store(objects)
+    before.claim.take()
+    save(before, 1, 1)
+    after.claim.take()
+    save(after, 2, 2)
+    with pytest.raises(SupersededError, match="has begun to write checkpoints to s3://bucket/: this process"):
+        save(before, 2, 9)
+    assert newest(after) == (2, 2.0)

@@ -81,3 +81,33 @@ def test_tidying_removes_what_killed_writers_left_and_nothing_else(tmp_path: Pat
         (directory.path / name / "file").touch()
     directory.tidy()
     assert sorted(path.name for path in directory.path.iterdir()) == ["notes", "step-00000004"]
+
+
+def test_two_writers_of_the_same_name_at_once_do_not_mix_their_files(tmp_path: Path) -> None:
+    one, other = storage(tmp_path), storage(tmp_path)
+
+    def fill(file: IO[bytes]) -> bytes:
+        file.write(b"one")
+        put(other, "step-00000004", b"other")
+        file.write(b", the rest")
+        return b"manifest of one"
+
+    one.put("step-00000004", 13, fill)
+    with one.arrays("step-00000004") as file:
+        assert (file.read(), one.manifest("step-00000004")) == (b"one, the rest", b"manifest of one")
+    assert [path.name for path in one.path.iterdir()] == ["step-00000004"]
+
+
+def test_the_writer_that_was_recorded_last_is_read(tmp_path: Path) -> None:
+    directory = storage(tmp_path)
+    assert directory.writer() is None
+    directory.set_writer(b"one")
+    directory.set_writer(b"other")
+    put(directory, "step-00000004")
+    assert (storage(tmp_path).writer(), directory.names()) == (b"other", ["step-00000004"])
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file where the directory should be")
+    with pytest.raises(StorageError, match="checkpoints: File exists"):
+        storage(tmp_path).set_writer(b"one")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -90,6 +91,30 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None
     assert "SHA-256" in str(fault)
 
 
+def test_a_damaged_one_takes_no_place_of_a_sound_one_and_goes_after_a_newer_one(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path, keep=2)
+    checkpoints.save(progress(4), ARRAYS)
+    checkpoints.save(progress(9), ARRAYS)
+    damaged = path_of(checkpoints, "step-00000009") / FILE
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    again = store(tmp_path, keep=1)
+    found, _ = again.newest_valid()
+    assert found is not None and found.name == "step-00000004"
+    again.save(progress(6), ARRAYS)
+    assert again.names() == ["step-00000009", "step-00000006"]
+    again.save(progress(11), ARRAYS)
+    assert again.names() == ["step-00000011"]
+
+
+def test_what_another_process_left_within_epochs_goes_with_the_next(tmp_path: Path) -> None:
+    for step in (5, 6, 7):
+        store(tmp_path, keep=9).save(progress(step), ARRAYS)
+    checkpoints = store(tmp_path, keep=1)
+    checkpoints.save(dataclasses.replace(progress(8), step=0), ARRAYS)
+    checkpoints.save(progress(9), ARRAYS)
+    assert checkpoints.names() == ["step-00000009", "step-00000008"]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
@@ -127,6 +152,20 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     file.write_bytes(content + b"x")
     with pytest.raises(DamagedCheckpointError, match="more bytes than"):
         read_checkpoint(checkpoints.storage, name)
+
+
+@pytest.mark.parametrize("cut", ["arrays.safetensors", "manifest.json"])
+def test_a_file_that_is_cut_anywhere_is_passed_over_for_the_one_before(tmp_path: Path, cut: str) -> None:
+    checkpoints = store(tmp_path)
+    checkpoints.save(progress(1), ARRAYS)
+    name, _ = checkpoints.save(progress(2), ARRAYS)
+    file = path_of(checkpoints, name) / cut
+    content = file.read_bytes()
+    for length in range(len(content)):
+        file.write_bytes(content[:length])
+        found, faults = checkpoints.newest_valid()
+        assert found is not None and found.name == "step-00000001"
+        assert [fault.address for fault in faults] == [checkpoints.storage.address(name)]
 
 
 @pytest.mark.parametrize(

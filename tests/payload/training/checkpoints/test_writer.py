@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
+import re
 import threading
 from pathlib import Path
 from typing import IO, Any
@@ -11,11 +13,12 @@ import numpy.typing as npt
 import pytest
 
 from agent.errors import ReportedError
-from agent.files.atomic_write import StorageError
+from agent.staging.s3_streams import BucketError
+from payload.training.checkpoints.claim import SupersededError
 from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import DirectoryStorage, Fill
 from payload.training.checkpoints.store import CheckpointStore
-from payload.training.checkpoints.writer import CheckpointWriter, NotFiniteError
+from payload.training.checkpoints.writer import CheckpointWriter, Missed, NotFiniteError, Written
 from payload.training.progress import Progress
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -67,7 +70,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(writer: CheckpointWriter
     variable = np.zeros(4)
     writer.save(progress(1), lambda: {"a": variable.copy()}, settings={"seed": 1}, accuracy=0.5)
     assert storage.entered.wait(60)
-    assert writer.written() == []
+    assert (writer.results(), writer.writing) == ([], True)
     variable += 1  # the next step
     storage.gate.set()
     writer.finish()
@@ -75,9 +78,13 @@ def test_training_goes_on_while_a_checkpoint_is_written(writer: CheckpointWriter
     assert found is not None
     assert found.arrays["a"].tolist() == [0, 0, 0, 0]
     assert (found.header.settings, found.header.accuracy) == ({"seed": 1}, 0.5)
-    (written,) = writer.written()
+    assert not writer.writing
+    (written,) = writer.results()
+    assert isinstance(written, Written)
     assert (written.name, written.bytes) == ("step-00000001", found.header.bytes)
-    assert writer.written() == []
+    assert written.cost_s == written.waited_s + written.copied_s
+    assert dataclasses.replace(written, slowed_s=2.0).cost_s == written.cost_s + 2
+    assert writer.results() == []
 
 
 def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWriter, storage: Gated) -> None:
@@ -97,7 +104,8 @@ def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWri
     second.join(60)
     writer.finish()
     assert copied == ["first", "second"]
-    first, last = writer.written()
+    first, last = writer.results()
+    assert isinstance(first, Written) and isinstance(last, Written)
     assert (first.name, last.name) == ("step-00000001", "step-00000002")
     assert last.waited_s > first.waited_s
 
@@ -116,16 +124,34 @@ def test_who_waits_long_says_for_what(storage: Gated, monkeypatch: pytest.Monkey
     assert said[0] == "payload.train: waiting for a checkpoint to be written"
 
 
+@pytest.mark.parametrize("error", [full(), BucketError("write", "s3://my-runs/one", "no answer")])
+def test_a_place_that_takes_none_is_told_and_tried_again_with_the_next(
+    writer: CheckpointWriter, storage: Gated, error: Exception
+) -> None:
+    storage.error = error
+    storage.gate.set()
+    writer.save(progress(1), dict)
+    writer.finish()
+    assert not writer.failed
+    (missed,) = writer.results()
+    assert isinstance(missed, Missed) and missed.name == "step-00000001"
+    assert re.search(r"cannot write .*(step-00000001: No space left on device|no answer)", str(missed.error))
+    storage.error = None
+    writer.save(progress(3), dict)
+    writer.finish()
+    assert writer.store.names() == ["step-00000003"]
+
+
 @pytest.mark.parametrize("asked_by", ["check", "finish"])
-def test_a_failure_is_kept_until_it_is_asked_for_and_told_once(
+def test_a_failure_that_ends_the_run_is_kept_until_it_is_asked_for_and_told_once(
     writer: CheckpointWriter, storage: Gated, asked_by: str
 ) -> None:
-    storage.error = full()
+    storage.error = SupersededError("/runs/one", "process 7 on 'worker2'")
     storage.gate.set()
     writer.save(progress(1), dict)
     writer.save(progress(2), lambda: pytest.fail("nothing is copied after a failure"))
     assert writer.failed is True
-    with pytest.raises(StorageError, match="step-00000001: No space left on device"):
+    with pytest.raises(SupersededError, match="process 7 on 'worker2' has begun to write checkpoints to /runs/one"):
         getattr(writer, asked_by)()
     writer.finish()
     storage.error = None
@@ -142,14 +168,14 @@ def test_no_failure_is_lost_whatever_its_kind(writer: CheckpointWriter, storage:
         writer.finish()
 
 
-def test_memory_that_is_not_there_is_a_failure_like_others(writer: CheckpointWriter) -> None:
+def test_memory_that_is_not_there_is_told_as_a_disk_without_room_is(writer: CheckpointWriter) -> None:
     def copy() -> Arrays:
         raise MemoryError
 
     writer.save(progress(1), copy)
-    assert writer.failed
-    with pytest.raises(ReportedError, match="no memory for a copy of the variables"):
-        writer.check()
+    (missed,) = writer.results()
+    assert isinstance(missed, Missed)
+    assert "no memory for a copy of the variables" in str(missed.error)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -163,14 +189,15 @@ def test_weights_that_are_no_numbers_are_not_kept(writer: CheckpointWriter, stor
     assert writer.store.names() == ["step-00000001"]
 
 
+@pytest.mark.parametrize("error", [full(), SupersededError("/runs/one", "process 7")])
 def test_closing_waits_and_says_a_failure_that_nobody_asked_for(
-    writer: CheckpointWriter, storage: Gated, capsys: pytest.CaptureFixture[str]
+    writer: CheckpointWriter, storage: Gated, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    storage.error = full()
+    storage.error = error
     writer.save(progress(1), dict)
     threading.Timer(0.05, storage.gate.set).start()
     writer.close()
-    assert "warning: cannot write" in capsys.readouterr().out
+    assert re.search("warning: (cannot write|process 7 has begun)", capsys.readouterr().out)
     assert not writer.failed
     writer.close()
 

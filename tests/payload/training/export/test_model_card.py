@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.training.export.model_card import ModelCard, ModelError, locate, read_card
+from payload.training.export.model_card import ModelCard, ModelError, OnnxFile, locate, read_card
 
 CARD = ModelCard(
     recipe="digits",
@@ -30,6 +30,15 @@ def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps(dataclasses.asdict(CARD)))
     assert read_card(tmp_path) == CARD
     assert read_card(tmp_path / "absent") is None
+    onnx = OnnxFile(opset=18, bytes=3, largest_difference=1e-6, versions={"onnx": "1"})
+    (tmp_path / "model.json").write_text(json.dumps(dataclasses.asdict(dataclasses.replace(CARD, onnx=onnx))))
+    assert read_card(tmp_path) == dataclasses.replace(CARD, onnx=onnx)
+
+
+def test_a_card_of_before_there_was_onnx_is_read(tmp_path: Path) -> None:
+    old = {name: value for name, value in dataclasses.asdict(CARD).items() if name != "onnx"}
+    (tmp_path / "model.json").write_text(json.dumps(old))
+    assert read_card(tmp_path) == CARD
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"labels": 3}', "[1]"])
@@ -50,11 +59,17 @@ def test_each_way_to_name_a_model_leads_to_it_and_its_folder(tmp_path: Path) -> 
     assert locate(export / "saved_model") == (export / "saved_model", export)
 
 
+def test_an_onnx_file_is_found_by_its_name_and_where_it_is_the_only_form(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    for given in (tmp_path, tmp_path / "model.onnx"):
+        assert locate(given) == (tmp_path / "model.onnx", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
         ("absent", "no such file or directory"),
-        ("notes.txt", r"is no \.keras file"),
+        ("notes.txt", r"is no model; give a \.keras file, an \.onnx file or a SavedModel"),
         ("empty", "python -m payload.export --run-dir"),
     ],
 )

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[4]
 LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
 WANTED = [
     *("--epochs", "2", "--train-limit", "300", "--global-batch", "50", "--warmup-epochs", "0"),
-    *("--pictures", "--histogram-epochs", "2", "--profile-steps", "3-4", "--confusion-matrix", "--export"),
+    *("--pictures", "--histogram-epochs", "2", "--profile-steps", "3-4", "--confusion-matrix", "--export-onnx"),
     *("--ema-decay", "0.5"),
 ]
 
@@ -158,6 +158,20 @@ def test_the_result_tells_the_time_of_each_epoch_and_every_setting(run_dir: Path
     assert found["settings"]["ema_decay"] == 0.5
 
 
+def test_the_run_leaves_its_network_as_onnx_too_and_says_so(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from payload import evaluate
+    from payload.predict import predict
+
+    found = result(run_dir)
+    assert found["exported"] == ["model.keras", "saved_model", "model.onnx"]
+    assert found["onnx_refused"] is None
+    images = np.random.default_rng(0).integers(0, 256, (4, 28, 28, 1), np.uint8)
+    expected = predict(run_dir / "export" / "model.keras", images)
+    assert predict(run_dir / "export" / "model.onnx", images) == pytest.approx(expected, abs=1e-5)
+    assert evaluate.main(["--model", str(run_dir / "export" / "model.onnx")]) == 1
+    assert "gives no logits to measure; give the model.keras beside it" in capsys.readouterr().err
+
+
 def test_evaluate_gives_the_figures_of_the_run(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,12 +197,14 @@ def test_a_checkpoint_of_the_run_gives_the_same_export(
 
     stopped = tmp_path / "stopped"  # as a run that was stopped: no result, no export
     shutil.copytree(run_dir, stopped, ignore=shutil.ignore_patterns("result.json", "export", "events"))
-    assert export.main(["--run-dir", str(stopped)]) == 0
-    assert "lenet of step-00000012, the moving average of its weights" in capsys.readouterr().out
+    assert export.main(["--run-dir", str(stopped), "--onnx"]) == 0
+    said = capsys.readouterr().out
+    assert "lenet of step-00000012, the moving average of its weights; model.onnx differs by " in said
     images = np.random.default_rng(0).integers(0, 256, (4, 28, 28, 1), np.uint8)
     ours, first = load(stopped), load(run_dir)
     assert (ours.probabilities(images) == first.probabilities(images)).all()
     assert ours.card == first.card
+    assert (stopped / "export" / "model.onnx").is_file()
     assert export.main(["--run-dir", str(stopped), "--checkpoint", "step-7"]) == 1
     assert "no checkpoint step-7; there are step-00000012" in capsys.readouterr().err
 

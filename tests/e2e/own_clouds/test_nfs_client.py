@@ -18,7 +18,7 @@ from tools import demo
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
     """Start a cloud whose hosts have the caches, and deploy on it."""
-    with start_cloud(f"n{os.getpid()}", "--nfs-caches") as cloud:
+    with start_cloud(f"n{os.getpid()}", "--nfs-client") as cloud:
         cloud.fab("up", "--yes")
         yield cloud
 

@@ -1,0 +1,74 @@
+"""Which specs this master has accepted: their digests on its own disk, since every rank can rewrite a run's spec.json.
+
+A spec holds what is run on the master: the commands that tell of the run, and a launcher. So those who carry one out
+read it here. A digest is written before its spec is: a crash between the two refuses nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from agent.errors import SpecError
+from agent.files.atomic_write import write_atomically
+from agent.runs.directory import RunDirectory
+from agent.spec.run import RunSpec
+
+FOLDER: Final = ".deepcdk/specs"
+"""Below the login user's home: one file a run, a line for each spec that it has had."""
+
+
+def accept(spec: RunSpec) -> str:
+    """Remember a spec as one to carry out; return it as the text that its run's spec.json is to have."""
+    text = spec.to_json()
+    path = _path(spec.run_id)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(path, "".join(f"{each}\n" for each in [*_digests(spec.run_id), _digest(text)]), mode=0o600)
+    return text
+
+
+def read(directory: RunDirectory) -> RunSpec:
+    """Read a run's spec, to carry it out. Raises SpecError for one that was never accepted, and OSError."""
+    text = directory.spec.read_text(encoding="utf-8")
+    digests = _digests(directory.run_id)
+    if not digests:
+        raise SpecError(
+            f"this master has not accepted the spec of run {directory.run_id}: another master or an older version did; "
+            f"`fab resume {directory.run_id}` submits it again"
+        )
+    if _digest(text) not in digests:
+        raise SpecError(f"{directory.spec} was changed after it was submitted; `fab train` submits a run anew")
+    spec = RunSpec.from_json(text)
+    if spec.run_id != directory.run_id:
+        raise SpecError(f"{directory.spec} is the spec of another run, {spec.run_id}")
+    return spec
+
+
+def check_unchanged(directory: RunDirectory) -> None:
+    """Raise SpecError for a spec that differs from all that were accepted; OSError for one that cannot be read.
+
+    A run of another master or of an older version has none accepted, and passes: nothing is carried out here.
+    """
+    if _digests(directory.run_id):
+        read(directory)
+
+
+def forget(run_id: str) -> None:
+    """Forget a run that is removed."""
+    _path(run_id).unlink(missing_ok=True)
+
+
+def _path(run_id: str) -> Path:
+    return Path.home() / FOLDER / run_id
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _digests(run_id: str) -> list[str]:
+    try:
+        return _path(run_id).read_text(encoding="ascii").split()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,101 @@
+"""Hold nodes for a task of a laptop that is about to end them, so that no run begins there meanwhile.
+
+`python3 -m agent.supervisor.hold --root /mnt/efs/runs [--every] TASK [NAME=INSTANCE ...]` holds these nodes, or every
+one, or without either the size of the worker group, for EC2 Auto Scaling has no compare-and-set: two that read one size
+and set another would undo each other. It does so until its standard input ends, as it does with the task or its
+connection. Without this, a run that another laptop starts between the look for live runs and the end of the nodes would
+be lost. Exit status 3: a run, or another task, has one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import secrets
+import select
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.deadline import wait_until
+from agent.runs import follow
+from agent.runs.claims import ClaimedNode
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.store import LiveRunError, Runs
+from agent.spec.states import make_run_id
+from agent.supervisor.lost_run import mark_lost
+
+HEARTBEAT_S: Final = 15.0
+"""Something is written so often: else neither side would notice that the connection is gone."""
+PASSING_S: Final = 20.0
+"""How long is waited for a run that has ended and still clears its nodes, and for another change of the size."""
+LIVE_RUN: Final = 3
+
+
+def claim(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None) -> str:
+    """Claim nodes for a task, None for all, () for the group's size; return the claim's id. Raises LiveRunError."""
+    hold_id = make_run_id(datetime.datetime.now(datetime.UTC), task, secrets.token_hex(2))
+    owner = ProcessIdentity.of(os.getpid())
+
+    def take() -> None:
+        for lost in runs.claim(hold_id, owner, nodes, task=task):
+            mark_lost(runs[lost])
+
+    def is_taken() -> bool:
+        try:
+            take()
+        except LiveRunError as error:
+            if any(each.nodes == () or runs.is_over(each.run_id) for each in error.held):
+                return False
+            raise
+        return True
+
+    if not wait_until(is_taken, timeout_s=PASSING_S, poll_s=follow.POLL_S):
+        take()
+    return hold_id
+
+
+def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
+    """Hold nodes until the input ends; write that they are held, then a line now and then. Raises LiveRunError."""
+    hold_id = claim(runs, task, nodes)
+    try:
+        _emit({"holding": True})
+        while not (select.select([stdin_fd], [], [], HEARTBEAT_S)[0] and not os.read(stdin_fd, 1024)):
+            _emit({"alive": True})
+    finally:
+        runs.release(hold_id)
+
+
+def _emit(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def _node(text: str) -> ClaimedNode:
+    name, _, instance_id = text.partition("=")
+    return ClaimedNode(name=name, instance_id=instance_id)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="agent.supervisor.hold", description=__doc__)
+    parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
+    parser.add_argument("--every", action="store_true", help="every node")
+    parser.add_argument("task", help="what a run that is refused is told of, such as `fab scale`")
+    parser.add_argument("nodes", nargs="*", type=_node, metavar="NAME=INSTANCE")
+    options = parser.parse_args(argv)
+    nodes = None if options.every else tuple(options.nodes)
+    try:
+        hold(Runs(root=Path(options.root)), options.task, nodes, sys.stdin.fileno())
+    except LiveRunError as error:
+        _emit(error.to_document())
+        return LIVE_RUN
+    except BrokenPipeError:  # The laptop has gone, and the hold with it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""What the login user cannot do with the files of ranks: read all of them, remove them, and go on with its own.
+
+The master's own programs do it as the user for ranks, over SSH to the master itself, which needs no `sudo`. Nothing
+that lies on the shared file system is run for it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import shlex
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.errors import SpecError
+from agent.remote.command import AS_RANK, SSH, Completed, execute
+from agent.runs.directory import RunDirectory
+from agent.spec.nodes import MASTER_NAME, RANK_USER
+
+TIMEOUT_S: Final = 600.0
+"""Tens of thousands of files over NFS take minutes."""
+_SUPERVISORS: Final = (
+    *("spec*.json", "origin*.json", "source.diff", "course.json", "record.json", "spent.json"),
+    *("state.json", "stop.json", "launch.json", "launcher.log", "preflight.*", ".*"),
+)
+Run = Callable[[Sequence[str], float], Completed]
+
+
+def make_readable(directory: RunDirectory, run: Run = execute) -> str:
+    """Let the login user read what the ranks left, whatever modes they gave it; return what is wrong where it may not.
+
+    A program that writes a file by `mkstemp`, and renames it, leaves one that its user alone can read.
+    """
+    if not _unreadable(directory, run):
+        return ""
+    run(_as_rank(f"chmod -fR u+rX,a+rX -- {shlex.quote(str(directory.path))}"), TIMEOUT_S)
+    left = _unreadable(directory, run)
+    return f"{left} cannot be read" if left else ""
+
+
+def remove(path: Path, run: Run = execute) -> None:
+    """Remove a run's directory, with what ranks have made in it. Raises OSError where something stays."""
+    path.chmod(0o1777)
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        quoted = shlex.quote(str(path))
+        run(_as_rank(f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete"), TIMEOUT_S)
+        shutil.rmtree(path)
+
+
+def check_owners(directory: RunDirectory) -> None:
+    """Raise SpecError for a run of an older version, whose ranks were the login user: the next ones cannot go on."""
+    mode = directory.path.stat().st_mode
+    if mode & stat.S_ISVTX or not mode & 0o077:
+        return
+    names = sorted(entry.name for entry in directory.path.iterdir())
+    theirs = [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in _SUPERVISORS)]
+    if not theirs:
+        return
+    chown = shlex.join(["chown", "-hR", f"{RANK_USER}:", *theirs])
+    script = shlex.quote(f"cd {directory.path} && {chown} && chmod 700 .")
+    raise SpecError(
+        f"an older version made {directory.path}, whose files ranks can no longer change: they have a user of their "
+        f"own; do: `fab run --master -- sudo sh -c {script}`"
+    )
+
+
+def _unreadable(directory: RunDirectory, run: Run) -> str:
+    """Return one path below a run's directory that this user cannot read, "" without one."""
+    unseen = ("(", "!", "-readable", "-o", "-type", "d", "!", "-executable", ")")
+    words = ("find", str(directory.path), "!", "-type", "l", *unseen, "-print", "-quit")
+    # A directory that it cannot enter find complains of, on a line of its own.
+    lines = [line for line in run(words, TIMEOUT_S).output.splitlines() if line.startswith(f"{directory.path}/")]
+    return lines[0] if lines else ""
+
+
+def _as_rank(script: str) -> list[str]:
+    return [SSH, *AS_RANK, MASTER_NAME, script]

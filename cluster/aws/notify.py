@@ -1,0 +1,50 @@
+"""What `--notify` is given: commands for the master's shell, `topic`, or the ARN of a topic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from agent.spec.run import MOST_COMMANDS
+from agent.spec.topics import is_topic
+from cluster.aws.stack import Stack
+from cluster.errors import DeepcdkError, UsageError
+
+TOPIC: Final = "topic"
+"""Stands for the topics of the cluster's alarms."""
+_ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.IGNORECASE)
+
+
+def check_notify(given: Sequence[str]) -> None:
+    """Raise UsageError for what could tell nobody, as far as that shows without the cluster."""
+    if len(given) > MOST_COMMANDS:
+        raise UsageError("--notify", None, f"is given {len(given)} times; {MOST_COMMANDS} at most")
+    for command in given:
+        if not command.strip() or "\0" in command:
+            raise UsageError("--notify", command, "must be a command")
+        if _ADDRESS.fullmatch(command.strip()):
+            rule = f"is a mail address, and no command; put it into alarm_emails, and give `--notify {TOPIC}`"
+            raise UsageError("--notify", command, rule)
+
+
+def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
+    """Return the commands, and the ARNs of the topics in place of `topic`, each once.
+
+    Raises DeepcdkError where the master may publish to none, or not to one that is given.
+    """
+    found: list[str] = []
+    for command in map(str.strip, given):
+        if command == TOPIC and not stack.topics:
+            raise DeepcdkError(
+                f"--notify {TOPIC}: the alarms of stack {stack.name} notify no topic",
+                remedy="set alarms = true, and alarm_emails or alarm_topic; `fab up` then creates or admits it",
+            )
+        if is_topic(command) and command not in stack.topics:
+            told = ", ".join(stack.topics) or "none"
+            raise DeepcdkError(
+                f"--notify {command}: the master of stack {stack.name} may not publish to this topic, but to {told}",
+                remedy="set alarms = true and alarm_topic to it, then `fab up`",
+            )
+        found += stack.topics if command == TOPIC else [command]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,105 @@
+"""What a run was expected to take beside what it took, by its record alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from agent.spec.states import FINAL_STATES
+from cluster.report.run_files import document, number
+from cluster.terminal.units import duration
+
+SECONDS: Final = "s"
+USD: Final = "USD"
+IMAGES_S: Final = "images/s"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One figure of a run, expected and actual."""
+
+    name: str
+    unit: str
+    """SECONDS, USD or IMAGES_S."""
+    expected: float
+    low: float | None
+    """Of the range in which it was expected; None where the estimate gives none."""
+    high: float | None
+    actual: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Return actual over expected; None where nothing was expected."""
+        return self.actual / self.expected if self.expected else None
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """Return name, expected with its range, actual, and by how much it differs, for people."""
+        span = f" ({self._text(self.low)} to {self._text(self.high)})" if self.low is not None and self.high else ""
+        by = "" if self.ratio is None else f"{self.ratio - 1:+.0%}"
+        return self.name, f"{self._text(self.expected)}{span}", self._text(self.actual), by
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**dataclasses.asdict(self), "ratio": self.ratio}
+
+    def _text(self, value: float | None) -> str:
+        if value is None:
+            return "unknown"
+        if self.unit == SECONDS:
+            return f"{value:.1f} s" if value < 10 else duration(value)
+        return f"${value:,.2f}" if self.unit == USD else f"{value:,.0f}"
+
+
+def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
+    """Return the figures of a run that has ended; none where it had no estimate.
+
+    The parts are those of a run that succeeded in one attempt: time, start-up (all beside the epochs), training steps
+    and the rest of the epochs, and images a second in training steps.
+    """
+    estimate, state = document(document(record.get("origin")).get("estimate")), document(record.get("state"))
+    started, updated = number(state.get("started")), number(state.get("updated"))
+    if not estimate or started is None or updated is None or state.get("state") not in FINAL_STATES:
+        return ()
+    seconds = updated - started
+    found = [_ranged("time", SECONDS, document(estimate.get("seconds")), seconds)]
+    if state["state"] == "succeeded" and record.get("attempts") == 1:
+        found += _parts(estimate, document(record.get("result")), seconds)
+    usd = document(estimate.get("usd"))
+    found.append(_ranged("cost, expected of the workers alone", USD, usd, number(record.get("usd"))))
+    return tuple(each for each in found if each is not None)
+
+
+def parts(found: Sequence[Outcome]) -> list[Outcome]:
+    """Return the figures without those of the whole run."""
+    return [each for each in found if each.low is None]
+
+
+def _parts(estimate: Mapping[str, Any], result: Mapping[str, Any], seconds: float) -> list[Outcome | None]:
+    expected = {name: number(value) or 0.0 for name, value in document(estimate.get("parts")).items()}
+    given = result.get("epoch_seconds")
+    epochs_s = sum(number(each) or 0.0 for each in given) if isinstance(given, list) else 0.0
+    training_s = number(result.get("training_seconds"))
+    if not expected or training_s is None or not epochs_s:
+        return []
+    steps = sum(expected.get(name, 0.0) for name in ("compute", "communication", "input"))
+    return [
+        _plain("start-up", SECONDS, expected.get("start_up"), max(0.0, seconds - epochs_s)),
+        _plain("training steps", SECONDS, steps, training_s),
+        _plain("evaluation", SECONDS, expected.get("evaluation"), max(0.0, epochs_s - training_s)),
+        _plain("images/s", IMAGES_S, number(estimate.get("images_per_s")), number(result.get("images_per_s"))),
+    ]
+
+
+def _ranged(name: str, unit: str, expected: Mapping[str, Any], actual: float | None) -> Outcome | None:
+    value, low, high = (number(expected.get(key)) for key in ("value", "low", "high"))
+    if value is None or actual is None:
+        return None
+    return Outcome(name=name, unit=unit, expected=value, low=low, high=high, actual=actual)
+
+
+def _plain(name: str, unit: str, expected: float | None, actual: float | None) -> Outcome | None:
+    if expected is None or actual is None:
+        return None
+    return Outcome(name=name, unit=unit, expected=expected, low=None, high=None, actual=actual)

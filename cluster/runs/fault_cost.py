@@ -1,0 +1,44 @@
+"""What a fault of the machine costs a run at most, in words, before it begins."""
+
+from __future__ import annotations
+
+from cluster.terminal.units import duration
+from payload.settings import Settings
+
+
+def lost_s(settings: Settings, *, epochs: int, run_s: float | None) -> float | None:
+    """Return the training time that a recipe may have to do again, s; None where nothing bounds it in time.
+
+    `run_s`: the longest that the run is expected to take, with its `epochs`; None where that is unknown.
+    """
+    bounds = [60 * settings.checkpoint_minutes] if settings.checkpoint_minutes else []
+    if run_s is not None:
+        bounds.append(run_s * min(1.0, settings.checkpoint_epochs / epochs))
+    return min(bounds, default=None)
+
+
+def describe_of_recipe(
+    settings: Settings, *, epochs: int, run_s: float | None, usd_per_hour: float | None, restarts: int
+) -> str:
+    """Return what a fault costs a recipe. `usd_per_hour`: of its workers; None where the price is unknown."""
+    goes_on = "and a restart" if restarts else "and ends it (--restarts 0), until `fab resume` goes on"
+    seconds = lost_s(settings, epochs=epochs, run_s=run_s)
+    if seconds is None:
+        every = f"{settings.checkpoint_epochs} epochs" if settings.checkpoint_epochs > 1 else "epoch"
+        return (
+            f"a fault costs the training since the last checkpoint, {goes_on}: there is one every {every}, whose time "
+            "is unknown; --checkpoint-minutes bounds it"
+        )
+    price = "price unknown" if usd_per_hour is None else f"${usd_per_hour * seconds / 3600:,.2f} for its workers"
+    told = f"a fault costs {duration(seconds)} of training at most, {price}, {goes_on}"
+    percent, minutes = settings.checkpoint_cost_percent, settings.checkpoint_minutes
+    if percent and seconds == 60 * minutes:
+        told += f"; more only where a checkpoint takes over {0.6 * minutes * percent:.1f} s of the training"
+    return told
+
+
+def describe_of_program(restarts: int) -> str:
+    """Return what a fault costs a program of the user's own."""
+    if not restarts:
+        return "a fault ends the run (--restarts 0), and costs what the program has not saved by itself"
+    return "a fault costs what the program has not saved by itself: it is started again in the directory that it left"

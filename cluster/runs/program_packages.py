@@ -1,0 +1,93 @@
+"""What a program asks of its environment, and what it gets: the nodes' runtime, or packages of its own.
+
+Apart from `cluster.runs.resolution`, which finds the one for the other, since most programs have no requirements and
+start without reading that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final
+
+from agent.spec.frameworks import HOROVOD_VERSION, TENSORFLOW_PACKAGES, TORCH
+
+TENSORFLOW_MODULES: Final = ("tensorflow", "keras", "tf_keras", "horovod.tensorflow", "horovod.keras")
+TORCH_MODULE: Final = "horovod.torch"
+_PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
+
+
+def pinned(lock: str) -> dict[str, str]:
+    """Return the versions of the packages of a lock file, by their names."""
+    return dict(_PIN.findall(lock))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a program asks of its environment."""
+
+    directory: Path
+    requirements: str
+    """Path of its requirements file in the directory; empty: none."""
+    modules: frozenset[str]
+    """What its files import, as `horovod.torch`."""
+    keras: int = 3
+    """The version that it is to have, as --keras says."""
+    horovod: bool = True
+    """Whether Horovod starts it."""
+
+    @property
+    def uses_torch(self) -> bool:
+        """Return whether Horovod must be built for PyTorch."""
+        return self.horovod and self._imports(TORCH_MODULE)
+
+    @property
+    def uses_tensorflow(self) -> bool:
+        """Return whether it needs TensorFlow, whether its requirements name it or not."""
+        return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
+
+    @property
+    def file(self) -> str:
+        """Return what its requirements are called in a message."""
+        return self.requirements or "the program, which has no requirements.txt,"
+
+    def _imports(self, name: str) -> bool:
+        return any(module == name or module.startswith(f"{name}.") for module in self.modules)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What the ranks of a program run in."""
+
+    lock: str = ""
+    """The text of the lock file of an environment of the program's own; empty: the runtime."""
+    horovod_for: tuple[str, ...] = ()
+    """The frameworks that Horovod is built for there."""
+    keras: int = 3
+    """The version of Keras that comes with its TensorFlow: 3, or 2."""
+    tf_keras: bool = False
+    """Whether it has Keras 2 beside it, for a program that is to have that."""
+    why: str = ""
+    """Why it is not the runtime."""
+
+    @property
+    def own(self) -> bool:
+        """Return whether it is the program's own, not the runtime."""
+        return bool(self.lock)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Return the versions of its packages; empty for the runtime."""
+        return pinned(self.lock)
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        shown = [f"{name} {self.packages[name]}" for name in _TOLD if name in self.packages]
+        horovod = [f"Horovod {HOROVOD_VERSION} for {' and '.join(self.horovod_for)}"] if self.horovod_for else []
+        listed = ", ".join([*shown, *horovod]) or "neither TensorFlow nor PyTorch"
+        return f"an environment of the program's own ({self.why}): {listed}; {len(self.packages)} packages"
+
+
+_TOLD: Final = (*TENSORFLOW_PACKAGES, "keras", TORCH, "numpy")
+RUNTIME: Final = Environment()

@@ -1,0 +1,168 @@
+"""The task that measures a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from agent.spec.nodes import workers
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Key, Queue, Set, Yes, task
+from cluster.errors import DeepcdkError, UsageError
+from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.worker_group import check_maximum
+from cluster.runs.retrieval import fetch_run
+from cluster.runs.run_options import Preflight, RunOptions
+from cluster.runs.run_spec import specify
+from cluster.runs.work import Benchmark
+from cluster.session import Session
+from cluster.ssh.push import checked_file, package_tree
+from cluster.tasks.launch import Following, Launch, watch_to_end
+from cluster.terminal.output import print_line, print_result
+from payload.settings import SettingError
+from payload.settings.bench import BenchSettings, parse_settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchFlags:
+    """What to measure, as it is typed; what is left empty is the benchmark's own."""
+
+    networks: Annotated[str, "networks, with commas between; default: lenet,resnet50"] = ""
+    batch_sizes: Annotated[str, "images a step and rank, ascending, with commas between; default: 32"] = ""
+    image_size: Annotated[str, "side of the images, pixels; default: as each network was published"] = ""
+    message_bytes: Annotated[str, "sizes of the allreduces, ascending; default: 1 KiB to 64 MiB in five"] = ""
+    repeats: Annotated[str, "rounds, in each of which every cell is measured; default: 5"] = ""
+    steps: Annotated[str, "steps timed in a cell, whose median counts; default: 10"] = ""
+
+    def settings(self, nodes: str) -> BenchSettings:
+        """Return what is to be measured on these numbers of nodes. Raises UsageError."""
+        given = {name: text for name, text in dataclasses.asdict(self).items() if text}
+        try:
+            return parse_settings({**given, "nodes": nodes})
+        except SettingError as error:
+            raise UsageError(error.flag, error.value, error.rule) from None
+
+
+def powers_up_to(count: int) -> str:
+    """Return 1, 2, 4 and so on, and last the number itself, with commas between."""
+    count = max(1, count)
+    return ",".join(map(str, sorted({*(1 << power for power in range(count.bit_length())), count})))
+
+
+@task(short_flags=False)
+def bench(
+    *,
+    set_: Set = (),
+    nodes: Annotated[
+        str, "numbers of worker nodes to measure on, as 1,2,4; default: 1, 2, 4 and so on up to all that are up"
+    ] = "",
+    cells: BenchFlags,
+    run: Annotated[str, "measure nothing: show this earlier benchmark, by its id or fetched directory"] = "",
+    against: Annotated[str, "compare with this earlier benchmark, by its id or fetched directory"] = "",
+    queue: Queue = False,
+    preflight: Preflight,
+    yes: Yes = False,
+    following: Following,
+    key: Key = "",
+) -> None:
+    """
+    Measure the cluster: networks by batch and nodes, efficiency, allreduce by size; as table, picture and JSON.
+
+    A benchmark is a run, which goes on without the laptop; one that was stopped goes on with `fab resume`.
+
+    Example: fab bench --nodes 1,2,4 --networks lenet,resnet50 --batch-sizes 32
+
+    Example: fab bench --against 20261120-121314-bench-ab12
+    """
+    from cluster.report import chosen_runs  # what fetches runs, of no use to the other tasks
+
+    session = Session(PROJECT, set_, key=key)
+
+    def directory_of(word: str) -> Path:
+        return chosen_runs.locate(
+            word, lambda name: Session(PROJECT, (*set_, f"name={name}"), key=key) if name else session
+        )
+
+    earlier = directory_of(against) if against else None
+    if run:
+        if nodes or cells != BenchFlags():
+            raise UsageError("--run", run, "shows what was measured; leave out what is to be measured")
+        _show(directory_of(run), earlier, json=following.json)
+        return
+    counts = nodes or powers_up_to(len(session.load_inventory().workers))
+    run_id = _measure(session, cells.settings(counts), queue=queue, preflight=preflight, yes=yes, following=following)
+    if run_id:
+        _show(fetch_run(session, run_id, chosen_runs.RUNS).directory, earlier, json=following.json)
+
+
+def _measure(
+    session: Session, settings: BenchSettings, *, queue: bool, preflight: Preflight, yes: bool, following: Following
+) -> str:
+    """Launch a benchmark and watch it; return its id once it has succeeded, "" where it goes on unwatched."""
+    count = settings.nodes[-1]
+    check_maximum(count, session.load_inventory(), session.config.max_workers)
+    session.prices.begin(session.instance_types)
+    launch = Launch(session, PROJECT, following)
+    tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
+    with session.connect() as master:
+        session.find_pushed(master, [session.agent_tree, tree])
+        supervisor = session.supervisor(master)
+        occupied = supervisor.occupancy()
+        size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
+        terminal = sys.stdout.isatty() and not following.json
+        launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
+        found = ensure_nodes(session, master, size, task="fab bench", yes=yes, report=launch.progress)
+        found = occupied.choice(found, count, queueing=queue)
+        if len(workers(found)) < count:
+            raise DeepcdkError(f"{len(workers(found))} workers are up, not {count}", remedy="`fab status` shows them")
+        options = RunOptions(preflight=preflight, then_stop=session.config.then_stop)
+        spec = specify(
+            session.stack,
+            Benchmark(settings=settings),
+            found,
+            count,
+            agent=session.agent_tree.name,
+            tree=tree.name,
+            options=options,
+            source=PROJECT,
+        )
+        submission = launch.submission(launch.with_floors(spec, preflight))
+        with launch.submitting(spec.run_id):
+            begun = supervisor.start(submission, {}, queue=queue)
+        text = f"run {spec.run_id}: {len(settings.cells())} cells, {settings.repeats} rounds; {begun.placed(spec)}"
+        if not following.watched:
+            launch.follow(supervisor, spec.run_id, begun.position, text, log=True)
+            return ""
+        launch.announce(spec.run_id, begun.position, text)
+        state = watch_to_end(session, supervisor, spec.run_id, log=True, json=following.json, with_document=False)
+    if state != "succeeded":
+        raise DeepcdkError(
+            f"benchmark {spec.run_id} {state} before its end",
+            remedy=f"`fab resume {spec.run_id}` goes on with it, `fab bench --run {spec.run_id}` shows what there is",
+        )
+    return spec.run_id
+
+
+def _show(directory: Path, earlier: Path | None, *, json: bool) -> None:
+    """Print the figures of a benchmark, and write them into its directory as JSON and as a picture."""
+    from cluster.bench.bench_comparison import compare
+    from cluster.bench.bench_tables import tables
+    from cluster.bench.measurements import read_bench
+    from cluster.bench.results import write_results
+    from cluster.terminal.tables import print_table
+
+    found = read_bench(directory)
+    comparison = compare(found, read_bench(earlier)) if earlier else None
+    files = write_results(directory, found)
+    if json:
+        further: dict[str, Any] = {"comparison": comparison.document() if comparison else None}
+        print_result({**found.document(), **further, "files": [str(file) for file in files]}, json=True)
+        return
+    for table in tables(found):
+        print_table(table)
+        print_line("")
+    for line in comparison.sentences() if comparison else ():
+        print_line(line)
+    print_line(f"written: {', '.join(map(str, files))}")

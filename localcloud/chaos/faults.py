@@ -1,0 +1,127 @@
+"""The faults by kind: each a function that does it, says what it did, and returns how it is undone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from localcloud.chaos.attempt import Attempt, Done, Host, NoTargetError, named
+from localcloud.chaos.file_faults import fill_disk, flip_bit
+from localcloud.chaos.network_faults import cut, drop, slow
+from localcloud.chaos.processes import Process, processes_of, ranks_of
+from localcloud.errors import LocalCloudError
+
+API_SHARE: Final = 0.5
+
+
+def carry_out(attempt: Attempt) -> Done:
+    """Carry out one fault. Raises NoTargetError where there is nothing to do it to, LocalCloudError where it fails."""
+    try:
+        return _FAULTS[attempt.fault.kind](attempt)
+    except OSError as error:
+        if isinstance(error, LocalCloudError):
+            raise
+        raise LocalCloudError(str(error)) from error
+
+
+def _rank(attempt: Attempt) -> tuple[Host, Process]:
+    hosts = [host for host in attempt.scene.hosts() if host["pid"]]
+    found = [(host, rank) for host in hosts for rank in ranks_of(processes_of(host["pid"]))]
+    found = [pair for pair in found if str(pair[1].pid) not in attempt.busy]
+    return attempt.choose(sorted(found, key=lambda pair: (pair[1].rank, pair[1].pid)), "rank")
+
+
+def _kill_rank(attempt: Attempt) -> Done:
+    host, rank = _rank(attempt)
+    _kill(rank.pid)
+    return Done(what=f"killed rank {rank.rank} on {named(host)}")
+
+
+def _freeze_rank(attempt: Attempt) -> Done:
+    host, rank = _rank(attempt)
+    fd = os.pidfd_open(rank.pid)  # its pid may be another process's by the time it goes on
+
+    def go_on() -> None:
+        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+            signal.pidfd_send_signal(fd, signal.SIGCONT)
+        os.close(fd)
+
+    try:
+        signal.pidfd_send_signal(fd, signal.SIGSTOP)
+    except OSError:
+        os.close(fd)
+        raise
+    return Done(what=f"froze rank {rank.rank} on {named(host)}", target=str(rank.pid), undo=go_on)
+
+
+def _kill_supervisor(attempt: Attempt) -> Done:
+    pattern = attempt.patterns.supervisor
+    if not pattern:
+        raise NoTargetError("no --supervisor says which process it is")
+    found = [
+        (host, process)
+        for host in attempt.hosts()
+        for process in processes_of(host["pid"])
+        if re.search(pattern, process.command)
+    ]
+    host, process = attempt.choose(found, f"process like {pattern!r}")
+    _kill(process.pid)
+    return Done(what=f"killed {process.command[:80]!r} on {named(host)}")
+
+
+def _kill_host(attempt: Attempt) -> Done:
+    host = attempt.host()
+    _kill(host["pid"])
+    return Done(what=f"killed {named(host)}")
+
+
+def _api_errors(attempt: Attempt) -> Done:
+    target, ask = attempt.once("API"), attempt.scene.ask
+    ask({"do": "fail", "share": str(API_SHARE), "seconds": str(attempt.fault.lasts_s)})
+    return Done(what=f"let {API_SHARE:.0%} of the API's calls fail", target=target, undo=lambda: ask({"do": "fail"}))
+
+
+def _spot_notice(attempt: Attempt) -> Done:
+    host = attempt.choose([host for host in attempt.hosts() if host.get("spot")], "spot instance")
+    attempt.scene.ask({"do": "interrupt", "instance": host["instance_id"]})
+    return Done(what=f"gave {named(host)} the notice of an interruption")
+
+
+def _terminate(attempt: Attempt) -> Done:
+    host = attempt.host()
+    attempt.scene.call("terminate_instances", host["instance_id"])
+    return Done(what=f"terminated {named(host)}")
+
+
+def _reboot(attempt: Attempt) -> Done:
+    host = attempt.host()
+    attempt.scene.call("reboot_instances", host["instance_id"])
+    return Done(what=f"rebooted {named(host)}")
+
+
+_FAULTS: Final[Mapping[str, Callable[[Attempt], Done]]] = {
+    "kill-rank": _kill_rank,
+    "freeze-rank": _freeze_rank,
+    "kill-supervisor": _kill_supervisor,
+    "kill-host": _kill_host,
+    "cut": cut,
+    "drop": drop,
+    "slow": slow,
+    "fill-disk": fill_disk,
+    "flip-bit": flip_bit,
+    "api-errors": _api_errors,
+    "spot-notice": _spot_notice,
+    "terminate": _terminate,
+    "reboot": _reboot,
+}
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        raise NoTargetError("it ended by itself just now") from None

@@ -1,0 +1,83 @@
+"""Faults of the shared file systems: full, and a bit that is another."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from localcloud.chaos.attempt import Attempt, Done, NoTargetError
+
+FILLER: Final = ".localcloud-chaos"
+"""The file that fills a file system."""
+_SMALLEST_BYTES: Final = 4096
+"""A page, the unit of a file system in memory."""
+
+
+def fill_disk(attempt: Attempt) -> Done:
+    """Fill the shared file systems."""
+    target, root = attempt.once("disk"), attempt.scene.shared_file_system()
+    if root.stat().st_dev == root.parent.stat().st_dev:
+        raise NoTargetError("the shared file system is not limited: start the cloud with --efs-size")
+    path = root / FILLER
+    try:
+        filled = _fill(path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return Done(
+        what=f"filled the shared file system with {filled >> 20} MiB",
+        target=target,
+        undo=lambda: path.unlink(missing_ok=True),
+    )
+
+
+def _fill(path: Path) -> int:
+    """Let a file take all that is free; return its bytes. Others may write meanwhile."""
+    filled = 0
+    with path.open("wb") as file:
+        state = os.fstatvfs(file.fileno())
+        step = max(state.f_bavail * state.f_frsize, _SMALLEST_BYTES)
+        while step >= _SMALLEST_BYTES:
+            try:
+                os.posix_fallocate(file.fileno(), filled, step)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                step //= 2
+            else:
+                filled += step
+    return filled
+
+
+def flip_bit(attempt: Attempt) -> Done:
+    """Flip one bit of the newest file that a pattern describes."""
+    if not attempt.patterns.flip:
+        raise NoTargetError("no --flip says of which files")
+    root = attempt.scene.shared_file_system()
+    found = []
+    for path in root.glob(attempt.patterns.flip):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            state = path.lstat()
+            if path.is_file() and state.st_size and not _is_linked(path, root):
+                found.append((state.st_mtime_ns, path, state.st_size))
+    if not found:
+        raise NoTargetError(f"there is no file like {attempt.patterns.flip!r}")
+    _, path, size = max(found)
+    place = int(attempt.fault.place * size * 8)
+    try:
+        with path.open("r+b") as file:
+            file.seek(place // 8)
+            byte = file.read(1)
+            file.seek(place // 8)
+            file.write(bytes([byte[0] ^ 1 << place % 8]))
+    except (FileNotFoundError, IndexError) as error:
+        raise NoTargetError(f"{path.relative_to(root)} was removed or cut short meanwhile: {error}") from error
+    return Done(what=f"flipped bit {place} of {path.relative_to(root)}")
+
+
+def _is_linked(path: Path, root: Path) -> bool:
+    """Return whether a path leads through a symbolic link: a host's may name any file of this machine."""
+    return any(one.is_symlink() for one in (path, *path.parents) if one != root and one.is_relative_to(root))

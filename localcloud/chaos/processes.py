@@ -1,0 +1,80 @@
+"""The processes of a host, as this machine sees them: those in the PID namespace of the host's first process."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final
+
+RANK_VARIABLES: Final = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK")
+"""What launchers tell a rank by, the first that is there."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process of a host."""
+
+    pid: int
+    """On this machine."""
+    command: str
+    rank: int | None
+    """Of the processes of a distributed program; None for others."""
+    resident_bytes: int
+
+
+def processes_of(init_pid: int, proc: Path = Path("/proc")) -> list[Process]:
+    """Return the processes of a host, by pid; none where it is no host, but has this machine's own processes.
+
+    What ends meanwhile is left out.
+    """
+    try:
+        namespace = (proc / str(init_pid) / "ns/pid").readlink()
+        if namespace == (proc / "self/ns/pid").readlink():
+            return []
+    except OSError:
+        return []
+    found = []
+    for path in proc.iterdir():
+        if not path.name.isdecimal():
+            continue
+        try:
+            if (path / "ns/pid").readlink() != namespace:
+                continue
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            environment = (path / "environ").read_bytes()
+            pages = int((path / "statm").read_text().split()[1])
+        except (OSError, IndexError):
+            continue
+        found.append(
+            Process(pid=int(path.name), command=command, rank=rank_of(environment), resident_bytes=pages * 4096)
+        )
+    return sorted(found, key=lambda process: process.pid)
+
+
+def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether a process is stopped by a signal; False where it has ended."""
+    try:
+        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].startswith("T")
+    except OSError:
+        return False
+
+
+def rank_of(environment: bytes) -> int | None:
+    """Return the rank in a process's variables, as /proc/PID/environ has them; None where there is none."""
+    for name in RANK_VARIABLES:
+        if match := re.search(rb"(?:^|\0)%s=(\d{1,9})(?:\0|$)" % name.encode(), environment):
+            return int(match[1])
+    return None
+
+
+def ranks_of(processes: list[Process]) -> list[Process]:
+    """Return each rank's own process, by rank: the largest of those that have its variables, not a shell around it."""
+    largest: dict[int, Process] = {}
+    for process in processes:
+        if process.rank is None:
+            continue
+        known = largest.get(process.rank)
+        if known is None or process.resident_bytes > known.resident_bytes:
+            largest[process.rank] = process
+    return [largest[rank] for rank in sorted(largest)]

@@ -1,0 +1,218 @@
+"""Measure a cluster: `python -m payload.benchmark.ranks --run-dir DIR --nodes 1,2,4`, on every rank under horovodrun.
+
+`fab bench` starts it. All cells are measured in one job, one after the other, in several rounds. A cell on fewer nodes
+than the job has takes the ranks of the first ones, a process set of Horovod's; the others wait meanwhile.
+Exit status: 0 all measured; 1 failed; 2 wrong arguments; 143 stopped after the current cell, to be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from agent.errors import ReportedError
+from agent.hardware.machine import this_machine
+from payload.benchmark import journal
+from payload.models.registry import network
+from payload.settings import SettingError, Settings
+from payload.settings.bench import TRAINING, BenchConfig, BenchSettings, Cell
+from payload.train import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, StopRequest
+from payload.training.rank_setup import RankSetup, set_up_rank
+
+LEARNING_RATE: Final = 1e-6
+"""Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
+
+Step = Callable[[], Any]
+
+
+class TooFewNodesError(ReportedError, ValueError):
+    """Report a job on fewer nodes than its largest cell has."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure as one rank and return the exit status."""
+    rank = int(os.environ.get("HOROVOD_RANK", "0"))
+    try:
+        config = BenchConfig.from_argv(argv)
+        stop = StopRequest(config.run_dir, watch_file=rank == 0)
+        check_networks(config.settings)
+        rank_setup = set_up_rank(settings_of(config.settings.cells()[0], config.settings), os.environ)
+        status = _measure(config, rank_setup, stop)
+    except SettingError as error:
+        return _fail(error, rank, EXIT_USAGE)
+    except ReportedError as error:
+        return _fail(error, rank, EXIT_FAILED)
+    return status
+
+
+def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
+    """Return the settings of training with which a cell is measured; those of the first network for an allreduce."""
+    name = cell.network or (bench.networks or (Settings().network,))[0]
+    size = bench.image_size or network(name).image_size
+    return Settings(network=name, dataset="synthetic", image_size=size, batch_per_rank=cell.batch_per_rank or 1)
+
+
+def check_networks(bench: BenchSettings) -> None:
+    """Raise ImageShapeError where a network cannot take the images."""
+    for name in bench.networks:
+        known = network(name)
+        size = bench.image_size or known.image_size
+        known.require_size(size, bench.image_size or known.image_shape[1])
+
+
+def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
+    """Return the number of ranks by each number of nodes. Raises TooFewNodesError.
+
+    Horovod numbers ranks host by host, and every node has as many: `agent` gives out slots so.
+    """
+    size, per_node = int(environ.get("HOROVOD_SIZE", "1")), int(environ.get("HOROVOD_LOCAL_SIZE", "1"))
+    there = size // per_node
+    if size % per_node or there < bench.nodes[-1]:
+        raise TooFewNodesError(
+            f"{size} ranks, {per_node} on this node, are not {bench.nodes[-1]} nodes with as many each; "
+            "give smaller --nodes, or as many nodes as before"
+        )
+    return {nodes: nodes * per_node for nodes in bench.nodes}
+
+
+def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> int:
+    ranks_by_nodes = ranks_of(config.settings, os.environ)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # the output is the figures; TensorFlow's notes would drown them
+    import tensorflow as tf
+
+    from payload.training import distributed
+
+    size = int(os.environ.get("HOROVOD_SIZE", "1"))
+    with distributed.raising_lost_ranks():
+        ranks = distributed.join([count for count in ranks_by_nodes.values() if count < size])
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
+            tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
+            ranks = distributed.with_hosts(ranks, os.environ.get("HOROVOD_HOSTNAME"))
+            done = distributed.broadcast_value(journal.measured(config.run_dir), name="measured")
+            if ranks.is_root:
+                journal.append(config.run_dir, _origin(config.settings, ranks.hosts, rank_setup))
+            left = [each for each in config.settings.rounds() if each not in done]
+            steps = Steps(config.settings)
+            for place, (number, cell) in enumerate(left, start=1):
+                if any(distributed.gather_values(stop(), name="stop")):
+                    return EXIT_STOPPED
+                count = ranks_by_nodes[cell.nodes]
+                own = steps.seconds(cell, count) if ranks.rank < count else None
+                slowest = max(each for each in distributed.gather_values(own, name="seconds") if each is not None)
+                if ranks.is_root:
+                    journal.append_cell(config.run_dir, number, cell, ranks=count, seconds=slowest)
+                    print(f"{place} of {len(left)}, round {number + 1}: {cell}: {slowest * 1e3:.4g} ms", flush=True)
+        finally:
+            distributed.leave()
+    return 0
+
+
+class Steps:
+    """The compiled steps of all cells; each is compiled once and its weights are kept, for it is measured again."""
+
+    def __init__(self, bench: BenchSettings) -> None:
+        self._bench = bench
+        self._models: dict[str, tuple[Any, Any]] = {}
+        self._compiled: dict[Cell, Step] = {}
+
+    def seconds(self, cell: Cell, ranks: int) -> float:
+        """Return the median time of the cell's steps on this rank, seconds (collective among its first `ranks`)."""
+        import tensorflow as tf
+
+        from payload.training import distributed
+
+        with distributed.first_ranks(ranks):
+            try:
+                if cell not in self._compiled:
+                    self._compiled[cell] = self._training(cell, ranks) if cell.kind == TRAINING else _allreduce(cell)
+                step = self._compiled[cell]
+                for _ in range(self._bench.warmup_steps):
+                    step()
+                return statistics.median(_timed(step) for _ in range(self._bench.steps))
+            except tf.errors.ResourceExhaustedError as error:
+                what = f"{cell}: the memory does not suffice ({str(error).splitlines()[0]})"
+                raise ReportedError(f"{what}; give smaller --batch-sizes, or leave the network out") from None
+
+    def _training(self, cell: Cell, ranks: int) -> Step:
+        """Compile what `payload.train` runs for each batch, with images that lie in memory."""
+        import numpy as np
+        import tensorflow as tf
+
+        from payload.training.train_step import make_train_step
+
+        settings, known = settings_of(cell, self._bench), network(cell.network)
+        width = self._bench.image_size or known.image_shape[1]
+        model, optimizer = self._model(settings, (settings.image_size, width, known.channels))
+        draw = np.random.default_rng(1)
+        shape = (cell.batch_per_rank, settings.image_size, width, known.channels)
+        images = tf.constant(draw.integers(0, 256, shape, np.uint8))
+        labels = tf.constant(draw.integers(0, known.classes, cell.batch_per_rank, np.int32))
+        weights = np.ones(cell.batch_per_rank, np.float32)
+        step = make_train_step(model, optimizer, settings)
+        batch = cell.batch_per_rank * ranks
+        return lambda: step(images, labels, weights, batch, LEARNING_RATE, False, 0).numpy()
+
+    def _model(self, settings: Settings, shape: tuple[int, int, int]) -> tuple[Any, Any]:
+        """Return network and optimizer, one of each for all cells of a network."""
+        import keras
+
+        from payload.training.optimizers.optimizer import make_optimizer
+
+        if settings.network not in self._models:
+            keras.utils.set_random_seed(1)
+            known = network(settings.network)
+            model = known.build(shape, known.classes, precision=settings.precision)
+            self._models[settings.network] = (model, make_optimizer(settings, model))
+        return self._models[settings.network]
+
+
+def _allreduce(cell: Cell) -> Step:
+    """Compile the sum of one tensor of float32; reading one of its values waits for it."""
+    import tensorflow as tf
+
+    from payload.training import distributed
+
+    tensor = tf.zeros(cell.message_bytes // 4, tf.float32)
+    name = f"allreduce.{cell.message_bytes}"
+    graph = tf.function(lambda values: distributed.total_in_graph(values, name)[0], autograph=False)
+    return lambda: graph(tensor).numpy()
+
+
+def _timed(step: Step) -> float:
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
+
+
+def _origin(bench: BenchSettings, hosts: Sequence[str], rank_setup: RankSetup) -> dict[str, Any]:
+    """Return what the figures were measured on and with."""
+    import keras
+    import tensorflow as tf
+
+    from payload.training import distributed
+
+    return {
+        "type": "origin",
+        "arguments": list(bench.arguments()),
+        "hosts": list(hosts),
+        "machine": str(this_machine()),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "horovod": distributed.version(),
+        "tuning": rank_setup.values(),
+    }
+
+
+def _fail(error: ReportedError, rank: int, status: int) -> int:
+    if rank == 0 or status != EXIT_USAGE:
+        print(f"payload.benchmark.ranks: error: {error}", file=sys.stderr, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

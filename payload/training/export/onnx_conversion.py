@@ -1,0 +1,196 @@
+"""The exported network as ONNX: converted by tf2onnx, and refused where an operation has no counterpart.
+
+The weights are inputs of what tf2onnx converts, and become constants afterwards: it would copy constants many times,
+which took 140 s and 13 GB for AlexNet's 247 MB in place of 2 s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import logging
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.errors import ReportedError
+from payload.training.export.model_card import ModelCard
+
+OPSET: Final = 18
+"""Version of ONNX's operations: the newest that tf2onnx 1.17 writes; ONNX Runtime reads it since 1.14."""
+PACKAGES: Final = ("tf2onnx", "onnx", "onnxruntime")
+RUNTIME_REQUIREMENT: Final = "onnxruntime>=1.23,<2"
+REQUIREMENTS: Final = ("tf2onnx==1.17.0", "onnx>=1.19,<2", RUNTIME_REQUIREMENT)
+"""As pyproject.toml has them in the group `node`."""
+CARD_KEY: Final = "deepcdk.model"
+"""Key of the file's metadata under which its card is, as the JSON of model.json."""
+LABELS_KEY: Final = "labels"
+"""Key of the names of the classes, as a list in JSON, for programs that know nothing of this project."""
+
+
+class OnnxError(ReportedError, ValueError):
+    """Report a network that cannot be had as ONNX. Carries the `operations` that have no counterpart."""
+
+    def __init__(self, message: str, operations: Sequence[str] = ()) -> None:
+        self.operations = tuple(operations)
+        super().__init__(message)
+
+
+def require_converter() -> None:
+    """Raise OnnxError, with the command that installs them, where packages for the export are missing."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        command = shlex.join(["pip", "install", *REQUIREMENTS])
+        raise OnnxError(f"ONNX: {' and '.join(missing)} not installed in this Python; install them with: {command}")
+
+
+def onnx_model(serving: Any, card: ModelCard) -> Any:
+    """Return the ONNX model of a Keras model from images, uint8 [N, height, width, channels], to probabilities.
+
+    Its outputs are `probabilities`, float32 [N, classes], and `classes`, int64 [N]. Raises OnnxError.
+    """
+    require_converter()
+    weights = [*serving.trainable_variables, *serving.non_trainable_variables]
+    model = _converted(serving, weights)
+    operations = sorted({_name(node) for node in _nodes(model.graph) if not _is_known(node)})
+    if operations:
+        raise OnnxError(f"ONNX has no counterpart of {', '.join(operations)}, which {card.network} uses", operations)
+    _fold(model, _with_weights(model, weights))
+    _describe(model, card)
+    return model
+
+
+def _converted(serving: Any, weights: Sequence[Any]) -> Any:
+    """Convert the model with its weights as inputs weight_0, weight_1, ..."""
+    import tensorflow as tf
+    import tf2onnx
+
+    trainable = len(serving.trainable_variables)
+
+    def serve(images: Any, *values: Any) -> dict[str, Any]:
+        given = (values[:trainable], values[trainable:])
+        probabilities, _ = serving.stateless_call(*given, images, training=False)
+        return {"probabilities": probabilities, "classes": tf.argmax(probabilities, axis=1)}
+
+    signature = [tf.TensorSpec((None, *serving.input_shape[1:]), tf.uint8, name="images")]
+    signature += [tf.TensorSpec(each.shape, each.dtype, name=f"weight_{n}") for n, each in enumerate(weights)]
+    log = logging.getLogger("tf2onnx")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it logs operations that it does not know, and goes on
+    try:
+        model, _ = tf2onnx.convert.from_function(
+            tf.function(serve, input_signature=signature), input_signature=signature, opset=OPSET
+        )
+    except Exception as error:  # each of its handlers has errors of its own
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}") from error
+    finally:
+        log.setLevel(level)
+    return model
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yield all nodes of a graph, those of the bodies of its loops and conditions too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _is_known(node: Any) -> bool:
+    import onnx
+
+    return node.domain in ("", "ai.onnx") and bool(onnx.defs.has(node.op_type, OPSET, ""))
+
+
+def _name(node: Any) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+
+
+def _with_weights(model: Any, weights: Sequence[Any]) -> dict[str, Any]:
+    """Return all constants by name, the weights among them, which are inputs no longer."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    names = {f"weight_{n}": each for n, each in enumerate(weights)}
+    for given in [each for each in model.graph.input if each.name in names]:
+        model.graph.input.remove(given)
+    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    return constants | {name: np.asarray(each) for name, each in names.items()}
+
+
+def _fold(model: Any, constants: dict[str, Any]) -> None:
+    """Compute what follows from constants alone, as the transposition of filters, and keep the constants in use."""
+    from onnx import numpy_helper
+
+    kept = []
+    for node in model.graph.node:
+        if node.input and all(name in constants for name in node.input if name) and not _has_body(node):
+            constants.update(_computed(node, constants))
+        else:
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    used = {name for node in _nodes(model.graph) for name in node.input}
+    used |= {output.name for output in model.graph.output}
+    del model.graph.initializer[:], model.graph.value_info[:]
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in constants.items() if name in used
+    )
+
+
+def _has_body(node: Any) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def _computed(node: Any, constants: dict[str, Any]) -> dict[str, Any]:
+    """Return the outputs of one node by ONNX's reference implementation."""
+    from onnx import TensorProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: constants[name] for name in dict.fromkeys(node.input) if name}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in given.items()
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
+    graph = helper.make_graph([node], "constant", inputs, outputs)
+    alone = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    return dict(zip(node.output, ReferenceEvaluator(alone).run(None, given), strict=True))
+
+
+def _describe(model: Any, card: ModelCard) -> None:
+    """Name the axes, and put the card and the names of the classes into the file's metadata."""
+    import onnx
+
+    (images,) = model.graph.input
+    _name_axes(images, ("N", "height", "width", "channels"))
+    for output in model.graph.output:
+        _name_axes(output, ("N", "classes"))
+    model.graph.name, model.producer_name, model.producer_version = card.network, "deepcdk", ""
+    model.doc_string = (
+        f"{card.network} of {card.dataset}: images, uint8 [N, height, width, channels], 0 to 255 as in a file, "
+        "to probabilities, float32 [N, classes]"
+    )
+    metadata = {LABELS_KEY: json.dumps(card.labels), CARD_KEY: json.dumps(dataclasses.asdict(card))}
+    onnx.helper.set_model_props(model, metadata)
+
+
+def _name_axes(value: Any, names: Sequence[str]) -> None:
+    for axis, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
+        if not axis.HasField("dim_value"):
+            axis.dim_param = name
+
+
+def save(model: Any, path: Path) -> None:
+    """Write a model to a file and have ONNX check it. Raises OnnxError, OSError."""
+    import onnx
+
+    onnx.save(model, str(path))
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except onnx.checker.ValidationError as error:
+        raise OnnxError(f"ONNX: what tf2onnx made is not valid: {str(error).splitlines()[0]}") from error

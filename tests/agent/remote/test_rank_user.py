@@ -1,0 +1,70 @@
+"""Facts about the user that ranks run as: one number everywhere, a home of its own, and no way to further rights."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.remote import rank_user
+from agent.remote.rank_user import RankUserError
+from agent.spec.nodes import RANK_HOME, RANK_UID, RANK_USER
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def entry(name: str, uid: int) -> pwd.struct_passwd:
+    return pwd.struct_passwd((name, "x", uid, uid, "", f"/home/{name}", "/bin/bash"))
+
+
+def test_the_boot_makes_the_user_that_the_agent_logs_in_as() -> None:
+    boot = (PROJECT / "stacks" / "scripts" / "node.sh").read_text()
+    assert f"--uid {RANK_UID} " in boot
+    assert f"rank_home=/home/{RANK_USER}\n" in boot
+    assert f"/home/{RANK_USER}/files" == RANK_HOME
+    assert 'chown 60900:60900 "$root$rank_home/files"' in boot
+    assert f'/ssh" -l {RANK_USER} ' in (PROJECT / "agent" / "bin" / "as_rank" / "ssh").read_text()
+
+
+def test_a_node_without_the_user_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(name: str) -> pwd.struct_passwd:
+        raise KeyError(name)
+
+    monkeypatch.setattr(pwd, "getpwnam", nobody)
+    with pytest.raises(RankUserError) as raised:
+        rank_user.check("deeplearning-worker2", "`fab replace worker2`")
+    assert str(raised.value) == (
+        "deeplearning-worker2 has no user deepcdk-rank for ranks: an older version booted it; do: `fab replace worker2`"
+    )
+
+
+def test_another_user_of_its_name_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: entry(name, 1001))
+    with pytest.raises(RankUserError, match="has the number 1001, and must have 60900; do: replace it"):
+        rank_user.check("deeplearning-worker2", "replace it")
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: entry(name, RANK_UID))
+    rank_user.check("deeplearning-worker2", "replace it")
+
+
+def test_the_home_of_ranks_is_the_part_that_is_theirs_and_any_other_users_is_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: entry("ec2-user", uid))
+    assert rank_user.variables() == {"HOME": str(tmp_path), "USER": "ec2-user", "LOGNAME": "ec2-user"}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: entry(RANK_USER, uid))
+    files = "/home/deepcdk-rank/files"
+    assert rank_user.variables() == {"HOME": files, "USER": RANK_USER, "LOGNAME": RANK_USER}
+
+
+def test_what_renounces_privileges_hands_that_down_to_what_it_becomes() -> None:
+    show = ["grep", "NoNewPrivs", "/proc/self/status"]
+    code = f"import os; from agent.remote import rank_user; rank_user.renounce_privileges(); os.execvp('grep', {show})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=os.environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["NoNewPrivs:", "1"]

@@ -1,0 +1,156 @@
+"""Facts about what a task of a laptop holds on the master: nodes that it ends, every node, or the group's size."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.runs.claims import Claim, ClaimedNode, parse, to_text
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.store import LiveRunError, Runs
+from agent.supervisor import hold as holding
+from tests.agent.supervisor.live_runs import Call, spec
+from tests.factories import AGENT, make_ended_process, make_node, make_state
+from tests.waiting import eventually
+
+ONE, TWO = "deeplearning-worker1=i-00000001", "deeplearning-worker2=i-00000002"
+
+
+def command(efs: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "agent.supervisor.hold", "--root", str(efs / "runs"), *words]
+
+
+@contextmanager
+def held(efs: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Hold what the words say for the block, as a laptop does: until the input ends."""
+    process = subprocess.Popen(
+        command(efs, *words),
+        cwd=efs / "payloads" / AGENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process.stdin, process.stdout:
+        assert json.loads(process.stdout.readline()) == {"holding": True}
+        yield process
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def refused(efs: Path, *words: str) -> list[dict[str, Any]]:
+    """Return who holds what, as a hold that is refused tells it."""
+    done = subprocess.run(
+        command(efs, *words), cwd=efs / "payloads" / AGENT, input="", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["held"]
+    return [{key: value for key, value in each.items() if key != "run_id"} for each in found]
+
+
+def test_while_every_node_is_held_no_run_begins_or_waits_and_afterwards_it_does(efs: Path, supervisor: Call) -> None:
+    with held(efs, "--every", "fab down"):
+        for flags in ((), ("--queue",)):
+            start = supervisor("start", *flags, stdin=spec(efs, "one", "true"))
+            assert (start.returncode, "`fab down` is under way; `fab down` has every node" in start.stderr) == (3, True)
+            assert [each["task"] for each in json.loads(start.stdout)["held"]] == ["fab down"]
+        assert not (efs / "runs" / "one").exists()
+        assert json.loads(supervisor("status", "--live").stdout) == {"live": [], "queued": []}
+        assert supervisor("status").returncode == 4, "what a task holds is no run"
+        other = refused(efs, "fab scale", TWO)
+        assert other == [{"hosts": [], "task": "fab down", "every": True}]
+    assert supervisor("start", stdin=spec(efs, "one", "true")).returncode == 0
+
+
+def test_no_node_is_held_that_a_run_has(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))  # without hosts it has every node
+    assert refused(efs, "fab replace", ONE) == [{"hosts": []}]
+    supervisor("stop", "one", "--grace", "0")
+    with held(efs, "fab replace", ONE):  # also while the run still clears its nodes
+        pass
+
+
+def test_a_run_gets_other_nodes_than_those_that_are_held(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path), ProcessIdentity.of(os.getpid())
+    holding.claim(runs, "fab scale", [ClaimedNode(name="deeplearning-worker2", instance_id="i-00000002")])
+    with pytest.raises(LiveRunError, match="`fab scale` is under way; `fab scale` has deeplearning-worker2"):
+        runs.claim("one", me, [make_node(1), make_node(2)])
+    runs.claim("one", me, [make_node(1)])
+    assert runs.live() == ["one"]
+
+
+def test_the_size_of_the_group_is_held_by_one_task_at_a_time_and_beside_any_run(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    got: list[int] = []
+
+    def second() -> None:
+        with held(efs, "fab scale"):
+            got.append(2)
+
+    with held(efs, "fab train"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(timeout=2)
+        assert (waiting.is_alive(), got) == (True, [])
+    waiting.join(timeout=60)
+    assert got == [2]
+    supervisor("stop", "one", "--grace", "0")
+
+
+def test_a_change_of_the_size_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "PASSING_S", 0.0)
+    holding.claim(Runs(root=tmp_path), "fab train", ())
+    with pytest.raises(LiveRunError, match="`fab train` is under way"):
+        holding.claim(Runs(root=tmp_path), "fab scale", ())
+
+
+def test_what_a_killed_laptop_held_is_free_and_marks_no_run(efs: Path) -> None:
+    process = subprocess.Popen(
+        command(efs, "--every", "fab down"),
+        cwd=efs / "payloads" / AGENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process.stdin, process.stdout:
+        process.stdout.readline()
+        process.kill()
+        process.wait()
+    runs = Runs(root=efs / "runs")
+    assert (runs.held(), len(runs.lost())) == ([], 1)
+    assert runs.claim("one", ProcessIdentity.of(os.getpid()), None) == []
+
+
+def test_a_run_that_lost_its_supervisor_is_marked_by_the_task_that_takes_its_nodes(tmp_path: Path) -> None:
+    runs, dead = Runs(root=tmp_path), make_ended_process()
+    runs["one"].path.mkdir()
+    runs["one"].write_state(make_state(owner=dead))
+    runs.claim("one", dead, [make_node(1)])
+    holding.claim(runs, "fab down", None)
+    assert runs["one"].stored_state().state == "failed"
+
+
+def test_a_claim_comes_back_from_the_lock_file_as_it_was() -> None:
+    me = make_ended_process()
+    claims = (
+        Claim(run_id="a", owner=me, nodes=(), task="fab scale"),
+        Claim(run_id="b", owner=me, nodes=None, task="fab down"),
+        Claim.on("c", me, [make_node(1)]),
+    )
+    assert parse(to_text(claims).encode()) == claims
+
+
+def test_the_hold_ends_with_the_connection(efs: Path) -> None:
+    with held(efs, "fab scale", ONE):
+        assert Runs(root=efs / "runs").held()
+    eventually(lambda: not Runs(root=efs / "runs").held())

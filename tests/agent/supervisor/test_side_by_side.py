@@ -1,0 +1,230 @@
+"""Facts about runs side by side: however they are started, queued and ended, never two on a node, and in order."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.errors import SpecError
+from agent.runs.directory import RunDirectory
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import LiveRunError, Runs
+from agent.spec.nodes import Node
+from agent.spec.provenance import Submission
+from agent.supervisor import scheduler, submit
+from agent.supervisor.cli import NoSuchRunError, occupancy, resolve
+from tests.factories import (
+    AGENT,
+    PAYLOAD,
+    make_ended_process,
+    make_master,
+    make_node,
+    make_nodes,
+    make_spec,
+    nodes_text,
+)
+
+WORKERS = 5
+ENDED = make_ended_process()
+
+
+class Master:
+    """A master whose runs are live for as long as the test says."""
+
+    def __init__(self, efs: Path) -> None:
+        for tree in (AGENT, PAYLOAD):
+            (efs / "payloads" / tree).mkdir(parents=True)
+        self.efs, self.nodes_path = efs, efs / "nodes"
+        self.nodes_path.write_text(nodes_text([make_master(), *make_nodes(WORKERS)]))
+        self.runs = Runs(root=efs / "runs")
+        self.begun: list[str] = []
+        self.queued: list[str] = []
+        """Ids of the runs that had to wait, in the order in which they came."""
+
+    def detach(self, runs: Runs, directory: RunDirectory) -> None:
+        """Stand for the start of a supervisor."""
+        self.begun.append(directory.run_id)
+
+    def submit(self, run_id: str, hosts: tuple[Node, ...]) -> None:
+        """Start a run, or put it into the queue, as `fab train --queue` does."""
+        submission = Submission(spec=make_spec(run_id=run_id, efs_mount=str(self.efs), hosts=hosts))
+        try:
+            submit.start(self.runs, submission)
+        except LiveRunError:
+            submit.enqueue(self.runs, submission)
+            self.queued.append(run_id)
+
+    def schedule(self) -> None:
+        """Do what the scheduler does until nothing more can start."""
+        queue = RunQueue(runs=self.runs)
+        while waiting := queue.ids():
+            scheduler.fail_lost_runs(self.runs)
+            if not scheduler._start_first(queue, waiting[0], str(self.nodes_path), pytest.fail, patient=True):
+                break
+
+    def hosts(self, run_id: str) -> tuple[str, ...]:
+        return self.runs[run_id].stored_state().hosts
+
+    def end(self, run_id: str, *, lost: bool) -> None:
+        """End a run: in order, or by the loss of its supervisor."""
+        if lost:
+            self.runs.hand_over(run_id, ENDED)
+            self.runs[run_id].write_state(dataclasses.replace(self.runs[run_id].stored_state(), owner=ENDED))
+        else:
+            self.runs[run_id].mark_failed("over")
+            self.runs.release(run_id)
+
+    def check(self) -> None:
+        """Check that no two live runs have a node in common, and that those that waited began in order."""
+        live = self.runs.live()
+        taken = [name for run_id in live for name in self.hosts(run_id)]
+        assert len(taken) == len(set(taken))
+        assert {claim.run_id: claim.names for claim in self.runs.held()} == {each: self.hosts(each) for each in live}
+        late = [run_id for run_id in self.begun if run_id in self.queued]
+        assert late == self.queued[: len(late)]
+        waiting = RunQueue(runs=self.runs).ids()
+        assert waiting == self.queued[len(self.queued) - len(waiting) :]
+
+
+@pytest.fixture
+def no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be killed or copied on other nodes, and a run that clears its nodes not be waited for."""
+    monkeypatch.setattr(scheduler, "kill", lambda runs, spec: None)
+    monkeypatch.setattr("agent.supervisor.scheduler.Copier.finish", lambda self: "")
+    monkeypatch.setattr(submit, "READY_TIMEOUT_S", 0.0)
+
+
+@contextlib.contextmanager
+def master_in(efs: Path) -> Iterator[Master]:
+    master = Master(efs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submit, "detach", master.detach)
+        patch.setattr(scheduler, "detach", master.detach)
+        patch.setattr(submit, "NODES_PATH", str(master.nodes_path))
+        yield master
+
+
+SUBMIT = st.sets(st.integers(1, WORKERS), min_size=1).map(sorted)
+STEPS = st.lists(SUBMIT | st.sampled_from(("schedule", "end first", "end last", "lose first")), max_size=14)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_never_two_runs_on_a_node_and_those_that_wait_begin_in_order(
+    tmp_path_factory: pytest.TempPathFactory, no_commands: None, steps: list[list[int] | str]
+) -> None:
+    with master_in(tmp_path_factory.mktemp("efs")) as master:
+        for number, step in enumerate(steps):
+            if isinstance(step, list):
+                nodes = make_nodes(WORKERS)
+                master.submit(f"run{number:02}", tuple(nodes[index - 1] for index in step))
+            elif step == "schedule":
+                master.schedule()
+            elif live := master.runs.live():
+                master.end(live[-1 if step == "end last" else 0], lost=step == "lose first")
+            master.check()
+        while master.runs.live() or RunQueue(runs=master.runs).ids():
+            for run_id in master.runs.live():
+                master.end(run_id, lost=False)
+            master.schedule()
+            master.check()
+        assert sorted(master.begun) == [f"run{n:02}" for n, step in enumerate(steps) if isinstance(step, list)]
+
+
+def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room(
+    tmp_path: Path, no_commands: None
+) -> None:
+    with master_in(tmp_path) as master:
+        nodes = make_nodes(WORKERS)
+        for run_id, count in (("one", 2), ("two", 2), ("large", 4), ("small", 1)):
+            master.submit(run_id, nodes[:count])
+        assert master.begun == ["one", "two"], "the second takes other nodes than it asked for"
+        assert master.hosts("two") == ("deeplearning-worker3", "deeplearning-worker4")
+        master.schedule()
+        assert master.queued == RunQueue(runs=master.runs).ids() == ["large", "small"]
+        assert RunQueue(runs=master.runs).describe_position("large") == "place 1 in the queue, after one or two"
+        master.end("one", lost=False)
+        master.schedule()
+        assert master.begun == ["one", "two"], "three are free, and the large one needs four"
+        master.end("two", lost=True)
+        master.schedule()
+        assert master.begun == ["one", "two", "large", "small"]
+        assert master.runs["two"].effective_state().state == "failed"
+
+
+def test_a_run_that_ends_is_waited_for_and_another_live_one_is_not(
+    tmp_path: Path, no_commands: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with master_in(tmp_path) as master:
+        master.submit("one", make_nodes(4))
+        submission = Submission(spec=make_spec(run_id="two", efs_mount=str(tmp_path), hosts=make_nodes(2)))
+        monkeypatch.setattr(submit, "READY_TIMEOUT_S", 60.0)
+        with pytest.raises(LiveRunError, match="run one has deeplearning-worker1, "):
+            submit.start(master.runs, submission)
+        master.runs["one"].mark_failed("over")
+        looks: list[float] = []
+
+        def pause(seconds: float) -> None:
+            looks.append(seconds)
+            master.runs.release("one")
+
+        monkeypatch.setattr("agent.deadline.time.sleep", pause)
+        submit.start(master.runs, submission)
+        assert (master.begun, len(looks)) == (["one", "two"], 1)
+
+
+def test_a_node_that_has_left_since_the_laptop_looked_is_told_and_nothing_is_begun_or_held(
+    tmp_path: Path, no_commands: None
+) -> None:
+    with master_in(tmp_path) as master:
+        there, gone = make_nodes(2), make_node(WORKERS + 1)
+        submission = Submission(spec=make_spec(run_id="one", efs_mount=str(tmp_path), hosts=(*there, gone)))
+        with pytest.raises(SpecError, match="worker6 left the cluster while run one was being launched: repeat it"):
+            submit.start(master.runs, submission)
+        assert (master.runs.held(), master.runs.ids()) == ([], [])
+        master.submit("one", there)
+        master.runs["one"].mark_failed("over")
+        master.runs.release("one")
+        with pytest.raises(SpecError, match="worker6 left the cluster"):
+            submit.resume(master.runs, submission)
+        assert (master.runs.held(), master.begun) == ([], ["one"])
+
+
+def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: Path, no_commands: None) -> None:
+    with master_in(tmp_path) as master:
+        for run_id, count in (("one", 2), ("two", 1)):
+            master.submit(run_id, make_nodes(count))
+        with pytest.raises(NoSuchRunError) as refused:
+            resolve(master.runs, "")
+        assert str(refused.value) == (
+            "2 runs are live, name one of them: run one has deeplearning-worker1, deeplearning-worker2; "
+            "run two has deeplearning-worker3"
+        )
+        assert resolve(master.runs, "two").run_id == "two"
+        assert occupancy(master.runs)["live"][1] == {"run_id": "two", "hosts": ["deeplearning-worker3"]}
+        master.runs["two"].mark_failed("over")  # and still clears its nodes
+        assert resolve(master.runs, "").run_id == "one"
+        assert [run["run_id"] for run in occupancy(master.runs)["live"]] == ["one"]
+        master.end("one", lost=False)
+        assert resolve(master.runs, "").run_id == "two", "the newest"
+
+
+def test_a_spec_of_an_older_version_begins_beside_none_and_is_waited_for(tmp_path: Path, no_commands: None) -> None:
+    with master_in(tmp_path) as master:
+        master.submit("one", make_nodes(1))
+        master.runs.release("one")
+        master.runs.claim("one", ProcessIdentity.of(os.getpid()), None)  # as a live run of that version has it
+        master.submit("two", make_nodes(2)[1:])
+        master.schedule()
+        assert (master.begun, master.queued) == (["one"], ["two"])
+        master.end("one", lost=False)
+        master.schedule()
+        assert master.begun == ["one", "two"]

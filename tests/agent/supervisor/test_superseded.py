@@ -1,0 +1,225 @@
+"""Two writers of one run: a supervisor that was given up for dead, and calls of two laptops at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agent.runs import claims
+from agent.runs.claims import Claim
+from agent.runs.directory import RunDirectory, SupersededError
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import LiveRunError, Runs
+from agent.spec.states import QUEUED
+from agent.supervisor import lost_run
+from agent.supervisor.resume import remove
+from tests.agent.supervisor.live_runs import Call, live_state, run_processes, spec
+from tests.factories import make_ended_process, make_state
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    found = RunDirectory(path=tmp_path / "one")
+    found.path.mkdir()
+    return found
+
+
+OTHER = ProcessIdentity(pid=7, start_ticks=8, boot_id="another", host="a-new-master")
+
+
+def test_a_supervisor_whose_run_another_has_taken_writes_no_state(directory: RunDirectory) -> None:
+    mine = make_state()
+    directory.write_state(mine)
+    directory.write_own_state(dataclasses.replace(mine, reason="goes on"))
+    directory.write_state(make_state(owner=OTHER))
+    with pytest.raises(SupersededError, match="process 7 of a-new-master"):
+        directory.write_own_state(dataclasses.replace(mine, reason="still there"))
+    assert directory.stored_state().owner == OTHER
+
+
+def test_a_supervisor_whose_run_was_marked_as_failed_does_not_bring_it_back(directory: RunDirectory) -> None:
+    mine = make_state()
+    directory.write_state(mine)
+    assert directory.mark_failed("supervisor died: the master was replaced", of=mine.owner)
+    with pytest.raises(SupersededError, match="stored as failed"):
+        directory.write_own_state(mine)
+    assert directory.stored_state().state == "failed"
+
+
+def test_a_state_that_a_rank_has_spoilt_keeps_no_supervisor_from_writing(directory: RunDirectory) -> None:
+    (directory.path / "state.json").write_text("{")
+    directory.write_own_state(make_state())
+    assert directory.stored_state() == make_state()
+
+
+def test_a_run_that_was_resumed_since_one_looked_is_not_marked_as_failed(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stop` finds a lost supervisor, `resume` starts a new attempt, then `stop` stores what it found."""
+    directory.write_state(make_state(owner=make_ended_process()))
+    again, looked = make_state(state="starting"), RunDirectory.effective_state
+
+    def interleaved(self: RunDirectory) -> object:
+        found = looked(self)
+        if found.state == "failed":
+            self.write_state(again)
+        return found
+
+    monkeypatch.setattr(RunDirectory, "effective_state", interleaved)
+    lost_run.mark_lost(directory)
+    assert directory.stored_state() == again
+
+
+def test_of_two_supervisors_that_write_at_once_the_one_of_before_never_has_the_last_word(
+    directory: RunDirectory,
+) -> None:
+    before, after = make_state(), make_state(owner=OTHER)
+    directory.write_state(before)
+    seen, written = [], threading.Event()
+
+    def old() -> None:
+        while True:
+            try:
+                directory.write_own_state(before)
+            except SupersededError:
+                return
+            written.set()
+
+    with ThreadPoolExecutor(4) as pool:
+        olds = [pool.submit(old) for _ in range(3)]
+        written.wait(timeout=30)
+        directory.write_state(after)
+        for _ in range(50):
+            seen.append(directory.stored_state().owner)
+        for each in olds:
+            each.result(timeout=30)
+    assert set(seen) == {OTHER}
+
+
+def test_a_supervisor_that_outlives_its_master_ends_its_launcher_and_touches_nothing_more(
+    efs: Path, supervisor: Call
+) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    old = live_state(efs, "one")
+    runs = Runs(root=efs / "runs")
+    launched = set(eventually(lambda: run_processes(efs)))
+    # What `resume` on another master does: the lock, and the state of a new attempt.
+    runs.lock.write_text(claims.to_text([Claim.on("one", OTHER, None)]))
+    taken = make_state(state="starting", owner=OTHER, started=time.time(), updated=time.time())
+    runs["one"].write_state(taken)
+    eventually(lambda: not _is_running(old["pid"]))
+    files = {path.name: path.read_bytes() for path in runs["one"].path.iterdir() if path.is_file()}
+    assert not launched & set(run_processes(efs))
+    assert runs["one"].stored_state() == taken
+    assert json.loads(runs.lock.read_text())["owner"]["host"] == OTHER.host
+    assert b"failed" not in files["launcher.log"]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_run_that_was_resumed_since_one_found_it_lost_keeps_its_nodes(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path), ProcessIdentity.of(os.getpid())
+    runs.claim("one", make_ended_process(), None)
+    assert runs.lost() == ["one"]
+    runs.claim("one", me, None)
+    assert not runs.release_lost("one")
+    assert runs.live() == ["one"]
+    runs.release("one")
+    runs.claim("one", make_ended_process(), None)
+    assert runs.release_lost("one")
+    assert not runs.lock.exists()
+
+
+def test_a_supervisor_whose_starter_was_killed_takes_no_claim_from_the_one_that_came_after(tmp_path: Path) -> None:
+    runs = Runs(root=tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            runs.claim("one", ProcessIdentity.of(other.pid), None)
+            with pytest.raises(RuntimeError, match=f"held by process {other.pid} now"):
+                runs.hand_over("one", ProcessIdentity.of(os.getpid()))
+        finally:
+            other.kill()
+    runs.hand_over("one", ProcessIdentity.of(os.getpid()))
+    assert runs.live() == ["one"]
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Runs:
+    """Return the runs, of which `one` has ended."""
+    runs = Runs(root=tmp_path / "runs")
+    runs["one"].path.mkdir(parents=True)
+    runs["one"].write_state(make_state(state="stopped"))
+    return runs
+
+
+def test_a_run_that_cannot_be_stored_takes_no_place_in_the_queue(ended: Runs) -> None:
+    queue = RunQueue(runs=ended)
+
+    def fails() -> None:
+        raise LiveRunError("one", "running")
+
+    with pytest.raises(LiveRunError):
+        queue.add("one", fails)
+    with pytest.raises(OSError, match="nothing is there"):
+        queue.add("two", lambda: (_ for _ in ()).throw(OSError("nothing is there")))
+    assert queue.ids() == []
+
+
+def test_a_run_has_its_place_before_it_waits(ended: Runs) -> None:
+    """A process that ended between the two would leave a run that waits for ever."""
+    queue = RunQueue(runs=ended)
+    listed = []
+
+    def store() -> None:
+        listed.extend(json.loads((ended.root / ".queue").read_text()))
+        ended["one"].write_state(make_state(state=QUEUED))
+
+    queue.add("one", store)
+    assert (listed, queue.ids()) == (["one"], ["one"])
+
+
+def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[bool] = []
+    guard = Runs.guard
+
+    def queue_first(self: Runs) -> object:
+        if not queued:
+            queued.append(True)
+            RunQueue(runs=self).add("one", lambda: self["one"].write_state(make_state(state=QUEUED)))
+        return guard(self)
+
+    monkeypatch.setattr(Runs, "guard", queue_first)
+    with pytest.raises(LiveRunError, match="queued"):
+        remove(ended, ended["one"])
+    assert ended["one"].stored_state().state == QUEUED
+
+
+def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs: Path, supervisor: Call) -> None:
+    assert supervisor("start", stdin=spec(efs, "one", "exit 3")).returncode == 0
+    eventually(lambda: json.loads((efs / "runs/one/state.json").read_text())["state"] == "failed")
+    eventually(lambda: not (efs / "runs/.live").exists())
+    supervisor("start", stdin=spec(efs, "two", "sleep 6000"))
+    live_state(efs, "two")
+    again = spec(efs, "one", "exit 0")
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: supervisor("resume", "--queue", stdin=again), range(2)))
+    assert sorted(each.returncode for each in done) == [0, 3]
+    assert len(list((efs / "runs/one").glob("spec-*.json"))) == 1
+    assert json.loads((efs / "runs/.queue").read_text()) == ["one"]
+    supervisor("stop", "one")
+    supervisor("stop", "two", "--grace", "0")

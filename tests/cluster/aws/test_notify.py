@@ -1,0 +1,51 @@
+"""Facts about what `--notify` is given: the cluster's own topics, and no addresses."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cluster.aws.notify import check_notify, resolve_topics
+from cluster.errors import DeepcdkError, UsageError
+from tests.factories import make_stack
+
+MAILS = "arn:aws:sns:eu-west-1:123456789012:mails"
+PAGER = "arn:aws:sns:eu-west-1:123456789012:pager"
+STACK = make_stack(topics=(PAGER, MAILS))
+
+
+def test_topic_stands_for_all_topics_of_the_alarms_and_each_is_told_once() -> None:
+    assert resolve_topics(("curl x", "topic", MAILS), STACK) == ("curl x", PAGER, MAILS)
+    assert resolve_topics((MAILS,), STACK) == (MAILS,)
+    assert resolve_topics((), STACK) == ()
+
+
+def test_a_cluster_whose_alarms_notify_nobody_has_no_topic_and_the_remedy_is_told() -> None:
+    with pytest.raises(DeepcdkError, match="alarms of stack deepcdk notify no topic") as caught:
+        resolve_topics(("topic",), make_stack())
+    assert "alarm_emails" in str(caught.value)
+
+
+def test_a_topic_to_which_the_master_may_not_publish_is_refused_with_those_to_which_it_may() -> None:
+    other = f"{MAILS}2"
+    with pytest.raises(DeepcdkError, match=f"may not publish to this topic, but to {re.escape(PAGER)}, "):
+        resolve_topics((other,), STACK)
+    with pytest.raises(DeepcdkError, match="but to none"):
+        resolve_topics((other,), make_stack())
+
+
+@pytest.mark.parametrize("address", ["you@example.com", " Ops.Team+x@mail.example.org "])
+def test_a_mail_address_is_refused_with_the_way_to_get_mail(address: str) -> None:
+    with pytest.raises(UsageError, match=r"is a mail address, .* alarm_emails, .*`--notify topic`"):
+        check_notify((address,))
+
+
+def test_commands_that_mention_an_address_are_commands() -> None:
+    check_notify(("mail -s done you@example.com", "user@host.sh/x", "curl https://a@b.example.com"))
+
+
+@pytest.mark.parametrize(("given", "why"), [(("  ",), "must be a command"), (("x",) * 11, "10 at most")])
+def test_what_could_tell_nobody_is_refused(given: tuple[str, ...], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        check_notify(given)

@@ -1,0 +1,40 @@
+"""Benchmarks written by hand, as the ranks write them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.bench.measurements import Bench, read_bench
+from payload.settings.bench import ALLREDUCE, BENCH_FILE, TRAINING, Cell
+
+
+def event(kind: str, nodes: int, seconds: Sequence[float], *, message_bytes: int = 1 << 20) -> list[dict[str, Any]]:
+    """Return the lines of one cell, a round for each time."""
+    cell = Cell(kind=kind, network="lenet", batch_per_rank=32, nodes=nodes)
+    if kind == ALLREDUCE:
+        cell = Cell(kind=kind, message_bytes=message_bytes, nodes=nodes)
+    values = dataclasses.asdict(cell)
+    return [
+        {"type": "cell", "round": number, "cell": values, "ranks": nodes, "seconds": each}
+        for number, each in enumerate(seconds)
+    ]
+
+
+def written(directory: Path, events: Sequence[Sequence[dict[str, Any]]], name: str = "bench") -> Path:
+    """Write the lines as a run's directory; return it."""
+    (directory / name).mkdir()
+    lines = [json.dumps(line) for lines in ([{"type": "origin"}], *events) for line in lines]
+    (directory / name / BENCH_FILE).write_text("".join(f"{line}\n" for line in lines))
+    return directory / name
+
+
+def scaling(directory: Path, name: str = "bench", factor: float = 1.0, noise: float = 0.02) -> Bench:
+    """Return a benchmark of one network and one size on 1, 2 and 4 nodes, `factor` times as slow."""
+    rounds = (1 - noise, 1.0, 1 + noise)
+    times = {(TRAINING, 1): 0.1, (TRAINING, 2): 0.11, (TRAINING, 4): 0.13, (ALLREDUCE, 2): 0.01, (ALLREDUCE, 4): 0.02}
+    events = [event(kind, nodes, [each * factor * s for each in rounds]) for (kind, nodes), s in times.items()]
+    return read_bench(written(directory, events, name))

@@ -1,0 +1,47 @@
+"""Facts about comparing benchmarks: what the spread explains, and what it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.bench.bench_comparison import compare
+from cluster.bench.measurements import read_bench
+from cluster.errors import DeepcdkError
+from payload.settings.bench import TRAINING
+from tests.cluster.bench.benches import event, scaling, written
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.04, 0.96, 1.07])
+def test_a_change_within_both_spreads_is_none(factor: float, tmp_path: Path) -> None:
+    comparison = compare(scaling(tmp_path, "now", factor), scaling(tmp_path, "before"))
+    assert comparison.significant == ()
+    assert comparison.sentences() == (
+        "against before: 5 cells compared",
+        "no difference beyond the spread, which hides up to 8.0% in the least steady cell",
+    )
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.2, "20.0% slower"), (1 / 1.2, "16.7% faster")])
+def test_a_fifth_is_found_in_either_direction_and_each_cell_is_named(factor: float, word: str, tmp_path: Path) -> None:
+    comparison = compare(scaling(tmp_path, "now", factor), scaling(tmp_path, "before"))
+    assert len(comparison.significant) == 5
+    said = "\n".join(comparison.sentences())
+    assert f"lenet, 32 images a rank, 4 nodes: {word} (130 ms before" in said
+    assert [each["differs"] for each in comparison.document()["cells"]] == [True] * 5
+
+
+def test_steady_cells_must_differ_by_more_than_one_run_differs_from_the_next(tmp_path: Path) -> None:
+    before = scaling(tmp_path, "before", noise=0)
+    assert compare(scaling(tmp_path, "near", 1.04, noise=0), before).significant == ()
+    assert len(compare(scaling(tmp_path, "far", 1.06, noise=0), before).significant) == 5
+
+
+def test_what_is_in_one_of_the_two_alone_is_counted_and_nothing_in_common_is_refused(tmp_path: Path) -> None:
+    one = read_bench(written(tmp_path, [event(TRAINING, 1, (0.1, 0.1))], "one"))
+    other = read_bench(written(tmp_path, [event(TRAINING, 8, (0.1, 0.1))], "other"))
+    comparison = compare(one, scaling(tmp_path))
+    assert comparison.sentences()[0] == "against bench: 1 cell compared, 4 of only one of the two left out"
+    with pytest.raises(DeepcdkError, match="no cell in common"):
+        compare(one, other)

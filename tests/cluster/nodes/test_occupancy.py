@@ -1,0 +1,38 @@
+"""Facts about nodes that runs have: where another run finds room, and when it is for the user to add some."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.errors import LiveRunError
+from cluster.nodes.occupancy import Occupancy, describe_runs, shortened
+from tests.factories import make_master, make_nodes
+
+TWO_RUNS = Occupancy(hosts={"one": ("deeplearning-worker1", "deeplearning-worker3"), "two": ("deeplearning-worker4",)})
+NODES = (make_master(), *make_nodes(5))
+
+
+def test_a_run_gets_the_nodes_that_are_free_and_one_that_may_wait_gets_any() -> None:
+    assert [node.name[-1] for node in TWO_RUNS.choice(NODES, 2, queueing=False)] == ["r", "2", "5"]
+    assert TWO_RUNS.choice(NODES, 2, queueing=True) == TWO_RUNS.choice(NODES, 2, queueing=False)
+    assert TWO_RUNS.choice(NODES, 3, queueing=True) == NODES
+    assert Occupancy().choice(NODES, 5, queueing=False) == NODES
+
+
+def test_the_cluster_must_hold_the_nodes_of_live_runs_and_the_new_ones() -> None:
+    assert Occupancy().size_for(7, 5, queueing=False) == 7, "an empty cluster grows, after asking"
+    assert TWO_RUNS.size_for(2, 5, queueing=False) == 5
+    assert TWO_RUNS.size_for(3, 5, queueing=True) == 3
+    with pytest.raises(LiveRunError) as refused:
+        TWO_RUNS.size_for(3, 5, queueing=False)
+    assert "run one is live on deeplearning-worker1, deeplearning-worker3; run two is live on" in refused.value.what
+    assert "wait your turn with --queue, add nodes with `fab scale 6`" in refused.value.remedy
+    with pytest.raises(LiveRunError, match="run six waits in the queue, and no other run starts before it"):
+        Occupancy(queued=("six",)).size_for(1, 5, queueing=False)
+
+
+def test_neighbours_are_shown_as_a_range() -> None:
+    assert shortened([f"deeplearning-worker{n}" for n in (10, 2, 1, 3, 12)]) == "worker1-3, worker10, worker12"
+    assert shortened(["deeplearning-worker1", "deeplearning-workerX", "deeplearning-master", "\x1b[2J"]) == "worker1"
+    assert describe_runs(["one"]) == "run one"
+    assert describe_runs(["one", "two"]) == "runs one, two"

@@ -1,0 +1,56 @@
+"""Facts about what `fab train` says that a fault would cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from cluster.runs.fault_cost import describe_of_program, describe_of_recipe, lost_s
+from payload.settings import Settings
+
+SETTINGS = Settings(epochs=90, checkpoint_epochs=1, checkpoint_minutes=5, checkpoint_cost_percent=2)
+
+
+def told(run_s: float | None = 90 * 1200.0, usd: float | None = 7.2, restarts: int = 3, **changes: Any) -> str:
+    settings = dataclasses.replace(SETTINGS, **changes)
+    return describe_of_recipe(settings, epochs=90, run_s=run_s, usd_per_hour=usd, restarts=restarts)
+
+
+def test_the_minutes_between_checkpoints_bound_the_loss_and_the_price_is_that_of_the_workers() -> None:
+    assert told() == (
+        "a fault costs 5:00 of training at most, $0.60 for its workers, and a restart; more only where a checkpoint "
+        "takes over 6.0 s of the training"
+    )
+    assert "takes over" not in told(checkpoint_cost_percent=0)
+    assert "at most, price unknown, and a restart" in told(usd=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "run_s", "seconds"),
+    [
+        ({}, None, 300),
+        ({}, 90 * 60.0, 60),  # an epoch is shorter
+        ({"checkpoint_epochs": 3}, 90 * 60.0, 180),
+        ({"checkpoint_minutes": 0}, 90 * 1200.0, 1200),
+        ({"checkpoint_minutes": 0, "checkpoint_epochs": 500}, 90.0, 90),  # never more than the run
+        ({"checkpoint_minutes": 0}, None, None),
+    ],
+)
+def test_the_loss_is_bounded_by_the_clock_by_epochs_and_by_the_run(
+    changes: dict[str, Any], run_s: float | None, seconds: float | None
+) -> None:
+    assert lost_s(dataclasses.replace(SETTINGS, **changes), epochs=90, run_s=run_s) == seconds
+
+
+def test_where_nothing_bounds_it_in_time_that_is_said() -> None:
+    said = told(run_s=None, checkpoint_minutes=0, checkpoint_epochs=4)
+    assert "there is one every 4 epochs, whose time is unknown; --checkpoint-minutes bounds it" in said
+    assert "one every epoch, whose" in told(run_s=None, checkpoint_minutes=0)
+
+
+def test_without_restarts_a_fault_ends_the_run() -> None:
+    assert "and ends it (--restarts 0), until `fab resume` goes on" in told(restarts=0)
+    assert describe_of_program(0).startswith("a fault ends the run (--restarts 0)")
+    assert describe_of_program(3).startswith("a fault costs what the program has not saved by itself: it is started")

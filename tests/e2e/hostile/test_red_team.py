@@ -1,0 +1,193 @@
+"""A rank, root on a worker and a stranger in the workers' subnet try what each might: each try ends refused.
+
+What is tried is numbered over all of them. What a master in the wrong hands could do to the laptop is tried in
+`tests/e2e/test_hostile_master.py`, what a real run's rank could do to it and to others in `tests/e2e/rights/`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from string import Template
+from typing import Final
+
+import pytest
+
+from localcloud.layout import Layout
+from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.hostile import tries
+from tests.e2e.hostile.nodes import FIND_AWS, VICTIM, Cluster
+from tests.e2e.hostile.tries import Try
+from tests.waiting import eventually
+
+OTHER: Final = "deeplearning-worker1"
+MASTER: Final = "deeplearning-master"
+OUTSIDER: Final = "stranger"
+REGISTRY_LOG: Final = "/var/log/deepcdk-registry.log"
+RANK_PREFIX: Final = "setpriv --reuid 60900 --regid 60900 --clear-groups --no-new-privs"
+GROUPS: Final = {
+    "rank": tries.RANK,
+    "root": (*tries.ROOT, *tries.AS_MASTER),
+    "role": tries.ROLE,
+    "registry": tries.REGISTRY,
+    "stranger": tries.STRANGER,
+}
+NUMBER: Final = {
+    each: number for number, each in enumerate((each for group in GROUPS.values() for each in group), start=1)
+}
+
+
+def numbered(group: str) -> pytest.MarkDecorator:
+    """Return the parameters of a group's test: one try each, under its number."""
+    each = [pytest.param(one, id=f"{NUMBER[one]:02}-{group}-{one.name}") for one in GROUPS[group]]
+    return pytest.mark.parametrize("tried", each)
+
+
+def attempt(
+    nodes: Cluster, node: str, group: Sequence[Try], setting: Mapping[str, str], prefix: str = ""
+) -> dict[Try, str]:
+    """Make the tries on a node at once, as its root or with a command that gives that up; return the answers."""
+    answers = "/tmp/red-team"
+    variables = "".join(f"export {name}={shlex.quote(value)}; " for name, value in setting.items())
+    lines = [f"rm -rf {answers}; mkdir -m 777 {answers}"]
+    for number, each in enumerate(group):
+        one = f"{FIND_AWS}{variables}AWS_PAGER=; exec >{answers}/{number} 2>&1; {each.script} && echo SUCCEEDED; true"
+        lines.append(f"{prefix} sh -c {shlex.quote(one)} &")
+    lines.append("wait")
+    lines += [f"echo '=== {number}'; cat {answers}/{number}" for number in range(len(group))]
+    said = nodes.shell(node, "\n".join([*lines, f"rm -r {answers}"]))
+    parts = re.split(r"^=== [0-9]+\n", said, flags=re.MULTILINE)[1:]
+    return dict(zip(group, (part.strip() for part in parts), strict=True))
+
+
+def check_refused(tried: Try, answer: str) -> None:
+    assert "SUCCEEDED" not in answer
+    assert re.search(tried.refusal, answer, flags=re.MULTILINE)
+
+
+def logged(tried: Try, setting: Mapping[str, str], log: str) -> bool:
+    """Return whether a try is in a log, where its kind is logged at all."""
+    line = Template(tried.logged).substitute({name: re.escape(value) for name, value in setting.items()})
+    return re.search(line, log) is not None
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster: EmbeddedCloud) -> Cluster:
+    return Cluster(cluster)
+
+
+@pytest.fixture(scope="module")
+def setting(nodes: Cluster) -> dict[str, str]:
+    """Return what an attacker may know of the cluster, which is more than a rank does."""
+    outputs = nodes.cloud.outputs()
+    address = {line.split()[0]: line.split()[1] for line in nodes.listed()}
+    (file_system,) = nodes.cloud.ask("efs", "describe_file_systems")["FileSystems"]
+    targets = nodes.cloud.ask("efs", "describe_mount_targets", FileSystemId=file_system["FileSystemId"])
+    return {
+        "MASTER": address[MASTER],
+        "OTHER": address[OTHER],
+        "SELF": address[VICTIM],
+        "FILES": targets["MountTargets"][0]["IpAddress"],
+        "MASTER_ID": nodes.ids[MASTER],
+        "OTHER_ID": nodes.ids[OTHER],
+        "SELF_ID": nodes.ids[VICTIM],
+        "USER_NAME": outputs["LoginUser"],
+        "GROUP": outputs["WorkerGroupName"],
+        "BUCKET": outputs["BucketName"],
+        "KEY": nodes.shell(VICTIM, ". /opt/deepcdk/node.conf; echo $key_parameter").strip(),
+        "WATCHER": nodes.shell(VICTIM, "pgrep -of 'registry watch'").strip(),
+    }
+
+
+@pytest.fixture(scope="module")
+def of_rank(nodes: Cluster, setting: dict[str, str]) -> dict[Try, str]:
+    return attempt(nodes, VICTIM, tries.RANK, setting, RANK_PREFIX)
+
+
+@pytest.fixture(scope="module")
+def of_root(nodes: Cluster, setting: dict[str, str]) -> dict[Try, str]:
+    together = attempt(nodes, VICTIM, tries.ROOT, setting)
+    return together | attempt(nodes, VICTIM, tries.AS_MASTER, setting)
+
+
+@pytest.fixture(scope="module")
+def of_role(nodes: Cluster, setting: dict[str, str]) -> dict[Try, str]:
+    return attempt(nodes, VICTIM, tries.ROLE, setting, RANK_PREFIX)
+
+
+@numbered("rank")
+def test_what_a_rank_tries_on_its_node_is_refused(
+    nodes: Cluster, setting: dict[str, str], of_rank: dict[Try, str], tried: Try
+) -> None:
+    check_refused(tried, of_rank[tried])
+    assert logged(tried, setting, nodes.shell(OTHER, "cat /var/log/sshd.log"))
+
+
+@numbered("root")
+def test_what_root_on_a_worker_tries_on_other_nodes_is_refused(
+    nodes: Cluster, setting: dict[str, str], of_root: dict[Try, str], tried: Try
+) -> None:
+    check_refused(tried, of_root[tried])
+    assert logged(tried, setting, nodes.shell(OTHER, "cat /var/log/sshd.log"))
+
+
+@numbered("role")
+def test_what_a_worker_asks_of_the_account_is_refused_and_logged(
+    nodes: Cluster, setting: dict[str, str], of_role: dict[Try, str], tried: Try
+) -> None:
+    check_refused(tried, of_role[tried])
+    assert logged(tried, setting, Layout(name=nodes.cloud.name).log.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def before(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[str, list[str]]]:
+    """Write all of it into the registry; return what each other node listed before that."""
+    with nodes.restored():
+        listed = {name: nodes.listed(name) for name in (MASTER, OTHER)}
+        answers = attempt(nodes, VICTIM, tries.REGISTRY, setting)
+        assert set(answers.values()) == {"SUCCEEDED"}  # root on a worker can; what the others make of it counts
+        try:
+            yield listed
+        finally:
+            nodes.shell(VICTIM, "cd /mnt/efs/.cluster/nodes; rm -f *-worker3[1-8] *-worker-red-team")
+
+
+@numbered("registry")
+def test_what_root_on_a_worker_writes_into_the_registry_moves_no_other_node(
+    nodes: Cluster, setting: dict[str, str], before: dict[str, list[str]], tried: Try
+) -> None:
+    told_by = OTHER if tried is tries.REGISTRY[-1] else MASTER
+    eventually(lambda: logged(tried, setting, nodes.shell(told_by, f"cat {REGISTRY_LOG}")))
+    if "the list" in tried.what:
+        eventually(lambda: nodes.shell(VICTIM, "[ -L /mnt/efs/.cluster/list ] || echo a file again"))
+    for name, lines in before.items():
+        assert [line for line in nodes.listed(name) if not line.startswith("# ")] == lines
+        written = nodes.shell(name, "cat /etc/hosts; cat /etc/ssh/ssh_known_hosts || true")
+        admitted = nodes.shell(name, "cat /home/*/.ssh/authorized_keys")
+        assert not re.search(r"REDTEAM|10\.0\.64\.99|root:", written + admitted)
+
+
+@pytest.fixture(scope="module")
+def of_stranger(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[Try, str]]:
+    """Start an instance in the workers' subnet that is in none of the cluster's groups, and try from there."""
+    (files,) = (each for each in tries.STRANGER if "files" in each.name)
+    from_worker = attempt(nodes, OTHER, [files], setting)
+    assert "status 124" not in from_worker[files]  # there is an answer for those whom it admits
+    described = nodes.cloud.ask("ec2", "describe_instances", InstanceIds=[nodes.ids[OTHER]])
+    worker = described["Reservations"][0]["Instances"][0]
+    place = {name: worker[name] for name in ("ImageId", "SubnetId")}
+    started = nodes.cloud.ask("ec2", "run_instances", InstanceType="c5.large", MinCount=1, MaxCount=1, **place)
+    (instance,) = started["Instances"]
+    nodes.ids[OUTSIDER] = id = str(instance["InstanceId"])
+    try:
+        eventually(lambda: nodes.cloud.localcloud("exec", id, "--", "true", check=False).returncode == 0)
+        yield attempt(nodes, OUTSIDER, tries.STRANGER, setting)
+    finally:
+        nodes.cloud.ask("ec2", "terminate_instances", InstanceIds=[id])
+        del nodes.ids[OUTSIDER]
+
+
+@numbered("stranger")
+def test_what_a_stranger_in_the_subnet_tries_is_refused(of_stranger: dict[Try, str], tried: Try) -> None:
+    check_refused(tried, of_stranger[tried])

@@ -1,0 +1,148 @@
+"""Two laptops at one cluster: what each runs there, and the files that both share, read on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from agent.runs.store import Runs
+from agent.staging.dataset import StagedDataset
+from agent.staging.manifest import is_as_listed
+from cluster.ssh.push import pack, package_files
+from localcloud.layout import Layout
+from tests.e2e.conftest import EmbeddedCloud, execute
+from tests.waiting import eventually
+from tools import demo
+
+Done = subprocess.CompletedProcess[str]
+
+REMOVED: Final = "20261120-121314-removed"
+"""The beginning of the ids of runs that are there to be removed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Laptop:
+    """One user's laptop."""
+
+    cloud: EmbeddedCloud
+    home: Path
+    copy: Path
+
+    def fab(self, *words: str) -> Done:
+        """Run a task to its end, whatever its status."""
+        place = ("env", "-C", str(self.copy), f"HOME={self.home}", "CDK_VALIDATION=false")
+        command = demo.localcloud("run", "--name", self.cloud.name, "--", *place, "fab", *words, *demo.settings(2))
+        return execute(command, check=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scene:
+    """The cloud, its two laptops, and what their tasks are about."""
+
+    cloud: EmbeddedCloud
+    first: Laptop
+    second: Laptop
+    program: Path
+    data: tuple[Path, Path]
+    numbers: Iterator[int]
+
+    @property
+    def shared(self) -> Path:
+        """Return the shared file system, seen from this machine."""
+        (found,) = (path.parent for path in Layout(name=self.cloud.name).efs.glob("*/payloads"))
+        return found
+
+    @property
+    def runs(self) -> Runs:
+        return Runs(root=self.shared / "runs")
+
+    def desired(self) -> int:
+        """Return the size that the worker group is to have."""
+        name = self.cloud.outputs()["WorkerGroupName"]
+        groups = self.cloud.ask("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
+        return int(groups["AutoScalingGroups"][0]["DesiredCapacity"])
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each run."""
+        return {each: self.runs[each].stored_state().state for each in self.runs.ids()}
+
+    def settle(self) -> None:
+        """Wait until no run is live, and the group has the size that it is to have."""
+        eventually(lambda: not {"starting", "running", "queued"} & set(self.states().values()), what=self.states)
+        eventually(lambda: "fab " not in self.holders(), what=self.holders)
+        eventually(lambda: len(self.cloud.instances("worker")) == self.desired())
+
+    def holders(self) -> str:
+        """Return the text of the claims of runs and tasks, "" of none; one of a run that has ended passes."""
+        return self.runs.lock.read_text() if self.runs.lock.exists() else ""
+
+    def resumable_run(self) -> str:
+        """Return the id of a run that has failed; start one where there is none."""
+        found = [run_id for run_id in self.runs.ids() if not run_id.startswith(REMOVED)]
+        if not found:
+            started = self.first.fab(*words(self, "train", self.first, "", 0))
+            assert started.returncode == 0, started.stderr
+            self.settle()
+        return (found or self.runs.ids())[0]
+
+    def ended_run(self) -> str:
+        """Put a run that has ended beside the others, and return its id."""
+        source, run_id = self.resumable_run(), f"{REMOVED}-{next(self.numbers)}"
+        (master,) = self.cloud.instances("master")
+        copy = f"cp -a {source} {run_id} && sed -i s/{source}/{run_id}/ {run_id}/state.json {run_id}/spec.json"
+        self.cloud.localcloud("exec", master["InstanceId"], "--", "sh", "-c", f"cd /mnt/efs/runs && {copy}")
+        return run_id
+
+
+def together(*tasks: Callable[[], Done]) -> list[Done]:
+    """Run tasks at the same time."""
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return [each.result() for each in [pool.submit(task) for task in tasks]]
+
+
+def check_manners(done: Sequence[Done], refusal: str) -> int:
+    """Check that each task succeeded, or was refused so; return how many succeeded."""
+    for each in done:
+        said = f"{each.args}\n{each.stdout}\n{each.stderr}"
+        assert "Traceback" not in said, said
+        text = " ".join(each.stderr.split())
+        assert each.returncode == 0 or (each.returncode == 1 and refusal and re.search(refusal, text)), said
+    return sum(each.returncode == 0 for each in done)
+
+
+def check_consistent(scene: Scene) -> None:
+    """Check the files that all laptops share: runs and queue, pushed trees by their hashes, and staged data."""
+    scene.settle()
+    assert not json.loads((scene.runs.root / ".queue").read_text() if (scene.runs.root / ".queue").exists() else "[]")
+    assert not list(scene.runs.root.glob(".removed-*"))
+    for run_id, state in scene.states().items():
+        assert state == "failed" and json.loads(scene.runs[run_id].spec.read_text())["run_id"] == run_id
+    trees = list((scene.shared / "payloads").iterdir())
+    for tree in trees:
+        (package,) = tree.iterdir()
+        assert pack(package, package_files(package), package.name).name == tree.name or package.name == "program"
+    if (scene.shared / "data" / "set").exists():
+        staged = StagedDataset(root=scene.shared / "data", name="set")
+        listed = staged.manifest()  # It raises for one that is not complete.
+        assert {path.name for path in staged.directory.iterdir()} == {entry.path for entry in listed.entries}
+        assert all(is_as_listed(staged.path_text(entry), entry) for entry in listed.entries)
+        assert listed.by_path().keys() in [{path.name for path in data.iterdir()} for data in scene.data]
+
+
+def words(scene: Scene, task: str, laptop: Laptop, run: str, size: int) -> tuple[str, ...]:
+    """Return the words of a task on one laptop; `run` is what is resumed or removed, `size` what is scaled to."""
+    launched = ("--detach", "--yes", "--skip-preflight", "--restarts", "0")
+    return {
+        "scale": ("scale", str(size), "--yes"),
+        "train": ("train", "--nodes", "2", "--payload", str(scene.program), "--entry", "brief.py", *launched),
+        "resume": ("resume", run, "--detach", "--yes", "--skip-preflight"),
+        "rm": ("rm", run, "--yes"),
+        "push": ("push",),
+        "stage-data": ("stage-data", str(scene.data[laptop is scene.second]), "--name", "set"),
+    }[task]

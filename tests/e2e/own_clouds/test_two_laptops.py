@@ -1,0 +1,194 @@
+"""Two laptops at one cluster: every pair of up, down, scale, train, resume, rm, push and stage-data at the same time.
+
+Each laptop has a working copy, a home with its own known host keys, and files of its own; the account is one. Both
+tasks of a pair do what they were asked to, or one is refused by a line that names what the other does; whatever
+happens, the cluster is consistent afterwards. The tests go on from one another, in their order: one cloud serves all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pytest
+
+from localcloud.layout import Layout
+from tests.e2e.conftest import KEPT_CLOUD, ROOT, EmbeddedCloud, start_cloud
+from tests.e2e.own_clouds.laptops import Done, Laptop, Scene, check_consistent, check_manners, together, words
+from tests.waiting import eventually
+
+BRIEF: Final = "import sys, time; time.sleep(5); sys.exit(1)\n"
+"""A program that has its nodes for some seconds, and fails: it can be resumed again and again."""
+WORKING_COPY: Final = ("agent", "cluster", "payload", "stacks", "app.py", "cdk.json", "fabfile.py", "pyproject.toml")
+
+LIVE: Final = r"run \S+ is live"
+HELD: Final = r"on another machine is (ending|changing)"
+LEFT: Final = r"left the cluster while run \S+ was being launched"
+RESIZED: Final = r"was set to \d+ nodes meanwhile"
+TAKEN: Final = r"would take nodes from run"
+GONE: Final = r"no run \S+ under"
+STAGING: Final = r"another `fab stage-data` has been staging"
+OVERTAKEN: Final = r"has been changed meanwhile, or is being changed"
+DESTROYED: Final = r"is being destroyed|no stack deepcdk is deployed"
+CUT_OFF: Final = r"the connection to the master (broke|fell silent)|the master (closed|is not running)"
+
+REFUSALS: Final = {
+    ("resume", "resume"): LIVE,
+    ("resume", "rm"): f"{LIVE}|{GONE}",
+    ("resume", "scale"): f"{HELD}|{LEFT}|{RESIZED}|{TAKEN}",
+    ("resume", "train"): LIVE,
+    ("rm", "rm"): GONE,
+    ("scale", "scale"): f"{HELD}|{RESIZED}",
+    ("scale", "train"): f"{HELD}|{LEFT}|{RESIZED}|{TAKEN}",
+    ("stage-data", "stage-data"): STAGING,
+    ("train", "train"): LIVE,
+}
+"""By pair, with what one of the two may be refused; in other pairs both succeed."""
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Start a cloud with two laptops, which have one SSH key: that of the cluster's owner."""
+    kept = os.environ.get(KEPT_CLOUD)
+    with contextlib.nullcontext(EmbeddedCloud(name=kept)) if kept else start_cloud(f"two{os.getpid()}") as cloud:
+        folder = tmp_path_factory.mktemp("laptops")
+        first = Laptop(cloud=cloud, home=Layout(name=cloud.name).laptop, copy=ROOT)
+        second = Laptop(cloud=cloud, home=folder / "home", copy=folder / "copy")
+        shutil.copytree(first.home / ".ssh", second.home / ".ssh")
+        second.copy.mkdir()
+        for name in WORKING_COPY:
+            target = second.copy / name
+            ignored = shutil.ignore_patterns("__pycache__")
+            (
+                shutil.copytree(ROOT / name, target, ignore=ignored)
+                if (ROOT / name).is_dir()
+                else shutil.copy(ROOT / name, target)
+            )
+        (second.copy / "node_modules").symlink_to(ROOT / "node_modules")
+        (second.copy / ".venv").symlink_to(sys.prefix)
+        (second.copy / "payload" / "notes.txt").write_text("the second laptop's payload\n")
+        program = folder / "program"
+        program.mkdir()
+        (program / "brief.py").write_text(BRIEF)
+        data = (folder / "ours", folder / "theirs")
+        for number, path in enumerate(data):
+            path.mkdir()
+            for index in range(40):
+                (path / f"f{index + 10 * number}").write_bytes(bytes([number + 1]) * 100_000)
+        yield Scene(cloud=cloud, first=first, second=second, program=program, data=data, numbers=itertools.count(1))
+
+
+def test_of_two_first_deployments_at_once_the_cluster_is_one(scene: Scene) -> None:
+    done = together(*(lambda each=each: each.fab("up", "--yes") for each in (scene.first, scene.second)))
+    assert check_manners(done, OVERTAKEN) >= 1
+    assert (len(scene.cloud.instances("master")), len(scene.cloud.instances("worker"))) == (1, 2)
+    check_consistent(scene)
+
+
+TASKS: Final = ("push", "resume", "rm", "scale", "stage-data", "train")
+CHOSEN: Final = (("resume", "rm"), ("scale", "scale"), ("scale", "train"), ("stage-data", "stage-data"))
+"""The pairs of every `make test`, of those in which one task may be refused; `make pairs` tries all."""
+ALL: Final = "ALL_PAIRS" in os.environ
+PAIRS: Final = tuple(itertools.combinations_with_replacement(TASKS, 2)) if ALL else CHOSEN
+BESIDE_UP: Final = ((15, ("up",)), (20, ("resume", "push")), (25, ("train", "rm")), (30, ("scale", "stage-data")))
+"""With the minutes that each of them changes the stack to."""
+SIZES: Final = {"scale": (1, 3), "train": (1, 1), "resume": (1, 1)}
+"""The sizes that two laptops scale to, by the task beside; 3 for those that need no nodes."""
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_two_tasks_at_once_succeed_or_one_is_refused_and_nothing_is_half_done(
+    scene: Scene, one: str, other: str
+) -> None:
+    pair = (one, other)
+    if "train" in pair or "resume" in pair:
+        assert scene.desired() == 2 or scene.first.fab("scale", "2", "--yes").returncode == 0
+    resumable = scene.resumable_run() if {"rm", "resume"} & {*pair} else ""
+    removed = resumable if pair == ("resume", "rm") else scene.ended_run() if "rm" in pair else ""
+    before, present = scene.desired(), scene.states()
+    small, large = SIZES.get(next((each for each in pair if each != "scale"), "scale"), (5 - before, 3))
+
+    def run_of(task: str) -> str:
+        return removed if task == "rm" else resumable
+
+    done = together(
+        lambda: scene.first.fab(*words(scene, one, scene.first, run_of(one), small)),
+        lambda: scene.second.fab(*words(scene, other, scene.second, run_of(other), small if one != "scale" else large)),
+    )
+    succeeded = check_manners(done, REFUSALS.get(pair, ""))
+    assert succeeded >= 1, done
+    check_consistent(scene)
+    begun = sum(task == "train" and each.returncode == 0 for task, each in zip(pair, done, strict=True))
+    now = scene.states()
+    assert len(now) == len(present) + begun - ("rm" in pair and removed not in now)
+    assert removed not in now or pair == ("resume", "rm")
+    if "scale" in pair:
+        # A run grows the group again, which it shares with a laptop that shrinks it.
+        sizes = (
+            {small, large} if pair == ("scale", "scale") else {small, 2} if {"train", "resume"} & {*pair} else {small}
+        )
+        assert scene.desired() in sizes
+    else:
+        assert scene.desired() == before
+
+
+@pytest.mark.parametrize(("idle_minutes", "beside"), BESIDE_UP if ALL else BESIDE_UP[:1])
+def test_a_change_of_the_stack_goes_beside_all_but_another_one(
+    scene: Scene, idle_minutes: int, beside: tuple[str, ...]
+) -> None:
+    if {"train", "resume"} & {*beside}:
+        assert scene.desired() == 2 or scene.first.fab("scale", "2", "--yes").returncode == 0
+    run, size = scene.ended_run() if "rm" in beside else scene.resumable_run(), 5 - scene.desired()
+    before = scene.desired()
+
+    def up(laptop: Laptop, minutes: int) -> Done:
+        return laptop.fab("up", "--yes", "--set", f"idle_minutes={minutes}")
+
+    def other(task: str) -> Done:
+        return up(scene.second, 45) if task == "up" else scene.second.fab(*words(scene, task, scene.second, run, size))
+
+    changed, *done = together(
+        lambda: up(scene.first, idle_minutes), *(lambda each=each: other(each) for each in beside)
+    )
+    check_manners([changed, *done], OVERTAKEN if "up" in beside else "")
+    assert changed.returncode == 0 or done[0].returncode == 0, (changed, done)
+    assert scene.desired() == (size if "scale" in beside else before)
+    check_consistent(scene)
+
+
+def test_while_the_cluster_is_destroyed_all_else_is_refused_and_nothing_begins_that_would_be_lost(scene: Scene) -> None:
+    run = scene.resumable_run()
+    live = scene.first.fab(*words(scene, "resume", scene.first, run, 0))
+    refused = scene.second.fab("down", "--yes")
+    assert (live.returncode, refused.returncode, f"run {run} is live" in refused.stderr) == (0, 1, True), refused.stderr
+    scene.settle()
+    removed, size = scene.ended_run(), 5 - scene.desired()
+    with ThreadPoolExecutor(1) as pool:
+        destroyed = pool.submit(scene.first.fab, "down", "--yes")
+        eventually(lambda: "fab down" in scene.holders() or destroyed.done())
+        held = together(
+            lambda: scene.second.fab(*words(scene, "train", scene.second, "", 0), "--queue"),
+            lambda: scene.second.fab(*words(scene, "resume", scene.second, run, 0)),
+            lambda: scene.second.fab(*words(scene, "scale", scene.second, "", size)),
+        )
+        others = together(
+            *(
+                lambda each=each: scene.second.fab(*words(scene, each, scene.second, removed, 0))
+                for each in ("push", "rm", "stage-data")
+            ),
+            lambda: scene.second.fab("down", "--yes"),
+            lambda: scene.second.fab("up", "--plan"),
+        )
+        done = destroyed.result()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert check_manners(held, f"{HELD}|{DESTROYED}|{CUT_OFF}") == 0
+    check_manners(others, f"{HELD}|{DESTROYED}|{CUT_OFF}|{OVERTAKEN}")
+    stacks = scene.cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
+    assert {each["StackName"] for each in stacks if each["StackStatus"] != "DELETE_COMPLETE"} == {"CDKToolkit"}
+    assert not scene.cloud.instances("master") + scene.cloud.instances("worker")

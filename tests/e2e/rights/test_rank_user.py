@@ -1,0 +1,164 @@
+"""Ranks have a user of their own: without sudo, which writes to its run, to data of the node and to scratch alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud
+from tools import demo
+
+AS_ROOT = "/usr/local/bin/id-of-root"
+PROGRAM = """\
+import glob, json, os, subprocess, sys, tempfile
+
+def outcome(action, *words):
+    try:
+        action(*words)
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+
+def append(path):
+    with open(path, "a") as file:
+        file.write("a rank was here")
+
+def replace(path):
+    with open(f"{run}/mine", "w"):
+        pass
+    os.replace(f"{run}/mine", path)
+
+run, efs = os.path.dirname(os.getcwd()), "/mnt/efs"
+(agent,) = {path for path in sys.path if path.endswith("keras3_guard")}
+supervisors = [f"{run}/{name}" for name in ("spec.json", "state.json", "launcher.log", "launch.json", "course.json")]
+login = "/home/ec2-user"
+nodes = glob.glob(f"{efs}/.cluster/nodes/*")
+forbidden = {
+    **{f"append {path}": outcome(append, path) for path in [
+        *supervisors, *nodes, f"{efs}/.cluster/list", f"{efs}/.cluster/master.pub", f"{agent}/sitecustomize.py",
+        f"{efs}/.cluster/new", f"{efs}/.cluster/nodes/deeplearning-worker9", f"{efs}/payloads/new", f"{efs}/data/new",
+        f"{efs}/runs/new", f"{efs}/runs/.live", f"{efs}/runs/.queue", f"{efs}/runs/{sys.argv[1]}/metrics.jsonl",
+        f"{efs}/runs/{sys.argv[1]}/new", "/etc/new", "/opt/deepcdk/new", "/opt/deepcdk/runtime/new", sys.executable,
+        f"{login}/new", f"{login}/.ssh/authorized_keys", "/home/deepcdk-rank/new",
+        "/home/deepcdk-rank/.ssh/authorized_keys",
+    ]},
+    **{f"replace {path}": outcome(replace, path) for path in [*supervisors, *nodes]},
+    **{f"remove {path}": outcome(os.unlink, path) for path in [*supervisors, *nodes]},
+    **{f"list {path}": outcome(os.listdir, path) for path in [f"{efs}/runs/{sys.argv[1]}", login, f"{login}/.ssh"]},
+    "rename the run": outcome(os.rename, run, f"{run}-mine"),
+    "open the run": outcome(os.chmod, run, 0o777),
+    "signal sshd": outcome(os.kill, int(subprocess.check_output(["pgrep", "-o", "sshd"])), 0),
+}
+allowed = {path: outcome(append, path) for path in [
+    "train.py", "new", f"{run}/new", os.path.expanduser("~/new"), os.path.expanduser("~/other"),
+    f"{tempfile.gettempdir()}/of-a-rank", "/dev/shm/of-a-rank",
+]}
+os.makedirs("deep/er", mode=0o700)
+descriptor, path = tempfile.mkstemp(dir="deep")
+os.write(descriptor, b"weights")
+os.rename(path, "deep/er/model")
+# It has nothing left by which it could be told from what is not a run's.
+subprocess.Popen(["setsid", "-f", "sleep", "7654"], env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                 stderr=subprocess.DEVNULL)
+with open("told.json", "w") as file:
+    json.dump({
+        "ids": [os.getuid(), os.geteuid(), os.getgid(), *os.getgroups()], "home": os.environ["HOME"],
+        "user": os.environ["USER"], "forbidden": forbidden, "allowed": allowed, "secret": os.environ["TOKEN"],
+        "as_root": subprocess.check_output(["id-of-root", "-u"], text=True),
+        "su": subprocess.run(["su", "-c", "true"], capture_output=True, stdin=subprocess.DEVNULL).returncode,
+    }, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    (root / "train.py").write_text(PROGRAM)
+    (root / "token").write_text("swordfish")
+    return root
+
+
+def train(cloud: EmbeddedCloud, project: Path, *words: str, check: bool = True) -> Any:
+    """Run the program on the first node, started by nothing but the agent; return what the task said."""
+    flags = ["--launcher", "plain", "--skip-preflight", "--yes", "--payload", str(project), "--entry", "train.py"]
+    secret = ["--secret", f"TOKEN=@{project / 'token'}"]
+    return cloud.laptop("fab", "train", "--nodes", "1", *demo.settings(2), *flags, *secret, *words, check=check)
+
+
+def shell(cloud: EmbeddedCloud, script: str, node: str = "deeplearning-worker1") -> str:
+    """Run a shell program on a node, as its root; return its output."""
+    (master,) = cloud.instances("master")
+    listed = cloud.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
+    ids = {line.split()[0]: line.split()[2] for line in listed.splitlines()}
+    return cloud.localcloud("exec", ids[node], "--", "sh", "-c", script).stdout
+
+
+@pytest.fixture(scope="module")
+def told(cluster: EmbeddedCloud, project: Path) -> Iterator[tuple[EmbeddedCloud, str, dict[str, Any]]]:
+    """Run the program twice, the second time against the first one's files; fetch what that tells."""
+    # As `sudo` is, which this machine may lack: whoever runs it is root, unless that is denied to its process.
+    shell(cluster, f"cp -p /usr/bin/id {AS_ROOT} && chmod 4755 {AS_ROOT}")
+    assert shell(cluster, f"setpriv --reuid 60900 --regid 60900 --clear-groups {AS_ROOT} -u") == "0\n"
+    train(cluster, project, "--", "no-run")
+    earlier = json.loads(cluster.fab("show", "--json").stdout)["run_id"]
+    train(cluster, project, "--", earlier)
+    run_id = json.loads(cluster.fab("show", "--json").stdout)["run_id"]
+    cluster.fab("fetch", "--run", run_id)
+    yield cluster, run_id, json.loads((demo.ROOT / "runs" / run_id / "work" / "told.json").read_text())
+    shell(cluster, f"rm {AS_ROOT}")
+    for each in (earlier, run_id):
+        cluster.fab("rm", "--run", each, "--yes")
+        (master,) = cluster.instances("master")
+        kept = ["sh", "-c", f"ls -d /mnt/efs/runs/*{each}* /mnt/efs/runs/.removed* 2>/dev/null || true"]
+        assert cluster.localcloud("exec", master["InstanceId"], "--", *kept).stdout == ""
+
+
+def test_a_rank_is_a_user_of_its_own_without_sudo(told: Any) -> None:
+    _, _, rank = told
+    assert (set(rank["ids"]), rank["user"], rank["home"]) == ({60900}, "deepcdk-rank", "/home/deepcdk-rank/files")
+    assert rank["as_root"] == "60900\n"
+    assert rank["su"] != 0
+    assert rank["secret"] == "swordfish"
+
+
+def test_a_rank_changes_neither_the_supervisors_files_nor_what_others_run_from(told: Any) -> None:
+    _, _, rank = told
+    refused = {"PermissionError", "FileNotFoundError"}
+    assert {action: end for action, end in rank["forbidden"].items() if end not in refused} == {}
+    # Of these the ways are there, so that a right alone stands between.
+    for path in ("spec.json", "state.json", "deeplearning-worker1", "sitecustomize.py", "/.live", "bin/python", "sshd"):
+        found = {end for action, end in rank["forbidden"].items() if action.endswith(path)}
+        assert found == {"PermissionError"}, path
+
+
+def test_a_rank_writes_its_run_and_what_goes_with_its_node(told: Any) -> None:
+    _, _, rank = told
+    assert set(rank["allowed"].values()) == {"done"}, rank["allowed"]
+
+
+def test_what_a_rank_alone_could_read_is_fetched(told: Any) -> None:
+    _, run_id, _ = told
+    assert (demo.ROOT / "runs" / run_id / "work" / "deep" / "er" / "model").read_text() == "weights"
+
+
+def test_a_process_that_hides_from_its_run_ends_before_the_next_one(told: Any) -> None:
+    cloud, _, _ = told
+    # The second run's own is there; of the first one's nothing is.
+    assert shell(cloud, "pgrep -c -u deepcdk-rank -f 'sleep 7654'") == "1\n"
+
+
+def test_a_node_that_an_older_version_booted_is_named_with_the_remedy(told: Any, project: Path) -> None:
+    cloud, _, _ = told
+    shell(cloud, "sed -i.kept /^deepcdk-rank:/d /etc/passwd")
+    try:
+        failed = train(cloud, project, "--", "no-run", check=False)
+    finally:
+        shell(cloud, "mv /etc/passwd.kept /etc/passwd")
+    assert failed.returncode == 1
+    assert "deeplearning-worker1 has no user deepcdk-rank for ranks: an older version booted it" in failed.stderr
+    assert "`fab replace worker1`" in failed.stderr
+    cloud.fab("rm", "--run", json.loads(cloud.fab("show", "--json").stdout)["run_id"], "--yes")

@@ -1,0 +1,88 @@
+"""Facts about measuring a cluster: figures of real ranks, what was measured already, a slower step that is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.bench.bench_comparison import compare
+from cluster.bench.measurements import read_bench
+from payload.benchmark import journal, ranks
+from payload.settings.bench import BENCH_FILE, BenchSettings
+
+LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:1,127.0.0.1:1", "--gloo"]
+PROGRAM = [sys.executable, "-m", "payload.benchmark.ranks"]
+TINY = BenchSettings(
+    nodes=(1,), networks=("lenet",), batch_sizes=(1,), image_size=16, message_bytes=(), repeats=2, steps=2
+)
+
+
+def test_too_few_nodes_are_named_before_anything_is_measured() -> None:
+    settings = BenchSettings(nodes=(1, 4))
+    assert ranks.ranks_of(settings, {"HOROVOD_SIZE": "8", "HOROVOD_LOCAL_SIZE": "2"}) == {1: 2, 4: 8}
+    for size, per_node in (("2", "1"), ("9", "2")):
+        with pytest.raises(ranks.TooFewNodesError, match=f"{size} ranks, {per_node} on this node, are not 4 nodes"):
+            ranks.ranks_of(settings, {"HOROVOD_SIZE": size, "HOROVOD_LOCAL_SIZE": per_node})
+
+
+def test_images_that_a_network_cannot_take_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--run-dir", str(tmp_path), "--networks", "resnet50", "--image-size", "16"]
+    assert ranks.main(argv) == 1
+    assert "resnet50 needs at least 32 x 32" in capsys.readouterr().err
+
+
+@pytest.mark.tensorflow
+def test_one_rank_measures_each_round_and_only_what_is_missing(tmp_path: Path) -> None:
+    argv = [*PROGRAM, "--run-dir", str(tmp_path), *TINY.arguments()]
+    first = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert "2 of 2, round 2: lenet, 1 images of 16 pixels a rank, 1 node" in first.stdout
+    lines = (tmp_path / BENCH_FILE).read_text().splitlines()
+    (tmp_path / BENCH_FILE).write_text("".join(f"{line}\n" for line in lines[:-1]))
+    again = subprocess.run([*argv, "--resume"], capture_output=True, text=True, check=True)
+    assert "1 of 1, round 2" in again.stdout
+    assert journal.measured(tmp_path) == set(TINY.rounds())
+    (measured,) = read_bench(tmp_path).measurements
+    assert len(measured.seconds) == 2
+    assert measured.images_per_s > 0
+
+
+@pytest.mark.tensorflow
+@pytest.mark.horovod
+def test_a_cell_on_one_node_of_two_has_its_ranks_alone_and_sums_are_timed(tmp_path: Path) -> None:
+    argv = ["--run-dir", str(tmp_path), "--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1"]
+    sizes = ["--message-bytes", "1024,1048576", "--repeats", "2", "--steps", "2", "--image-size", "16"]
+    subprocess.run([*LAUNCHER, *PROGRAM, *argv, *sizes], capture_output=True, text=True, check=True)
+    bench = read_bench(tmp_path)
+    assert [(str(each.cell), each.ranks, len(each.seconds)) for each in bench.measurements] == [
+        ("allreduce of 1,024 bytes, 2 nodes", 2, 2),
+        ("allreduce of 1,048,576 bytes, 2 nodes", 2, 2),
+        ("lenet, 1 images of 16 pixels a rank, 1 node", 1, 2),
+        ("lenet, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
+    ]
+    assert len(bench.origin["hosts"]) == 2
+
+
+@pytest.mark.tensorflow
+def test_steps_that_take_a_fifth_longer_are_found_and_equal_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from payload.training import distributed
+
+    distributed.join()
+    bench = BenchSettings(nodes=(1,), networks=("lenet",), batch_sizes=(1,), message_bytes=(), repeats=3, steps=5)
+
+    def measured(name: str, step_s: float) -> Path:
+        monkeypatch.setattr(ranks.Steps, "_training", lambda self, cell, ranks: lambda: time.sleep(step_s))
+        steps = ranks.Steps(bench)
+        for number, cell in bench.rounds():
+            journal.append_cell(tmp_path / name, number, cell, ranks=1, seconds=steps.seconds(cell, 1))
+        return tmp_path / name
+
+    first, same, slower = (read_bench(measured(name, step_s)) for name, step_s in (("a", 0.1), ("b", 0.1), ("c", 0.12)))
+    assert compare(same, first).significant == ()
+    (found,) = compare(slower, first).significant
+    assert found.change == pytest.approx(0.2, abs=0.05)

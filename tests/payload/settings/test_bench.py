@@ -1,0 +1,73 @@
+"""Facts about what a benchmark measures, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from payload.settings import SettingError
+from payload.settings.bench import ALLREDUCE, TRAINING, BenchConfig, BenchSettings, Cell, parse_settings
+
+SETTINGS = BenchSettings(nodes=(1, 2, 4), networks=("lenet", "resnet50"), batch_sizes=(8, 32), repeats=3)
+
+
+def test_the_cells_are_networks_by_batch_by_nodes_and_sums_by_size_where_there_are_two_nodes() -> None:
+    cells = SETTINGS.cells()
+    assert Counter(cell.kind for cell in cells) == {TRAINING: 2 * 2 * 3, ALLREDUCE: 5 * 2}
+    assert cells[0] == Cell(kind=TRAINING, network="lenet", batch_per_rank=8, nodes=1)
+    assert {cell.nodes for cell in cells if cell.kind == ALLREDUCE} == {2, 4}
+
+
+def test_each_round_measures_every_cell_once_and_every_second_one_backwards() -> None:
+    rounds = SETTINGS.rounds()
+    count = len(SETTINGS.cells())
+    by_round = [[cell for number, cell in rounds if number == wanted] for wanted in range(3)]
+    assert [number for number, _ in rounds] == [0] * count + [1] * count + [2] * count
+    assert by_round[0] == list(SETTINGS.cells()) == by_round[1][::-1] == by_round[2]
+
+
+def test_a_cell_says_what_it_is() -> None:
+    assert str(SETTINGS.cells()[0]) == "lenet, 8 images a rank, 1 node"
+    assert str(SETTINGS.cells()[-1]) == "allreduce of 67,108,864 bytes, 4 nodes"
+
+
+def test_images_of_another_size_are_another_cell_and_sums_can_be_measured_alone() -> None:
+    small = parse_settings({"nodes": "1", "networks": "resnet50", "image_size": "64"})
+    assert [str(cell) for cell in small.cells()] == ["resnet50, 32 images of 64 pixels a rank, 1 node"]
+    alone = parse_settings({"nodes": "2", "networks": ","})
+    assert {cell.kind for cell in alone.cells()} == {ALLREDUCE}
+    argv = ["--run-dir", "/run", *alone.arguments()]
+    assert BenchConfig.from_argv(argv).settings == alone
+
+
+def test_the_ranks_read_what_the_laptop_writes() -> None:
+    argv = ["--run-dir", "/run", *SETTINGS.arguments(), "--resume"]
+    assert BenchConfig.from_argv(argv) == BenchConfig(run_dir=Path("/run"), settings=SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"nodes": "2,1"}, "--nodes 2,1: must be ascending, none twice"),
+        ({"nodes": "0,1"}, "--nodes 0,1: each must be 1 to 4096"),
+        ({"nodes": ""}, "--nodes : must name a number of nodes at least"),
+        ({"batch_sizes": "8,x"}, "--batch-sizes 8,x: must be whole numbers with commas between"),
+        ({"repeats": "1"}, "--repeats 1: must be 2 to 100"),
+        ({"repeats": "3,4"}, "--repeats 3,4: must be one whole number"),
+        ({"networks": "resnet5"}, "--networks resnet5: unknown; did you mean resnet50?"),
+        ({"networks": "lenet,lenet"}, "--networks lenet,lenet: must name none twice"),
+        ({"networks": "", "nodes": "1"}, "there is nothing to measure"),
+        ({"message_bytes": "1022"}, "--message-bytes 1022: must be whole float32s"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_by_its_flag(given: dict[str, str], rule: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        parse_settings(given)
+    assert rule in str(raised.value)
+
+
+def test_an_unknown_argument_of_the_ranks_is_named_with_the_nearest() -> None:
+    with pytest.raises(SettingError, match="did you mean --repeats"):
+        BenchConfig.from_argv(["--run-dir", "/run", "--repeat=3"])

@@ -1,0 +1,294 @@
+"""By what the master and the workers know each other: AWS's word, and nothing that root on another node can write."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.ssh.host_keys import BEGIN, END, parse_console
+from stacks.user_data import SCRIPTS
+from tests.stacks.boot.nodelab import Lab, Node, booted, key_of
+from tests.waiting import eventually
+
+KEYS = "home/ec2-user/.ssh/authorized_keys"
+KNOWN = "etc/ssh/ssh_known_hosts"
+NODES = "opt/deeplearning/nodes"
+
+
+@pytest.fixture
+def master(lab: Lab) -> Node:
+    return booted(lab.node("master", 1))
+
+
+@pytest.fixture
+def worker(lab: Lab, master: Node) -> Node:
+    """Boot a worker after the master, which has not looked since."""
+    del master
+    return booted(lab.node("worker", 2))
+
+
+def refreshed(node: Node, **changes: str) -> str:
+    status, said = node.refresh(**changes)
+    assert status == 0, said
+    return said
+
+
+def plant(lab: Lab, text: str) -> None:
+    """Replace the key that the registry shows as the master's, as root on any node can."""
+    shared = lab.shared / ".cluster/master.pub"
+    shared.unlink(missing_ok=True)
+    shared.write_text(text)
+
+
+def asked(lab: Lab, what: str = "consoles") -> list[str]:
+    """Return the instances whose console was asked for, or which asked for the key, in turn."""
+    file = lab.folder / what
+    return file.read_text().split() if file.exists() else []
+
+
+def test_a_worker_refuses_a_key_that_another_nodes_root_calls_the_masters_and_logs_it(lab: Lab, worker: Node) -> None:
+    before = worker.text(KEYS)
+    assert before.count("ssh-ed25519") == 1
+    plant(lab, f"{key_of('EVIL')} 10.0.64.3\n")
+    said = refreshed(worker)
+    assert "the registry's master.pub is not the master's key in AWS, and is refused: " in said
+    assert "EVIL" in said
+    assert worker.text(KEYS) == before
+
+
+def test_a_worker_that_boots_after_that_admits_the_master_alone(lab: Lab, master: Node) -> None:
+    plant(lab, f"{key_of('EVIL')}\n")
+    newcomer = booted(lab.node("worker", 3))
+    keys = newcomer.text(KEYS)
+    assert master.environment()["LAB_KEY"] in keys
+    assert "EVIL" not in keys
+
+
+def test_a_worker_asks_aws_seldom_whatever_stands_on_the_shared_file_system(lab: Lab, worker: Node) -> None:
+    (lab.folder / "asked").unlink()
+    plant(lab, f"{key_of('EVIL')}\n")
+    beats = lab.shared / ".cluster/nodes/deeplearning-worker1"
+    watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        for _ in range(20):
+            seen = beats.stat().st_mtime_ns
+            eventually(lambda seen=seen: beats.stat().st_mtime_ns > seen)  # type: ignore[misc]
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)
+    assert 1 <= len(asked(lab, "asked")) <= 10
+
+
+def test_an_unchanged_key_is_not_asked_for_again(lab: Lab, worker: Node) -> None:
+    (lab.folder / "asked").unlink()
+    beats = lab.shared / ".cluster/nodes/deeplearning-worker1"
+    watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        for _ in range(10):
+            seen = beats.stat().st_mtime_ns
+            eventually(lambda seen=seen: beats.stat().st_mtime_ns > seen)  # type: ignore[misc]
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)
+    assert asked(lab, "asked") == [worker.instance_id]
+
+
+def test_a_deleted_hint_keeps_no_worker_from_the_master_for_longer_than_an_hour(lab: Lab) -> None:
+    worker = booted(lab.node("worker", 2))
+    master = booted(lab.node("master", 1))
+    (lab.shared / ".cluster/master.pub").unlink()
+    watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05", DEEPCDK_KEYS_S="1")
+    try:
+        eventually(lambda: master.environment()["LAB_KEY"] in worker.text(KEYS))
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)
+
+
+def test_without_aws_a_worker_keeps_whom_it_admits_and_says_why(lab: Lab, worker: Node) -> None:
+    before = worker.text(KEYS)
+    plant(lab, f"{key_of('EVIL')}\n")
+    assert r"AWS does not tell the master's key: AccessDeniedException" in refreshed(worker, LAB_DENIED="1")
+    assert worker.text(KEYS) == before
+
+
+def test_a_parameter_without_a_key_admits_nobody(lab: Lab, worker: Node) -> None:
+    before = worker.text(KEYS)
+    plant(lab, f"{key_of('EVIL')}\n")
+    for text in (
+        "none",
+        f"{key_of('EVIL')}",
+        f'command="id" {key_of("EVIL")} 10.0.64.1',
+        f"{key_of('A')} 10.0.64.1\nx",
+    ):
+        (lab.folder / "parameter").write_text(text)
+        assert "no master has put its key into CFN-RolesAdmittedKey" in refreshed(worker)
+        assert worker.text(KEYS) == before
+
+
+def test_a_master_that_cannot_share_its_key_fails_its_boot_with_aws_words(lab: Lab) -> None:
+    status, said = lab.node("master", 1).boot(LAB_DENIED="1")
+    assert status != 0
+    assert "AWS does not take the cluster's key: AccessDeniedException" in said
+    assert "failed: taking a name among the nodes" in said
+
+
+def test_a_running_master_goes_on_where_aws_does_not_take_its_key(lab: Lab, master: Node) -> None:
+    watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05", LAB_DENIED="1")
+    try:
+        newcomer = booted(lab.node("worker", 3))
+        eventually(lambda: f"{newcomer.ip} " in master.text("etc/hosts"))
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        said, _ = watcher.communicate(timeout=60)
+    assert said.count("AWS does not take the cluster's key") == 1
+
+
+def test_the_master_knows_a_worker_by_its_console_whatever_the_registry_says(
+    lab: Lab, master: Node, worker: Node
+) -> None:
+    refreshed(master)
+    before = master.text(KNOWN)
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in before
+    lab.state("deeplearning-worker1", host_key=key_of("EVIL"), ip="10.0.64.9")
+    told = "deeplearning-worker1 is left out: its host key in the registry is not the one that its console has shown"
+    said = refreshed(master)
+    assert f"{told}: " in said
+    assert "EVIL" in said
+    assert "EVIL" not in master.text(KNOWN)
+    assert master.text(NODES).splitlines()[1:] == [f"# {told}"]
+
+
+def test_an_address_that_is_not_the_workers_gets_the_workers_own_key(lab: Lab, master: Node, worker: Node) -> None:
+    """SSH then refuses the host that is there."""
+    lab.state("deeplearning-worker1", ip="10.0.64.9")
+    refreshed(master)
+    assert f"deeplearning-worker1,10.0.64.9 {key_of('HOST2')}\n" in master.text(KNOWN)
+    assert worker.text("dev/console").count("HOST2") == 1
+
+
+def test_the_masters_own_entry_is_what_it_knows_of_itself(lab: Lab, master: Node) -> None:
+    before = master.text(KNOWN), master.text("etc/hosts"), master.text(NODES)
+    lab.state("deeplearning-master", ip="10.0.64.9", host_key=key_of("EVIL"))
+    refreshed(master)
+    assert (master.text(KNOWN), master.text("etc/hosts"), master.text(NODES)) == before
+
+
+def test_an_instance_that_is_no_worker_of_the_cluster_is_never_identified(lab: Lab, master: Node, worker: Node) -> None:
+    del worker
+    lab.state("deeplearning-worker1", instance_id="i-0000000000000beef", host_key=key_of("EVIL"))
+    said = refreshed(master)
+    assert r"AWS does not tell the console of i-0000000000000beef: UnauthorizedOperation" in said
+    assert "worker1" not in master.text(NODES)
+    assert "EVIL" not in master.text(KNOWN)
+
+
+def test_a_worker_cannot_pass_for_the_master_by_its_id(lab: Lab, master: Node, worker: Node) -> None:
+    del worker
+    lab.state("deeplearning-worker1", instance_id=master.instance_id, host_key=key_of("EVIL"))
+    shutil.move(master.root / "dev/console", lab.folder / "console")  # its role may not read the master's own
+    refreshed(master)
+    assert "EVIL" not in master.text(KNOWN)
+
+
+def test_a_node_whose_console_is_late_is_waited_for_and_after_a_minute_told_of(
+    lab: Lab, master: Node, worker: Node
+) -> None:
+    console = worker.text("dev/console")
+    (worker.root / "dev/console").unlink()
+    assert refreshed(master) == ""
+    assert "worker1" not in master.text(NODES)
+    refreshed(master, DEEPCDK_CONSOLE_S="0")
+    assert "# deeplearning-worker1 is left out: its console shows no host key\n" in master.text(NODES)
+    (worker.root / "dev/console").write_text(console)
+    assert refreshed(master) == ""
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
+
+
+def test_a_console_is_asked_for_once_and_counts_for_its_instance_alone(lab: Lab, master: Node, worker: Node) -> None:
+    for _ in range(3):
+        refreshed(master)
+    assert asked(lab) == [worker.instance_id]
+    kept = master.root / "opt/deepcdk/host-keys"
+    assert {path.name: path.read_text() for path in kept.iterdir()} == {worker.instance_id: f"{key_of('HOST2')}\n"}
+    other = booted(lab.node("worker", 3))
+    refreshed(master)
+    assert asked(lab) == [worker.instance_id, other.instance_id]
+
+
+def test_another_key_on_a_console_that_has_shown_one_counts_for_nothing(lab: Lab, master: Node, worker: Node) -> None:
+    refreshed(master)
+    worker.print_keys(key_of("EVIL"))
+    lab.state("deeplearning-worker1", host_key=key_of("EVIL"))
+    assert "its host key in the registry is not the one that its console has shown" in refreshed(master)
+    assert "EVIL" not in master.text(KNOWN)
+
+
+def test_a_master_in_place_of_another_learns_all_keys_again_by_itself(lab: Lab, master: Node, worker: Node) -> None:
+    refreshed(master)
+    lab.state("deeplearning-worker1", host_key=key_of("EVIL"))
+    lab.silence("deeplearning-master")
+    second = booted(lab.node("master", 9))
+    assert "EVIL" not in second.text(KNOWN)
+    lab.state("deeplearning-worker1", host_key=key_of("HOST2"))
+    refreshed(second)
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in second.text(KNOWN)
+
+
+def test_a_kept_key_that_was_cut_off_is_read_from_the_console_again(lab: Lab, master: Node, worker: Node) -> None:
+    refreshed(master)
+    (master.root / "opt/deepcdk/host-keys" / worker.instance_id).write_text("ssh-ed25519 AAAA\n")
+    refreshed(master)
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
+
+
+def test_a_console_of_xen_which_knows_no_latest_output_is_read_too(lab: Lab, master: Node, worker: Node) -> None:
+    (worker.root / "xen").touch()
+    refreshed(master)
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
+
+
+def test_keys_are_found_behind_64_kb_of_one_line_and_anything_else_that_a_node_prints(
+    lab: Lab, master: Node, worker: Node
+) -> None:
+    console = worker.root / "dev/console"
+    junk = f"{BEGIN}" * 1500 + "\0\x1b[2J\xff" + "x" * 40000
+    console.write_bytes(junk.encode("latin-1") + b"\n" + console.read_bytes())
+    refreshed(master)
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
+
+
+KEY_LINES = st.sampled_from(
+    [key_of("A"), key_of("B"), f"[   1.2] cloud-init[9]: {key_of('C')} root@x\r", "ssh-rsa AAAA"]
+)
+LINES = st.lists(
+    st.one_of(KEY_LINES, st.sampled_from([BEGIN, END, f"[  3.1] {BEGIN}", ""]), st.text("ab \t")), max_size=25
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(consoles=st.lists(LINES, min_size=1, max_size=20))
+def test_the_master_and_the_laptop_read_the_same_key_from_any_console(
+    consoles: list[list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("consoles")
+    script = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
+    part = (SCRIPTS / "master.sh").read_text(encoding="utf-8")
+    rules = "LC_ALL=C\n" + script[script.index("octet=") : script.index("log() {")]
+    reader = part[part.index("shown_key() {") : part.index("# Write the console's output")]
+    for number, lines in enumerate(consoles):
+        (folder / f"{number:02}").write_text("\n".join(lines))
+    loop = 'for each in "$1"/*; do shown_key <"$each"; echo; done'
+    done = subprocess.run(
+        ["bash", "-euc", rules + reader + loop, "bash", str(folder)], capture_output=True, text=True, check=True
+    )
+    wanted = []
+    for lines in consoles:
+        ours = [key for key in parse_console("\n".join(lines)) if key.algorithm == "ssh-ed25519"]
+        wanted.append(str(ours[-1]) if ours else "")
+    assert done.stdout.splitlines() == wanted
