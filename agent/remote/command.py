@@ -17,6 +17,8 @@ OWN_TREE: Final = Path(__file__).resolve().parents[2]
 SSH: Final = str(OWN_TREE / "agent" / "bin" / "ssh")
 AS_RANK: Final = ("-l", RANK_USER)
 """SSH's flag for who logs in."""
+SSH_FAILED: Final = 255
+"""As ssh ends where it does not reach a host."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from agent.files.atomic_write import open_to_append, write_atomically
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES
+from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES, STOP_GRACE_S
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL_REASON: Final = "the shared file system is full"
@@ -140,6 +140,13 @@ class RunDirectory:
     @property
     def stop_request(self) -> Path:
         return self.path / "stop.json"
+
+    def stop_grace_s(self) -> float:
+        """Return how long ranks may take to end after a request to stop, s, as it says or by default."""
+        try:
+            return float(json.loads(self.stop_request.read_text(encoding="utf-8"))["grace_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return STOP_GRACE_S
 
     def open_to_ranks(self) -> None:
         """Let the ranks of a run that begins add files, of which none but they and this user can change any.

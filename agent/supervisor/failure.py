@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.remote.command import SSH_FAILED
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 
@@ -22,7 +23,6 @@ _ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d+) ended first: (-?\d+)
 """As `agent.launch.process_group` says it."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S+) ended: (-?\d+)$", re.MULTILINE)
 """The same where no rank of a host has said why the host's ranks are gone."""
-_SSH_FAILED: Final = 255
 _SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
 """mpirun's words alone, as the next one."""
 _SILENT: Final = re.compile(r"lost communication with a remote daemon[\s\S]{0,2000}?Remote daemon: \S+ on node (\S+)")
@@ -78,7 +78,7 @@ def leaving_hosts(spec: RunSpec) -> str:
 
 def unreachable_host(log: str) -> str:
     """Return the host that the launcher can no longer reach, with the remedy; "" where it reaches all."""
-    ended = [name for name, status in _HOST_ENDED.findall(log) if int(status) == _SSH_FAILED]
+    ended = [name for name, status in _HOST_ENDED.findall(log) if int(status) == SSH_FAILED]
     if not (found := _SILENT.findall(log) or ended):
         return ""
     node = found[-1]

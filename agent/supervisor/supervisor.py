@@ -4,81 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.launch.first_steps import choose_cycle
 from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
-from agent.launch.hosts import MASTER, POLL_S, Hosts, login, tail
+from agent.launch.hosts import POLL_S, Hosts, login, tail
 from agent.preflight import checks
-from agent.preflight.report import PreflightError, replace_remedy
+from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
-from agent.remote import rank_leftovers, secret_files
+from agent.remote import secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import record
 from agent.runs.directory import RunDirectory, State, SupersededError
 from agent.runs.store import Runs
-from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.nodes import Node
 from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
-from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, notification, prepare_node, rank_files, then_stop
+from agent.supervisor import failure, notification, preparation, rank_files, then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.metering import Meter
 from agent.supervisor.notification import Notifier
+from agent.supervisor.preparation import PreparationError
 from agent.supervisor.program import stage
 from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, machine_fault, uptimes
 from agent.supervisor.resume import rewrite
 
 HEARTBEAT_S: Final = 5.0
 STOPPED: Final = "stopped on request"
-PREPARE_TIMEOUT_S: Final = 1800.0
-"""Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
-SSH_FAILED: Final = 255
-"""As ssh ends where it does not reach a host."""
-
-
-class PreparationError(RuntimeError):
-    """Report hosts on which the runtime could not be made; `failures` holds each host's last lines."""
-
-    def __init__(self, failures: Mapping[str, str]) -> None:
-        self.failures = dict(failures)
-        hosts_by_lines: dict[str, list[str]] = {}
-        for host, lines in self.failures.items():
-            hosts_by_lines.setdefault(lines, []).append(host)
-        super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
-
-
-def preparation_failures(results: Mapping[str, Completed]) -> dict[str, str]:
-    """Return the last lines of each host that could not be prepared, with the remedy for one that was not reached."""
-    return {
-        name: tail(done.output) + (f"; do: {replace_remedy(name)}" if done.status == SSH_FAILED else "")
-        for name, done in results.items()
-        if done.status != 0
-    }
-
-
-def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
-    """Return the interpreters of a launch from what master and hosts have prepared.
-
-    Raises PreparationError where the hosts' differ: a launcher starts all ranks by one path.
-    """
-    master = prepared[MASTER]
-    hosts = {name: found for name, found in prepared.items() if name != MASTER}
-    if len(set(hosts.values())) != 1:
-        raise PreparationError({name: f"the ranks' Python is {found.python}" for name, found in hosts.items()})
-    ranks = next(iter(hosts.values()))
-    return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
 
 
 class Supervisor:
@@ -260,30 +222,9 @@ class Supervisor:
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
         """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
-        none = Interpreters(launcher=NODE_PYTHON, ranks=NODE_PYTHON, runtime="")
         if self.spec.launcher:
-            return none, {}
-        hosts = [None, *self.spec.hosts]
-        results = self._hosts.everywhere(hosts, prepare_node.command(self.spec), PREPARE_TIMEOUT_S)
-        if self._stop_requested:
-            return none, {}
-        if failures := preparation_failures(results):
-            raise PreparationError(failures)
-        prepared = {name: prepare_node.parse(done.output) for name, done in results.items()}
-        self._end_leftovers([host for host in self.spec.hosts if prepared[host.name].may_have_leftovers])
-        remote = functools.partial(self._hosts.remote, as_rank=True)
-        if failed := secret_files.distribute(secret_files.master_directory(Path.home()), self.spec, remote):
-            raise PreparationError(failed)
-        return interpreters(prepared), results
-
-    def _end_leftovers(self, hosts: Sequence[Node]) -> None:
-        """End what earlier runs' ranks have left on hosts. Raises PreparationError where something stays."""
-        if not hosts:
-            return
-        command, timeout_s = rank_leftovers.command(self.spec.runs_root), 30.0 + rank_leftovers.CLEARING_S
-        failures = preparation_failures(self._hosts.everywhere(hosts, command, timeout_s, as_rank=True))
-        if failures:
-            raise PreparationError(failures)
+            return preparation.NO_RUNTIME, {}
+        return preparation.prepare(self.spec, self._hosts, is_stopped=lambda: self._stop_requested)
 
     def _remove_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
@@ -355,7 +296,7 @@ class Supervisor:
 
         SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
         """
-        grace_s = self._grace_s()
+        grace_s = self.directory.stop_grace_s()
         self._log(f"{self._why_stopped}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
         self._update(reason=f"{self._why_stopped}: stopping, {grace_s:g} s of grace")
         if grace_s > 0:
@@ -366,12 +307,6 @@ class Supervisor:
         if launcher.poll() is None:
             self._log("grace is over: SIGKILL to the ranks")
             self._hosts.kill(launcher)
-
-    def _grace_s(self) -> float:
-        try:
-            return float(json.loads(self.directory.stop_request.read_text(encoding="utf-8"))["grace_s"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return STOP_GRACE_S
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
         self._log(f"failed: {reason}")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.runs import directory as run_directory
 from agent.runs import record, spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
-from agent.supervisor import supervisor as supervising
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor.live_runs import Call, live_state, run_processes
 from tests.factories import MASTER_ID, make_spec
@@ -59,7 +59,7 @@ def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why
 
 
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervising, "STOP_GRACE_S", 1.0)
+    monkeypatch.setattr(run_directory, "STOP_GRACE_S", 1.0)
     began = time.monotonic()
     state, directory = supervise(efs, STUBBORN, Bounds(max_hours=1 / 3600))
     assert (state.state, state.reason.partition(":")[0]) == ("stopped", "reached --max-hours 0.000277778")

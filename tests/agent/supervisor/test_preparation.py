@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.remote.command import Completed
-from agent.supervisor.supervisor import preparation_failures
+from agent.supervisor.preparation import failures
 
 
 def done(status: int, output: str) -> Completed:
@@ -16,7 +16,7 @@ def test_a_host_that_is_not_reached_is_to_be_replaced() -> None:
         "deeplearning-worker2": done(255, "ssh: connect to host deeplearning-worker2 port 22: No route to host\n"),
         "deeplearning-worker3": done(1, "no space left\n"),
     }
-    assert preparation_failures(results) == {
+    assert failures(results) == {
         "deeplearning-worker2": "ssh: connect to host deeplearning-worker2 port 22: No route to host; "
         "do: `fab replace worker2`",
         "deeplearning-worker3": "no space left",

@@ -1,0 +1,84 @@
+"""Prepare the master and the hosts of one attempt: its environments, no leftovers of earlier runs, its secrets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.launch.horovodrun_command import Interpreters
+from agent.launch.hosts import MASTER, Hosts, tail
+from agent.preflight.report import replace_remedy
+from agent.remote import rank_leftovers, secret_files
+from agent.remote.command import SSH_FAILED, Completed
+from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.run import RunSpec
+from agent.supervisor import prepare_node
+
+TIMEOUT_S: Final = 1800.0
+"""Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
+NO_RUNTIME: Final = Interpreters(launcher=NODE_PYTHON, ranks=NODE_PYTHON, runtime="")
+"""Of an attempt that needs none, or that was stopped before it had one."""
+
+
+class PreparationError(RuntimeError):
+    """Report hosts on which the runtime could not be made; `failures` holds each host's last lines."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        hosts_by_lines: dict[str, list[str]] = {}
+        for host, lines in self.failures.items():
+            hosts_by_lines.setdefault(lines, []).append(host)
+        super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
+
+
+def prepare(
+    spec: RunSpec, hosts: Hosts, *, is_stopped: Callable[[], bool]
+) -> tuple[Interpreters, dict[str, Completed]]:
+    """Prepare the master and all hosts of a run at once; return the launch's interpreters and each host's answer.
+
+    Where `is_stopped` holds meanwhile, NO_RUNTIME and no answers. Raises PreparationError.
+    """
+    answers = hosts.everywhere([None, *spec.hosts], prepare_node.command(spec), TIMEOUT_S)
+    if is_stopped():
+        return NO_RUNTIME, {}
+    if found := failures(answers):
+        raise PreparationError(found)
+    prepared = {name: prepare_node.parse(done.output) for name, done in answers.items()}
+    _end_leftovers(spec, hosts, [host for host in spec.hosts if prepared[host.name].may_have_leftovers])
+    remote = functools.partial(hosts.remote, as_rank=True)
+    if failed := secret_files.distribute(secret_files.master_directory(Path.home()), spec, remote):
+        raise PreparationError(failed)
+    return interpreters(prepared), answers
+
+
+def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
+    """Return the last lines of each host that could not be prepared, with the remedy for one that was not reached."""
+    return {
+        name: tail(done.output) + (f"; do: {replace_remedy(name)}" if done.status == SSH_FAILED else "")
+        for name, done in answers.items()
+        if done.status != 0
+    }
+
+
+def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
+    """Return the interpreters of a launch from what master and hosts have prepared.
+
+    Raises PreparationError where the hosts' differ: a launcher starts all ranks by one path.
+    """
+    master = prepared[MASTER]
+    of_hosts = {name: found for name, found in prepared.items() if name != MASTER}
+    if len(set(of_hosts.values())) != 1:
+        raise PreparationError({name: f"the ranks' Python is {found.python}" for name, found in of_hosts.items()})
+    ranks = next(iter(of_hosts.values()))
+    return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
+
+
+def _end_leftovers(spec: RunSpec, hosts: Hosts, dirty: Sequence[Node]) -> None:
+    """End what earlier runs' ranks have left on these hosts. Raises PreparationError where something stays."""
+    if not dirty:
+        return
+    command, timeout_s = rank_leftovers.command(spec.runs_root), 30.0 + rank_leftovers.CLEARING_S
+    if found := failures(hosts.everywhere(dirty, command, timeout_s, as_rank=True)):
+        raise PreparationError(found)
