@@ -32,8 +32,9 @@ ROOT_TOOLS = (
     "ssh-keygen",
     "curl",
 )
-OWN_CLOUDS = ("test_lifecycle.py", "test_nfs_client.py", "test_reachability.py")
-"""Files of tests/e2e that start embedded clouds of their own; the others share one."""
+E2E = "tests/e2e/"
+OWN_CLOUDS = "tests/e2e/own_clouds/"
+"""Files here start embedded clouds of their own; the others of tests/e2e share one."""
 CLOUDS_END_S = 60
 """Time that processes get to end their embedded clouds after Ctrl-C; pytest-xdist gives them 10 s."""
 MISSING = pytest.StashKey[str]()
@@ -74,34 +75,34 @@ def pytest_configure() -> None:
 
 def shares_cloud(file: str) -> bool:
     """Return whether the tests of a file, named from the root, run on the one embedded cloud that files share."""
-    return file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS)
+    return file.startswith(E2E) and not file.startswith(OWN_CLOUDS)
 
 
 @functools.cache
 def has_hosts(file: str) -> bool:
     """Return whether tests of a file, named from the root, start hosts."""
     marked = file.startswith("tests/localcloud/") and "mark.root" in (ROOT / file).read_text(encoding="utf-8")
-    return marked or file.startswith("tests/e2e/")
+    return marked or file.startswith(E2E)
 
 
 def rank(item: pytest.Item) -> int:
     """Order tests: the shared cloud first, then other hosts, then several ranks, so that what is short comes last."""
     if shares_cloud(item.nodeid.split("::")[0]):
         return 0
-    if item.nodeid.startswith("tests/e2e/"):
+    if item.nodeid.startswith(OWN_CLOUDS):
         return 1
     markers = {marker.name for marker in item.iter_markers()}
     return next((place for place, name in enumerate(LONG_FIRST, start=2) if name in markers), 2 + len(LONG_FIRST))
 
 
 class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types of its own
-    """Give all tests of the shared cloud to one process, those with other hosts to one, and files of others to any."""
+    """Give all tests of the shared cloud to one process, those with mere hosts to one, and other files to any."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         if shares_cloud(file):
             return "shared cloud"
-        return "own clouds" if has_hosts(file) else file
+        return "hosts" if has_hosts(file) and not file.startswith(OWN_CLOUDS) else file
 
 
 @pytest.hookimpl(optionalhook=True)  # -p no:xdist has none

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
-from tests.e2e import field
 from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.e2e.own_clouds import field
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.reachability import Packet, Place, passes
 from tests.stacks.clusters.synthesis import synthesise
