@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from cluster.aws import inventory
-from cluster.aws.stack import describe_stack
+from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
@@ -49,11 +49,14 @@ def up(
     session = Session(PROJECT, set_, key=key, deploying=True)
     for caution in cautions(session.config):
         print_note(f"warning: {caution}")
-    if plan:
-        _show_plan(session, as_json=json)
-        return
     stack, progress = session.config.stack_name, progress_printer(json=json)
-    new = is_new(describe_stack(session.aws, stack))
+    there = describe_stack(session.aws, stack)
+    if there is not None and there["StackStatus"] == DELETING:
+        raise BeingDestroyedError(stack)
+    if plan:
+        _show_plan(session, there, as_json=json)
+        return
+    new = is_new(there)
     progress(describe_bounds(session.config))
     progress(describe_rest(session))
     if new:
@@ -80,9 +83,9 @@ def up(
         progress(worker_group.describe_shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
-def _show_plan(session: Session, *, as_json: bool) -> None:
+def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool) -> None:
+    """Show what would change in the stack, of which `there` is CloudFormation's description."""
     stack = session.config.stack_name
-    there = describe_stack(session.aws, stack)
     if there is not None and there["StackStatus"] in FAILED_CREATION:
         raise DeepcdkError(
             f"stack {stack} failed to be created ({there['StackStatus']}); a plan would begin by removing what is left",

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy import key_pair
+from cluster.aws.stack import DELETING, BeingDestroyedError
+from cluster.deploy import cdk, key_pair
 from cluster.deploy.effects import Effect
 from cluster.deploy.plan import Plan
 from cluster.nodes import live_run
@@ -104,3 +105,15 @@ def test_a_key_pair_that_another_first_deployment_imports_meanwhile_is_looked_at
     with pytest.raises(key_pair.OtherKeyError) if differs else contextlib.nullcontext():
         deploy._provide_key_pair(session, told.append, new=True)
     assert found == []
+
+
+@pytest.mark.parametrize("plan", [False, True])
+def test_nothing_is_planned_or_imported_for_a_stack_that_is_being_destroyed(
+    monkeypatch: pytest.MonkeyPatch, plan: bool
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setattr("cluster.aws.client.Aws.client", lambda *_: pytest.fail("AWS is asked for more"))
+    monkeypatch.setattr(deploy, "describe_stack", lambda aws, name: {"StackName": name, "StackStatus": DELETING})
+    monkeypatch.setattr(cdk, "run_quietly", lambda *_: pytest.fail("the CDK is run"))
+    with pytest.raises(BeingDestroyedError, match="`fab up` then deploys the cluster anew"):
+        deploy.up.body(set_=("ssh_cidr=198.51.100.7/32",), plan=plan)

@@ -68,6 +68,11 @@ class Scene:
         groups = self.cloud.ask("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
         return int(groups["AutoScalingGroups"][0]["DesiredCapacity"])
 
+    def stacks(self) -> dict[str, str]:
+        """Return the status of each stack that there is."""
+        found = self.cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
+        return {each["StackName"]: each["StackStatus"] for each in found if each["StackStatus"] != "DELETE_COMPLETE"}
+
     def states(self) -> dict[str, str]:
         """Return the state of each run."""
         return {each: self.runs[each].stored_state().state for each in self.runs.ids()}

@@ -169,8 +169,14 @@ def test_while_the_cluster_is_destroyed_all_else_is_refused_and_nothing_begins_t
     assert (live.returncode, refused.returncode, f"run {run} is live" in refused.stderr) == (0, 1, True), refused.stderr
     scene.settle()
     removed, size = scene.ended_run(), 5 - scene.desired()
-    with ThreadPoolExecutor(1) as pool:
+
+    def change_what_is_being_destroyed() -> Done:
+        eventually(lambda: scene.stacks().get("deepcdk") not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"))
+        return scene.second.fab("up", "--yes", "--set", "idle_minutes=35")
+
+    with ThreadPoolExecutor(2) as pool:
         destroyed = pool.submit(scene.first.fab, "down", "--yes")
+        changing = pool.submit(change_what_is_being_destroyed)
         eventually(lambda: "fab down" in scene.holders() or destroyed.done())
         held = together(
             lambda: scene.second.fab(*words(scene, "train", scene.second, "", 0), "--queue"),
@@ -185,10 +191,14 @@ def test_while_the_cluster_is_destroyed_all_else_is_refused_and_nothing_begins_t
             lambda: scene.second.fab("down", "--yes"),
             lambda: scene.second.fab("up", "--plan"),
         )
-        done = destroyed.result()
+        done, changed = destroyed.result(), changing.result()
     assert done.returncode == 0, done.stdout + done.stderr
     assert check_manners(held, f"{HELD}|{DESTROYED}|{CUT_OFF}") == 0
     check_manners(others, f"{HELD}|{DESTROYED}|{CUT_OFF}|{OVERTAKEN}")
-    stacks = scene.cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
-    assert {each["StackName"] for each in stacks if each["StackStatus"] != "DELETE_COMPLETE"} == {"CDKToolkit"}
+    check_manners([changed], DESTROYED)
+    if changed.returncode == 0:  # It found the stack destroyed, and so deployed a cluster of its own.
+        assert (len(scene.cloud.instances("master")), len(scene.cloud.instances("worker"))) == (1, 2)
+        anew = scene.second.fab("down", "--yes")
+        assert anew.returncode == 0, anew.stdout + anew.stderr
+    assert scene.stacks().keys() == {"CDKToolkit"}
     assert not scene.cloud.instances("master") + scene.cloud.instances("worker")
