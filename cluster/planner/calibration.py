@@ -7,38 +7,49 @@ and ranks a node. The newest run gives the figure; the range spans all of them.
 from __future__ import annotations
 
 import dataclasses
-import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from agent.spec.states import RECORD_FILE
+from cluster.bench.measurements import Bench, read_bench
 from cluster.errors import DeepcdkError
 from cluster.planner.assumptions import Assumptions
 from cluster.planner.evidence import CALIBRATED, Figure
 from cluster.planner.hardware import Hardware
 from cluster.planner.past_benches import bench_rates
+from cluster.planner.past_links import NO_LINKS, Links, PastLink, bench_link
+from cluster.planner.past_records import source
 from cluster.planner.past_runs import PastRate, PastStart, past_rate, past_start
 from cluster.planner.workload import Workload
 from cluster.report.run_files import read_run
 from payload.settings.bench import BENCH_FILE
 
-Past = TypeVar("Past", PastRate, PastStart)
+Past = TypeVar("Past", PastRate, PastStart, PastLink)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
     """Earlier runs, the newest first, of which those count that were on nodes like the planned ones."""
 
+    links: Links = NO_LINKS
     rates: tuple[PastRate, ...] = ()
     starts: tuple[PastStart, ...] = ()
     embedded: bool = False
     """Whether that is an embedded cloud: its hosts have this machine's processors, so its runs count there alone."""
 
     def apply(
-        self, assumed: Assumptions, workload: Workload, hardware: Hardware, *, nodes_are_up: bool = False
+        self,
+        assumed: Assumptions,
+        workload: Workload,
+        hardware: Hardware,
+        *,
+        efa: bool,
+        together: bool,
+        nodes_are_up: bool = False,
     ) -> Assumptions:
-        """Return the assumptions with what runs like this one were measured at."""
+        """Return the assumptions with what runs like this one were measured at; `together`: in a placement group."""
+        assumed = self.links.apply(assumed, hardware, efa=efa, together=together, embedded=self.embedded)
         rates = [each for each in self.rates if self._is_like(each, workload, hardware)]
         starts = [
             each
@@ -66,19 +77,27 @@ NOTHING: Final = Calibration()
 
 def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
     """Read all runs that were fetched to a folder; one that says nothing of a rate is passed over."""
-    rates: list[PastRate] = []
-    starts: list[PastStart] = []
+    benches: list[tuple[Bench, Mapping[str, Any]]] = []
+    records: list[Mapping[str, Any]] = []
     for path in sorted(folder.glob(f"*/{RECORD_FILE}")):
         try:
             record = read_run(path.parent).record
+            if (path.parent / BENCH_FILE).is_file():
+                benches.append((read_bench(path.parent), record))
+            else:
+                records.append(record)
         except DeepcdkError:
             continue
-        if (path.parent / BENCH_FILE).is_file():
-            rates += bench_rates(path.parent, record)
-            continue
-        rates += [each for each in (past_rate(record),) if each is not None]
-        starts += [each for each in (past_start(record),) if each is not None]
-    return Calibration(rates=_newest_first(rates), starts=_newest_first(starts), embedded=embedded)
+    # First the links: what a run waited for them does not count as its computation.
+    links = Links(found=_newest_first(_known(bench_link(bench, record) for bench, record in benches)))
+    rates = [each for bench, record in benches for each in bench_rates(bench, record, links)]
+    rates += _known(past_rate(record, links) for record in records)
+    starts = _known(past_start(record) for record in records)
+    return Calibration(links=links, rates=_newest_first(rates), starts=_newest_first(starts), embedded=embedded)
+
+
+def _known(found: Iterable[Past | None]) -> list[Past]:
+    return [each for each in found if each is not None]
 
 
 def _newest_first(found: Sequence[Past]) -> tuple[Past, ...]:
@@ -93,7 +112,7 @@ def _rate(rates: Sequence[PastRate]) -> Figure:
         low=min(each.low for each in rates),
         high=max(each.high for each in rates),
         evidence=CALIBRATED,
-        source=_source(rates, f"on {where}"),
+        source=source(rates, f"on {where}"),
     )
 
 
@@ -103,12 +122,5 @@ def _start(starts: Sequence[PastStart]) -> Figure:
         low=(1 - START_SPREAD) * min(each.seconds for each in starts),
         high=(1 + START_SPREAD) * max(each.seconds for each in starts),
         evidence=CALIBRATED,
-        source=_source(starts, "all beside its epochs"),
+        source=source(starts, "all beside its epochs"),
     )
-
-
-def _source(found: Sequence[PastRate] | Sequence[PastStart], what: str) -> str:
-    day = datetime.datetime.fromtimestamp(found[0].finished, datetime.UTC)
-    others = len({each.run_id for each in found}) - 1
-    more = f"; the range is that of {others + 1} runs" if others else ""
-    return f"run {found[0].run_id} of {day:%Y-%m-%d}, {what}{more}"

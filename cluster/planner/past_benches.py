@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from cluster.bench.measurements import Measurement, read_bench
+from cluster.bench.measurements import Bench, Measurement
 from cluster.errors import DeepcdkError
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.layers import networks
-from cluster.planner.past_runs import SINGLE_SPREAD, PastRate, assumed_of, is_embedded, rate_of, type_of
+from cluster.planner.past_links import NO_LINKS, Links
+from cluster.planner.past_records import is_embedded, type_of
+from cluster.planner.past_runs import SINGLE_SPREAD, PastRate, assumed_of, rate_of
 from cluster.planner.recipe_workload import PAYLOAD
 from cluster.planner.run_time import Cluster
 from cluster.planner.workload import Phase, Workload
@@ -19,24 +20,23 @@ from payload.settings import Settings
 from payload.settings.bench import TRAINING
 
 
-def bench_rates(directory: Path, record: Mapping[str, Any]) -> list[PastRate]:
+def bench_rates(bench: Bench, record: Mapping[str, Any], links: Links = NO_LINKS) -> list[PastRate]:
     """Return a rate for each network of a benchmark: of the cell on the fewest nodes with the largest batch.
 
     Where ranks do not wait for others, and the batch fills what computes, a rate is that of the computation alone.
     """
     try:
-        bench = read_bench(directory)
         hardware = hardware_of(type_of(record))
     except DeepcdkError:
         return []
     found: dict[str, PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
-        if each.cell.network not in found and (rate := _of_cell(each, hardware, record)) is not None:
+        if each.cell.network not in found and (rate := _of_cell(each, hardware, record, links)) is not None:
             found[each.cell.network] = rate
     return list(found.values())
 
 
-def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any]) -> PastRate | None:
+def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any], links: Links) -> PastRate | None:
     nodes, ranks = cell.cell.nodes, cell.ranks
     if nodes < 1 or ranks % nodes:
         return None
@@ -55,7 +55,7 @@ def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any]) -> Pa
             jpeg=False,
             program=PAYLOAD,
         )
-        assumed = assumed_of(workload, hardware, record)
+        assumed = assumed_of(workload, hardware, record, links)
         low, value, high = (
             rate_of(seconds, workload, cluster, assumed)
             for seconds in (max(cell.seconds), cell.median_s, min(cell.seconds))

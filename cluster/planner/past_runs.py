@@ -14,6 +14,8 @@ from typing import Any, Final
 from cluster.errors import UsageError
 from cluster.planner.assumptions import Assumptions, assume
 from cluster.planner.hardware import Hardware, hardware_of
+from cluster.planner.past_links import NO_LINKS, Links
+from cluster.planner.past_records import fabric_of, is_embedded, type_of
 from cluster.planner.recipe_workload import workload_of
 from cluster.planner.run_time import Cluster, run_seconds
 from cluster.planner.workload import Workload
@@ -59,7 +61,7 @@ class PastStart:
     seconds: float
 
 
-def past_rate(record: Mapping[str, Any]) -> PastRate | None:
+def past_rate(record: Mapping[str, Any], links: Links = NO_LINKS) -> PastRate | None:
     """Return the rate of a run by its record, None where it tells none."""
     run = _whole_run(record)
     if run is None:
@@ -74,7 +76,7 @@ def past_rate(record: Mapping[str, Any]) -> PastRate | None:
         workload = workload_of(settings, ranks)
         if workload.epochs != len(epochs_s):
             return None
-        value = rate_of(training_s, workload, cluster, assumed_of(workload, hardware, record))
+        value = rate_of(training_s, workload, cluster, assumed_of(workload, hardware, record, links))
     except (LookupError, ValueError, ArithmeticError):
         return None
     if value is None:
@@ -150,11 +152,16 @@ def _whole_run(record: Mapping[str, Any]) -> tuple[Hardware, Mapping[str, Any]] 
     return dataclasses.replace(hardware, ranks_per_node=ranks // len(hosts)), result
 
 
-def assumed_of(workload: Workload, hardware: Hardware, record: Mapping[str, Any]) -> Assumptions:
-    """Return what the planner assumed of such a run. Raises LookupError where it knows nothing of the nodes."""
-    config = document(document(record.get("origin")).get("config"))
-    efa, together = config.get("efa") is True, config.get("placement_group") is True
-    return assume(workload, hardware, efa=efa, placement_group=together or efa)
+def assumed_of(
+    workload: Workload, hardware: Hardware, record: Mapping[str, Any], links: Links = NO_LINKS
+) -> Assumptions:
+    """Return what the planner assumes of such a run, with the link as it was measured, if it was.
+
+    Raises LookupError where it knows nothing of the nodes.
+    """
+    efa, together = fabric_of(record)
+    assumed = assume(workload, hardware, efa=efa, placement_group=together)
+    return links.apply(assumed, hardware, efa=efa, together=together, embedded=is_embedded(record))
 
 
 def _settings(result: Mapping[str, Any]) -> Settings | None:
@@ -188,17 +195,3 @@ def _spread(epochs_s: Sequence[float]) -> tuple[float, float]:
         return 1 - SINGLE_SPREAD, 1 + SINGLE_SPREAD
     middle = statistics.median(later)
     return min(1.0, middle / max(later)), max(1.0, middle / min(later))
-
-
-def is_embedded(record: Mapping[str, Any]) -> bool:
-    """Return whether the nodes of a run were an embedded cloud's; so counts what does not say otherwise."""
-    return document(record.get("origin")).get("endpoint") != ""
-
-
-def type_of(record: Mapping[str, Any]) -> str:
-    """Return the instance type of a run's nodes, "" where they had several or it is not told."""
-    instances = document(document(record.get("origin")).get("instance_types"))
-    hosts = document(record.get("spec")).get("hosts")
-    ids = [document(host).get("instance_id") for host in hosts] if isinstance(hosts, list) else []
-    types = {str(instances.get(each, "")) for each in ids if isinstance(each, str)}
-    return types.pop() if len(types) == 1 else ""

@@ -18,7 +18,7 @@ from cluster.planner.recipe_workload import workload_of
 from cluster.planner.workload import Workload
 from cluster.runs.work import RecipeFlags, Training
 from payload.recipes.config import TrainConfig
-from payload.settings import SettingError
+from payload.settings import SettingError, Settings
 from stacks.config import ClusterConfig
 
 FORMAT: Final = "deepcdk-plan/1"
@@ -71,6 +71,10 @@ class Question:
         """Return what is estimated, in words."""
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
+    def settings(self, ranks: int) -> Settings:
+        """Return the recipe's settings for so many ranks. Raises UsageError for one that breaks a rule."""
+        return _config(self.training, ranks).settings
+
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:
         """Return the estimate of every candidate, by the prices of its type."""
         workload = functools.cache(self._workload)
@@ -98,8 +102,9 @@ class Question:
 
     def _assume(self, workload: Workload, hardware: Hardware) -> Assumptions:
         try:
-            assumed = assume(workload, hardware, efa=self.efa, placement_group=self.placement_group or self.efa)
-            return self.calibration.apply(assumed, workload, hardware)
+            together = self.placement_group or self.efa
+            assumed = assume(workload, hardware, efa=self.efa, placement_group=together)
+            return self.calibration.apply(assumed, workload, hardware, efa=self.efa, together=together)
         except LookupError as error:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 
@@ -122,7 +127,6 @@ def read(
     budget: str,
     to_target: bool,
     config: ClusterConfig,
-    calibration: Calibration = NOTHING,
 ) -> Question:
     """Read the flags of `fab plan`. Raises UsageError for a value that breaks a rule."""
     training = _training(recipe, further)
@@ -140,7 +144,6 @@ def read(
         to_target=to_target,
         efa=config.efa,
         placement_group=config.placement_group,
-        calibration=calibration,
     )
 
 

@@ -74,14 +74,17 @@ def estimate_run(
         cluster = Cluster(hardware=hardware, nodes=nodes)
         settings = settings_of(cluster.ranks)
         workload = workload_of(settings, cluster.ranks)
+        together = config.placement_group or config.efa
         assumed = assume(
             workload,
             hardware,
             efa=config.efa,
-            placement_group=config.placement_group or config.efa,
+            placement_group=together,
             start_up_s=READY_START_UP_S if nodes_are_up else START_UP_S,
         )
-        assumed = calibration.apply(assumed, workload, hardware, nodes_are_up=nodes_are_up)
+        assumed = calibration.apply(
+            assumed, workload, hardware, efa=config.efa, together=together, nodes_are_up=nodes_are_up
+        )
     except UsageError as error:
         return f"no estimate: {error.rule}"
     except LookupError as error:

@@ -92,13 +92,20 @@ def bench(
         _show(directory_of(run), earlier, json=following.json)
         return
     counts = nodes or powers_up_to(len(session.load_inventory().workers))
-    run_id = _measure(session, cells.settings(counts), queue=queue, preflight=preflight, yes=yes, following=following)
+    run_id = measure(session, cells.settings(counts), queue=queue, preflight=preflight, yes=yes, following=following)
     if run_id:
         _show(fetch_run(session, run_id, chosen_runs.RUNS).directory, earlier, json=following.json)
 
 
-def _measure(
-    session: Session, settings: BenchSettings, *, queue: bool, preflight: Preflight, yes: bool, following: Following
+def measure(
+    session: Session,
+    settings: BenchSettings,
+    *,
+    queue: bool,
+    preflight: Preflight,
+    yes: bool,
+    following: Following,
+    task: str = "fab bench",
 ) -> str:
     """Launch a benchmark and watch it; return its id once it has succeeded, "" where it goes on unwatched."""
     count = settings.nodes[-1]
@@ -113,7 +120,7 @@ def _measure(
         size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
         terminal = sys.stdout.isatty() and not following.json
         launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
-        found = ensure_nodes(session, master, size, task="fab bench", yes=yes, report=launch.progress)
+        found = ensure_nodes(session, master, size, task=task, yes=yes, report=launch.progress)
         found = occupied.choice(found, count, queueing=queue)
         if len(workers(found)) < count:
             raise DeepcdkError(f"{len(workers(found))} workers are up, not {count}", remedy="`fab status` shows them")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cluster.cli.process import PROJECT
-from cluster.cli.task import Json, Set, task
+from cluster.cli.task import Json, Key, Set, Yes, task
+from cluster.errors import UsageError
 from cluster.runs.work import RecipeFlags
 from cluster.session import Session
-from cluster.terminal.output import print_line, print_result
+from cluster.terminal.output import print_line, print_result, progress_printer
 
-PRICE_WAIT_S = 3.0
+if TYPE_CHECKING:
+    from cluster.planner.question import Question
+
+PRICE_WAIT_S: Final = 3.0
+TASK: Final = "fab plan --calibrate"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,12 @@ def plan(
     to_target: Annotated[bool, "until the accuracy that the recipe's source reached, not to the last epoch"] = False,
     plot: Annotated[str, "draw time and cost to this file, .png or .svg"] = "",
     assumptions: Annotated[bool, "show what was assumed of each type, with its source"] = False,
+    calibrate: Annotated[
+        bool, "first measure the recipe's network, and the link between nodes, on the cluster's workers: two minutes"
+    ] = False,
     json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
 ) -> None:
     """
     Estimate time, cost and bottleneck of a recipe by nodes and instance types, before anything is started.
@@ -44,6 +54,8 @@ def plan(
     Example: fab plan --recipe imagenet-fast --nodes 1,4,16 --instance p4d.24xlarge,p5.48xlarge --deadline 1
 
     Example: fab plan --recipe digits --plot plan.png -- --network vgg16
+
+    Example: fab plan --recipe benchmark --calibrate --assumptions -- --network resnet50
     """
     # Of no use to the other tasks.
     from cluster.planner import cluster_prices, plan_table, question
@@ -51,19 +63,22 @@ def plan(
     from cluster.ssh.fanout import words_after_dashes
     from cluster.terminal.tables import print_table
 
-    session = Session(PROJECT, set_)
+    session = Session(PROJECT, set_, key=key)
     picture = plots.check_path(plot) if plot else None
+    kinds = ",".join(session.config.worker_types)
     asked = question.read(
         recipe,
         words_after_dashes(sys.argv),
         nodes=nodes,
-        instances=instance,
+        instances=instance or (kinds if calibrate else ""),
         deadline=bounds.deadline,
         budget=bounds.budget,
         to_target=to_target,
         config=session.config,
-        calibration=session.calibration,
     )
+    if calibrate:
+        _calibrate(session, asked, yes=yes, json=json)
+    asked = dataclasses.replace(asked, calibration=session.calibration)
     prices = cluster_prices.look_up(session, asked.types, wait_s=PRICE_WAIT_S)
     answer = asked.answer(prices.by_type)
     if picture:
@@ -81,3 +96,30 @@ def plan(
     print_line(plan_table.choice_sentence(answer.choice))
     if picture:
         print_line(f"drawn to {picture}")
+
+
+def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> None:
+    """Measure the recipe's network and the link on the cluster's workers, and fetch that to where plans look for it.
+
+    Raises UsageError where the workers are not of a type that is compared, or there is nothing to measure.
+    """
+    from cluster.bench.probe import probe_settings
+    from cluster.report.run_files import RUNS
+    from cluster.runs.retrieval import fetch_run
+    from cluster.runs.run_options import Preflight
+    from cluster.tasks.bench import measure
+    from cluster.tasks.launch import Following
+
+    workers = session.load_inventory().workers
+    theirs = {each.type for each in workers} or set(session.config.worker_types)
+    if not theirs & {kind.instance_type for kind in asked.types}:
+        rule = f"compares none of the cluster's workers, which --calibrate measures: {', '.join(sorted(theirs))}"
+        raise UsageError("--instance", ",".join(kind.instance_type for kind in asked.types), rule)
+    settings = probe_settings(asked.settings(ranks=1), len(workers))
+    progress = progress_printer(json=json)
+    if not settings.networks:
+        progress("the recipe computes in half precision: only the link is measured, for a benchmark takes float32")
+    run_id = measure(
+        session, settings, queue=False, preflight=Preflight(), yes=yes, following=Following(json=json), task=TASK
+    )
+    progress(f"measured: {fetch_run(session, run_id, RUNS).directory}")

@@ -40,7 +40,7 @@ def start(run_id: str = "new", **other: Any) -> PastStart:
 
 def applied(*rates: PastRate, starts: tuple[PastStart, ...] = (), **words: Any) -> Assumptions:
     found = Calibration(rates=rates, starts=starts, embedded=words.pop("embedded", False))
-    return found.apply(assume(WORKLOAD, HARDWARE), WORKLOAD, HARDWARE, **words)
+    return found.apply(assume(WORKLOAD, HARDWARE), WORKLOAD, HARDWARE, efa=False, together=True, **words)
 
 
 def test_the_newest_run_gives_the_figure_and_all_of_them_the_range() -> None:

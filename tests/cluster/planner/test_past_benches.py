@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.bench.measurements import read_bench
 from cluster.planner.past_benches import bench_rates
 from payload.settings.bench import TRAINING
 from tests.cluster.bench.benches import event, scaling, written
@@ -11,8 +12,7 @@ from tests.cluster.planner.test_past_runs import record
 
 
 def test_the_cell_on_the_fewest_nodes_gives_the_rate_with_its_rounds_as_the_range(tmp_path: Path) -> None:
-    scaling(tmp_path, noise=0.05)
-    (found,) = bench_rates(tmp_path / "bench", record())
+    (found,) = bench_rates(scaling(tmp_path, noise=0.05), record())
     assert found.value == pytest.approx(32 / 0.1, rel=1e-3)
     assert (found.low, found.high) == pytest.approx((32 / 0.105, 32 / 0.095), rel=1e-3)
     assert (found.network, found.instance_type, found.nodes, found.ranks_per_node) == ("lenet", "c5.2xlarge", 1, 1)
@@ -24,17 +24,14 @@ def test_of_several_batches_the_largest_counts(tmp_path: Path) -> None:
     for lines, batch in zip(cells, (1, 64), strict=True):
         for line in lines:
             line["cell"]["batch_per_rank"] = batch
-    (found,) = bench_rates(written(tmp_path, cells), record())
+    (found,) = bench_rates(read_bench(written(tmp_path, cells)), record())
     assert found.value == pytest.approx(64 / 0.2, rel=1e-3)
 
 
 def test_without_a_single_node_the_wait_for_gradients_is_not_the_computation_s(tmp_path: Path) -> None:
-    (found,) = bench_rates(written(tmp_path, [event(TRAINING, 2, [0.11] * 3)]), record())
+    (found,) = bench_rates(read_bench(written(tmp_path, [event(TRAINING, 2, [0.11] * 3)])), record())
     assert found.value > 32 / 0.11
 
 
-def test_a_benchmark_without_a_type_or_a_figure_gives_no_rate(tmp_path: Path) -> None:
-    scaling(tmp_path)
-    assert bench_rates(tmp_path / "bench", record(origin={"instance_types": {}})) == []
-    (tmp_path / "bench" / "bench.jsonl").write_text("{}\n")
-    assert bench_rates(tmp_path / "bench", record()) == []
+def test_a_benchmark_without_a_type_gives_no_rate(tmp_path: Path) -> None:
+    assert bench_rates(scaling(tmp_path), record(origin={"instance_types": {}})) == []

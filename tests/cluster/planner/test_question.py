@@ -58,7 +58,8 @@ def test_settings_after_two_dashes_change_what_is_estimated() -> None:
 def test_a_rate_of_an_earlier_run_counts_for_its_type_alone_and_is_named_in_the_answer() -> None:
     past = Calibration(rates=(rate(value=50.0, low=40.0, high=60.0),))
     before = asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge").answer(FREE_OF_BOTH)
-    after = asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge", calibration=past).answer(FREE_OF_BOTH)
+    question = dataclasses.replace(asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge"), calibration=past)
+    after = question.answer(FREE_OF_BOTH)
     assert after.candidates[0].parts.compute > before.candidates[0].parts.compute
     changed = {kind for kind, found in after.assumptions.items() if found != before.assumptions[kind]}
     assert changed == {"c5.2xlarge"}
