@@ -196,9 +196,9 @@ def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: 
 
 
 def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_picture(cluster: EmbeddedCloud) -> None:
-    cells = ("--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1", "--image-size", "16", "--steps", "3")
+    cells = ("--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1", "--image-size", "16")
     words = ("bench", *cells, "--message-bytes", "1024,1048576", "--skip-preflight", "--yes", "--json")
-    first = json.loads(cluster.fab(*words, "--repeats", "2").stdout)
+    first = json.loads(cluster.fab(*words, "--repeats", "2", "--steps", "3").stdout)
     assert [(row["network"], row["nodes"], row["ranks"]) for row in first["training"]] == [
         ("lenet", 1, 1),
         ("lenet", 2, 2),
@@ -210,8 +210,9 @@ def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_pi
     document, picture = (demo.ROOT / file for file in first["files"])
     assert json.loads(document.read_text())["training"] == first["training"]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rounds = 300  # more than there is time for until the stop is carried out
-    run_id = json.loads(cluster.fab(*words, "--repeats", str(rounds), "--detach").stdout)["run_id"]
+    rounds, steps = 100, 20  # more than there is time for until the stop is carried out
+    longer = ("--repeats", str(rounds), "--steps", str(steps))
+    run_id = json.loads(cluster.fab(*words, *longer, "--detach").stdout)["run_id"]
     measured = cluster.run(run_id).path / "bench.jsonl"
     eventually(lambda: measured.exists() and '"type": "cell"' in measured.read_text())
     assert json.loads(cluster.fab("stop", run_id, "--json").stdout)["state"] == "stopped"
