@@ -18,6 +18,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import efa
 from agent.hardware.interfaces import read_address
+from agent.launch.detached import start_detached
 from agent.remote import rank_user, secret_files
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
@@ -74,6 +75,26 @@ def this_host(spec: RunSpec) -> Node | None:
     return next((host for host in spec.hosts if local_interface_with(host.address)), None)
 
 
+def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
+    """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.node_watch`)."""
+    local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
+    return bool(spec.bounds or spec.frozen_after_s) and local_rank == "0"
+
+
+def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
+    """Start the watch over this node's ranks, before this process turns into its program; return whether it runs.
+
+    It has none of the run's variables, by which the run's processes are found and ended, and needs no packages.
+    """
+    node = inherited.get("HOROVOD_HOSTNAME", "")
+    known = node if node in {host.name for host in spec.hosts} else ""
+    return start_detached(
+        [sys.executable, "-S", "-m", "agent.launch.node_watch", spec.run_directory, known],
+        directory=spec.agent_directory,
+        environ={"PATH": os.defpath, "PYTHONPATH": spec.agent_directory},
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     """Turn into the rank; return an exit status only where that fails."""
     directory = Path(argv[0])
@@ -100,10 +121,8 @@ def main(argv: Sequence[str]) -> int:
     except secret_files.SecretsError as error:
         print(error, file=sys.stderr)
         return NOT_STARTED
-    if spec.bounds:
-        from agent.launch import bound_watch  # not at the top, as above
-
-        bound_watch.start(spec, inherited)
+    if starts_watch(spec, inherited) and not leave_watch(spec, inherited):
+        print("nothing watches over the ranks of this node: it could not be started", file=sys.stderr)
     if spec.program and spec.placement == PLACED:
         inherited |= placed(spec, inherited, secrets)
     try:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import fnmatch
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.listing import names_in
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
 from agent.spec.run import RunSpec
@@ -115,6 +117,11 @@ class RunDirectory:
     @property
     def run_id(self) -> str:
         return self.path.name
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the run's last attempt, from 1: each keeps the spec of the one before."""
+        return 1 + sum(fnmatch.fnmatch(name, "spec-*.json") for name in names_in(self.path))
 
     @property
     def spec(self) -> Path:

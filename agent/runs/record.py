@@ -71,7 +71,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
         "usd": _cost(origin, spec, state.updated - state.started),
         "checkpoints": checkpoints(directory),
-        "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
+        "attempts": directory.attempt,
         "files": len(sizes),
         "bytes": sum(sizes),
     }

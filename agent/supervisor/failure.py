@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.remote.command import SSH_FAILED
+from agent.runs import frozen_report
+from agent.runs.directory import RunDirectory
+from agent.runs.frozen_report import FrozenNode
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 
@@ -53,8 +56,8 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
-    named = unreachable_host(log) or unreported_ranks(spec.hosts, log) or first_ended_rank(spec.hosts, log)
-    named = named or ended_host(log)
+    named = frozen_ranks(spec) or unreachable_host(log) or unreported_ranks(spec.hosts, log)
+    named = named or first_ended_rank(spec.hosts, log) or ended_host(log)
     return named or f"the launcher ended with {describe_status(status)}"
 
 
@@ -74,6 +77,25 @@ def leaving_hosts(spec: RunSpec) -> str:
         # Behind the colon EC2 says it in JSON.
         found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
     return ", ".join(found)
+
+
+def frozen_ranks(spec: RunSpec) -> str:
+    """Return which ranks their nodes saw frozen, where, and for how long; "" where none was."""
+    named, many, longest = [], 0, None
+    for seen in seen_frozen(spec):
+        ranks = [each.rank for each in seen.ranks if each.rank is not None]
+        named.append(f"{format_ranks(ranks) if ranks else 'what starts the ranks'} on {seen.node}")
+        many += len(ranks) or 1
+        longest = max(seen.ranks if longest is None else (longest, *seen.ranks), key=lambda each: each.seconds)
+    if longest is None:
+        return ""
+    state = f"{frozen_report.STATES[longest.state]}, state {longest.state}"
+    return f"{' and '.join(named)} {'were' if many > 1 else 'was'} frozen ({state}) for {longest.seconds:.0f} s"
+
+
+def seen_frozen(spec: RunSpec) -> list[FrozenNode]:
+    """Return what the nodes have seen of frozen ranks in the run's last attempt."""
+    return frozen_report.read(RunDirectory(path=Path(spec.run_directory)), spec.hosts)
 
 
 def unreachable_host(log: str) -> str:

@@ -72,6 +72,8 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
         return f"{', '.join(silent)} no longer answer{'' if silent[1:] else 's'}"
     if rebooted := [host.name for host in spec.hosts if up[host.name] < ran_s]:
         return f"{', '.join(rebooted)} rebooted"
+    if frozen := failure.frozen_ranks(spec):
+        return frozen
     log = failure.last_attempt(log)
     if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)

@@ -25,9 +25,8 @@ def check_resumable(directory: RunDirectory, state: State) -> None:
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
     """Write the spec of a run's next attempt; the earlier one is kept beside it. There is one at every moment."""
-    attempts = len(list(directory.path.glob("spec-*.json"))) + 1
     earlier = directory.spec.read_text(encoding="utf-8")
-    write_atomically(directory.path / f"spec-{attempts}.json", earlier)
+    write_atomically(directory.path / f"spec-{directory.attempt}.json", earlier)
     write_atomically(directory.spec, accepted_spec.accept(spec))
 
 

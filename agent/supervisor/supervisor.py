@@ -287,9 +287,19 @@ class Supervisor:
             return Outcome(state="stopped", reason=self._why_stopped, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", exit_code=0)
+        self._note_frozen()
         log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
         fault = self._fault(log, time.monotonic() - began)
         return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
+
+    def _note_frozen(self) -> None:
+        """Log and record what the nodes have seen of ranks that were frozen."""
+        seen = [(node.node, each) for node in failure.seen_frozen(self.spec) for each in node.ranks]
+        for node, each in seen:
+            self._log(f"frozen on {node}: {each}")
+        if seen:
+            facts = [{"attempt": self.directory.attempt, "node": node, **each.to_document()} for node, each in seen]
+            self._record_step("frozen", frozen=[*self._course.get("frozen", ()), *facts])
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.

@@ -9,7 +9,7 @@ from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
-from agent.spec.run import MOST_RESTARTS, PLACED, UNPLACED
+from agent.spec.run import MOST_FROZEN_S, MOST_RESTARTS, PLACED, UNPLACED
 from cluster.aws.notify import check_notify
 from cluster.cli.numbers import parse_positive, parse_whole
 from cluster.errors import UsageError
@@ -40,6 +40,11 @@ class Preflight:
         return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
 
 
+def parse_frozen_after(text: str) -> int:
+    """Parse `--frozen-after`, in seconds. Raises UsageError."""
+    return parse_whole("--frozen-after", text, lowest=0, highest=MOST_FROZEN_S)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RestartOptions:
     """How often a run is restarted by itself after a fault of the machine, and on how many nodes."""
@@ -51,7 +56,12 @@ class RestartOptions:
         str, "go on with as many nodes where not all come back within 3 minutes; default: as many as before"
     ] = ""
 
+    frozen_after: Annotated[
+        str, "seconds in which a rank may be stopped (SIGSTOP) before it counts as frozen and is killed; 0: never"
+    ] = "10"
+
     def __post_init__(self) -> None:
+        parse_frozen_after(self.frozen_after)
         parse_whole("--restarts", self.restarts, lowest=0, highest=MOST_RESTARTS)
         if self.min_nodes:
             parse_whole("--min-nodes", self.min_nodes, lowest=1)
@@ -62,6 +72,11 @@ class RestartOptions:
     def count(self) -> int:
         """Return how many restarts there are at most."""
         return int(self.restarts)
+
+    @property
+    def frozen_after_s(self) -> int:
+        """Return after how many seconds a stopped rank is frozen, 0 for never."""
+        return parse_frozen_after(self.frozen_after)
 
     @property
     def least(self) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.spec.nodes import Node
-from agent.supervisor.failure import reason
+from agent.supervisor.failure import first_ended, reason
 from tests.agent.conftest import UNREACHABLE, LocalGroup
 from tests.factories import make_node
 from tests.waiting import eventually
@@ -46,6 +46,8 @@ if "die" in sys.argv:
     if dist.get_rank() == 1:
         print("a last word", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+if "freeze" in sys.argv and dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
 dist.barrier()
 os._exit(0)
 """
@@ -142,6 +144,18 @@ def test_a_rank_of_torchrun_that_is_killed_is_named(group: LocalGroup, torch_pyt
     status, log = group.run(spec, torch_python)
     assert (status, log.splitlines()[-1]) == (1, "[1]<stdout>:a last word")
     assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9"
+
+
+def test_a_rank_of_torchrun_that_is_frozen_is_ended_by_its_node_and_named(
+    group: LocalGroup, torch_python: str, meeting_port: None
+) -> None:
+    spec = group.lay_out(DDP, "freeze", slots=(2,), rank_launcher="torchrun", frozen_after_s=2)
+    status, log = group.run(spec, torch_python)
+    assert status == 1
+    assert first_ended(log) == (1, -9)
+    assert re.fullmatch(
+        r"rank 1 on deeplearning-worker1 was frozen \(stopped, state T\) for \d+ s", reason(spec, status, log)
+    )
 
 
 def test_torchrun_without_pytorch_is_the_hosts_failure(group: LocalGroup) -> None:

@@ -61,6 +61,10 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
         ("hosts", ()),
+        ("frozen_after_s", -1),
+        ("frozen_after_s", 2.5),
+        ("frozen_after_s", True),
+        ("frozen_after_s", 86_401),
         ("environment", (("A=B", "x"),)),
     ],
 )

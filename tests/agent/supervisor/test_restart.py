@@ -15,12 +15,14 @@ import pytest
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.remote.command import Completed
-from agent.runs.directory import State
+from agent.runs import frozen_report
+from agent.runs.directory import RunDirectory, State
+from agent.runs.frozen_report import FrozenRank
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from agent.supervisor import restart
+from agent.supervisor import failure, restart
 from agent.supervisor import supervisor as supervising
 from agent.supervisor.failure import LEAVING
 from agent.supervisor.live_nodes import choose_answering
@@ -104,6 +106,49 @@ def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind
     assert names(ids - {TWO.instance_id}, spec=mixed) == [ONE.name, three.name]
     older = make_spec(hosts=make_nodes(2, kind=""))
     assert names(ids - {TWO.instance_id}, spec=older) == [ONE.name, three.name]
+
+
+def report_frozen(spec: RunSpec, node: Node, *ranks: int | None, attempt: int = 1, seconds: float = 10.3) -> None:
+    """Write what a node has seen of ranks that were frozen."""
+    path = Path(spec.run_directory)
+    path.mkdir(parents=True, exist_ok=True)
+    seen = [
+        FrozenRank(rank=rank, pid=812, name="python3", state="T", since=1.8e9, seconds=seconds, threads=14)
+        for rank in ranks
+    ]
+    frozen_report.write(RunDirectory(path=path), attempt, node.name, seen)
+
+
+def test_a_rank_that_its_node_saw_frozen_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path) -> None:
+    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
+    report_frozen(spec, TWO, 1)
+    fault = f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
+    innocent = ENDED.format(1).replace("rank 1", "rank 0")
+    for log in (innocent, ENDED.format(-9), FROZEN, ""):
+        assert machine_fault(spec, log, UP, 100.0) == fault
+        assert failure.reason(spec, 1, log) == fault
+    assert machine_fault(spec, innocent, {ONE.name: 5000.0}, 100.0) == f"{TWO.name} no longer answers"
+
+
+def test_what_an_earlier_attempt_saw_frozen_is_no_fault_of_the_next(tmp_path: Path) -> None:
+    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
+    report_frozen(spec, TWO, 1)
+    Path(spec.run_directory, "spec-1.json").touch()
+    assert machine_fault(spec, ENDED.format(1), UP, 100.0) == ""
+    report_frozen(spec, ONE, 0, attempt=2)
+    assert machine_fault(spec, ENDED.format(1), UP, 100.0).startswith(f"rank 0 on {ONE.name} was frozen")
+
+
+def test_all_that_was_frozen_is_named_with_its_node(tmp_path: Path) -> None:
+    hosts = make_nodes(2, slots=2)
+    spec = make_spec(hosts=hosts, efs_mount=str(tmp_path))
+    report_frozen(spec, hosts[1], None)
+    assert failure.frozen_ranks(spec) == f"what starts the ranks on {TWO.name} was frozen (stopped, state T) for 10 s"
+    report_frozen(spec, hosts[0], 1, 0)
+    report_frozen(spec, hosts[1], None, 3, seconds=12.0)
+    assert failure.frozen_ranks(spec) == (
+        f"ranks 0-1 on {ONE.name} and rank 3 on {TWO.name} were frozen (stopped, state T) for 12 s"
+    )
 
 
 class FakeHosts:
@@ -265,6 +310,37 @@ def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> N
     assert record["state"]["state"] == "succeeded"
     assert record["state"]["hosts"] == [ONE.name, make_node(3).name]
     assert log.rstrip().endswith(f"signal 9 to what is left {TWO.name}")
+
+
+SEEN = json.dumps(
+    {"ranks": [{"rank": 1, "pid": 812, "name": "python3", "state": "T", "since": 1.8e9, "seconds": 10.0, "threads": 2}]}
+)
+
+
+def test_a_run_whose_rank_was_frozen_goes_on_and_the_log_and_the_record_tell_what_was_seen(
+    supervised: Any, tmp_path: Path
+) -> None:
+    directory = make_spec(efs_mount=str(tmp_path)).run_directory
+    freeze = [
+        f"echo '{SEEN}' > {directory}/frozen-{attempt}-{TWO.name}.json; echo '[launcher] rank 0 ended first: 1'; exit 1"
+        for attempt in (1, 2)
+    ]
+    record, log = supervised(*freeze, "exit 0")
+    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 3)
+    fault = f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
+    assert [again["for"] for again in record["course"]["restarts"]] == [fault, fault]
+    assert [(seen["attempt"], seen["node"], seen["rank"]) for seen in record["course"]["frozen"]] == [
+        (1, TWO.name, 1),
+        (2, TWO.name, 1),
+    ]
+    assert f"[supervisor] frozen on {TWO.name}: rank 1, process 812 (python3), 2 threads" in log
+
+
+def test_after_the_last_restart_the_reason_names_the_frozen_rank(supervised: Any, tmp_path: Path) -> None:
+    report = f"{make_spec(efs_mount=str(tmp_path)).run_directory}/frozen-1-{TWO.name}.json"
+    record, _ = supervised(f"echo '{SEEN}' > {report}; exit 1", restarts=0)
+    assert record["state"]["state"] == "failed"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
 
 
 def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:

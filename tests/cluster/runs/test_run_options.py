@@ -9,7 +9,7 @@ import pytest
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
 from cluster.errors import UsageError
-from cluster.runs.run_options import BoundOptions, Preflight, RankOptions, RunOptions
+from cluster.runs.run_options import BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
@@ -50,6 +50,18 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
             RunOptions(ranks=ranks, environment=given)
         with pytest.raises(UsageError, match="'MASTER_PORT'"):
             RunOptions(ranks=ranks, secrets=("MASTER_PORT",))
+
+
+def test_a_rank_is_frozen_after_10_seconds_or_as_many_as_are_given_or_never() -> None:
+    assert RestartOptions().frozen_after_s == 10
+    assert RestartOptions(frozen_after="0").frozen_after_s == 0
+    assert RestartOptions(frozen_after="86400", restarts="0").frozen_after_s == 86_400
+
+
+@pytest.mark.parametrize("value", ["", "-1", "1.5", "10s", "never", "86401"])
+def test_a_time_that_a_rank_may_be_stopped_is_whole_seconds_up_to_a_day(value: str) -> None:
+    with pytest.raises(UsageError, match=r"--frozen-after = .*: must be a whole number from 0 to 86400"):
+        RestartOptions(frozen_after=value)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e9", "five"])

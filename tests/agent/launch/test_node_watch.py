@@ -1,0 +1,183 @@
+"""Facts about the process that watches over a run's ranks on a node: who starts it, how long it lives, what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.launch import node_watch
+from agent.launch.rank_states import ProcessState, RankProcess, RankStates
+from agent.remote.processes import parse_environment, parse_parent
+from agent.runs import spending
+from agent.runs.directory import RunDirectory
+from agent.runs.spending import Spent
+from agent.spec.bounds import Bounds
+from agent.spec.launchers import PLAIN
+from agent.spec.run import RunSpec
+from tests.factories import AGENT, make_nodes, make_program_spec
+from tests.waiting import eventually
+
+PROJECT = Path(__file__).resolve().parents[3]
+ONE, TWO = make_nodes(2, slots=2)
+PROGRAM = ("python", "-c", "import time; time.sleep(600)")
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+def watches(spec: RunSpec) -> list[int]:
+    """Return the pids of the watches over a run."""
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (path / "cmdline").read_bytes().split(b"\0") if path.name.isdecimal() else []
+            if b"agent.launch.node_watch" in words and os.fsencode(spec.run_directory) in words:
+                found.append(int(path.name))
+    return found
+
+
+@pytest.fixture
+def specified(tmp_path: Path) -> Iterator[Callable[..., RunSpec]]:
+    """Return a maker of a run's spec, laid out with its agent; what is left of each is killed at the end."""
+    made: list[RunSpec] = []
+
+    def make(**changes: Any) -> RunSpec:
+        values = {"efs_mount": str(tmp_path), "command": PROGRAM, "placement": "none", "hosts": (ONE, TWO), **changes}
+        spec = make_program_spec(run_id=f"run-{len(made)}", **values)
+        (tmp_path / "payloads").mkdir(exist_ok=True)
+        if not (tmp_path / "payloads" / AGENT).exists():
+            (tmp_path / "payloads" / AGENT).mkdir()
+            (tmp_path / "payloads" / AGENT / "agent").symlink_to(PROJECT / "agent")
+        Path(spec.working_directory).mkdir(parents=True)
+        Path(spec.run_directory, "spec.json").write_text(spec.to_json())
+        made.append(spec)
+        return spec
+
+    yield make
+    for spec in made:
+        for pid in watches(spec):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a starter of ranks, which are killed at the end."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(spec: RunSpec, rank: int, local_rank: int = 0, **variables: str) -> subprocess.Popen[bytes]:
+        place = {"HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": "2"}
+        if spec.rank_launcher == PLAIN:
+            place = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": "2",
+                "DEEPCDK_RANK": str(rank),
+            }
+        environ = {"PATH": os.environ["PATH"], "DEEPCDK_RUN": spec.run_id, "DEEPCDK_RUNS": spec.runs_root}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agent.launch.rank", spec.run_directory],
+            cwd=PROJECT,
+            env={**environ, **place, "HOROVOD_HOSTNAME": TWO.name, **variables},
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def is_program(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a rank has turned into its program."""
+    return b"time.sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("launcher", ["horovod", "plain"])
+def test_only_the_first_rank_of_a_node_leaves_a_watch_which_is_no_process_of_the_run_and_no_child_of_its_program(
+    specified: Callable[..., RunSpec], start: Start, launcher: str
+) -> None:
+    spec = specified(frozen_after_s=10, rank_launcher=launcher)
+    second = start(spec, 3, 1)
+    eventually(lambda: is_program(second))
+    assert not watches(spec)
+    first = start(spec, 2, 0)
+    eventually(lambda: is_program(first))
+    (pid,) = eventually(lambda: watches(spec))
+    environ = parse_environment(Path(f"/proc/{pid}/environ").read_bytes())
+    assert not environ.keys() & {"HOROVOD_RANK", "DEEPCDK_RANK", "DEEPCDK_RUN"}
+    assert parse_parent(Path(f"/proc/{pid}/stat").read_text()) != first.pid
+
+
+def test_a_run_without_a_bound_in_which_no_rank_counts_as_frozen_has_no_watch(
+    specified: Callable[..., RunSpec], start: Start
+) -> None:
+    spec = specified()
+    rank = start(spec, 2)
+    eventually(lambda: is_program(rank))
+    assert not watches(spec)
+
+
+def test_a_rank_that_is_stopped_is_killed_and_the_report_names_it(
+    specified: Callable[..., RunSpec], start: Start
+) -> None:
+    spec = specified(frozen_after_s=2)
+    ranks = [start(spec, rank, rank - 2) for rank in (2, 3)]
+    eventually(lambda: all(map(is_program, ranks)) and watches(spec))
+    time.sleep(3.0)
+    assert [rank.poll() for rank in ranks] == [None, None], "a rank that sleeps is not frozen"
+    began = time.time()
+    ranks[1].send_signal(signal.SIGSTOP)
+    assert ranks[1].wait(timeout=60) == -signal.SIGKILL
+    assert ranks[0].poll() is None
+    (seen,) = json.loads(Path(spec.run_directory, f"frozen-1-{TWO.name}.json").read_text())["ranks"]
+    assert (seen["rank"], seen["pid"], seen["state"]) == (3, ranks[1].pid, "T")
+    assert began - 1 <= seen["since"] <= began + 10
+    ranks[0].kill()
+    eventually(lambda: not watches(spec), what="the watch ends after the last rank")
+
+
+def test_a_bounded_run_has_a_watch_that_ends_its_ranks(specified: Callable[..., RunSpec], start: Start) -> None:
+    spec = specified(bounds=Bounds(max_hours=1.0))
+    spending.write(RunDirectory(path=Path(spec.run_directory)), Spent(ends=time.time() - 1000.0))
+    assert start(spec, 2).wait(timeout=60) == -signal.SIGKILL
+
+
+class Clock:
+    """A clock on which sleeping takes no time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("first_s", "last_s"), [(0, 100), (20, 21)])
+def test_the_watch_ends_with_the_last_rank_and_without_any_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_s: int, last_s: int
+) -> None:
+    clock, states = Clock(), RankStates(str(tmp_path), "one")
+    assert not node_watch.watch(states, None, None, sleep=clock.sleep, clock=clock)
+    assert node_watch.START_S <= clock.now - 1000 <= node_watch.START_S + 1
+    stat = ProcessState(pid=1, name="sleep", state="S", cpu_ticks=0, threads=1, start_ticks=1)
+    rank, launcher = (RankProcess(process=stat, rank=rank, is_own=True) for rank in (0, None))
+    clock = Clock()
+
+    def look() -> list[RankProcess]:
+        return [launcher, rank] if first_s <= clock.now - 1000 < last_s else [launcher]
+
+    monkeypatch.setattr(states, "look", look)
+    assert not node_watch.watch(states, None, None, sleep=clock.sleep, clock=clock)
+    assert clock.now == 1000 + last_s
