@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append, write_atomically
+from agent.runs import accepted_spec, record
 from agent.runs import follow as followed
-from agent.runs import record
 from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import WITHDRAWN, RunQueue
@@ -31,7 +31,6 @@ from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED, STOP_GRACE_S
-from agent.supervisor import accepted_spec
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -47,7 +46,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int) -> int:
     """Supervise a run, in the process that `start` leaves behind."""
     from agent.supervisor.supervisor import Supervisor
 
-    spec = accepted_spec.read(runs[run_id])
+    spec = accepted_spec.read(runs[run_id].spec)
     with open_to_append(runs[run_id].log, buffering=0) as log:
         supervisor = Supervisor(runs, spec, log)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
@@ -187,7 +186,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "show":
             directory = resolve(runs, options.run)
             with contextlib.suppress(OSError):  # A record can do without.
-                accepted_spec.check_unchanged(directory)  # `fab resume` submits what it shows.
+                accepted_spec.check_unchanged(directory.spec)  # `fab resume` submits what it shows.
             print(json.dumps(record.record(directory)))
         case "resume":
             submission = Submission.from_json(sys.stdin.read())

@@ -8,12 +8,12 @@ from typing import Any
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append, write_atomically
-from agent.runs import record
+from agent.runs import accepted_spec, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
-from agent.supervisor import accepted_spec, rank_files
+from agent.supervisor import rank_files
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:

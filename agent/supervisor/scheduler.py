@@ -23,13 +23,13 @@ from typing import IO, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append, write_atomically
-from agent.runs import record
+from agent.runs import accepted_spec, record
 from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
 from agent.spec.run import RunSpec
-from agent.supervisor import accepted_spec, then_stop
+from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.lost_run import claim_hosts, kill, mark_lost
@@ -109,7 +109,7 @@ def _fail_lost_run(runs: Runs, run_id: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
     with contextlib.suppress(OSError, ValueError):
-        spec = accepted_spec.read(runs[run_id])
+        spec = accepted_spec.read(runs[run_id].spec)
         then_stop.remember(runs, spec.stop_policy)
     mark_lost(runs[run_id])
     if not runs.release_lost(run_id):
@@ -125,7 +125,7 @@ def _fail_lost_run(runs: Runs, run_id: str) -> None:
 
 def spec_commands(runs: Runs, run_id: str) -> tuple[str, ...]:
     """Return the commands that tell of a run. Raises OSError and SpecError, which is a ValueError."""
-    return accepted_spec.read(runs[run_id]).notify
+    return accepted_spec.read(runs[run_id].spec).notify
 
 
 def _log(text: str) -> None:
@@ -136,7 +136,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
     """Start the first run, if as many nodes are free as it needs; return whether it no longer waits."""
     runs = queue.runs
     try:
-        queued = accepted_spec.read(runs[run_id])
+        queued = accepted_spec.read(runs[run_id].spec)
         check_trees(queued)
     except (SpecError, OSError) as error:
         queue.finish(run_id, "failed", f"its turn came, but {error}")

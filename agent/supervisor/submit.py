@@ -14,7 +14,7 @@ from typing import Final
 from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
-from agent.runs import follow, record
+from agent.runs import accepted_spec, follow, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -22,7 +22,6 @@ from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
-from agent.supervisor import accepted_spec
 from agent.supervisor import resume as resuming
 from agent.supervisor.live_nodes import on_free_nodes, read_nodes
 from agent.supervisor.lost_run import claim_hosts, kill

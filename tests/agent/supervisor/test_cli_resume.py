@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from agent.supervisor import accepted_spec
+from agent.runs import accepted_spec
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,

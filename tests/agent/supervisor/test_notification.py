@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from agent.errors import SpecError
+from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
-from agent.supervisor import accepted_spec, notification, scheduler
+from agent.supervisor import notification, scheduler
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of
 from tests.factories import make_ended_process, make_spec, make_state

@@ -12,7 +12,6 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
-from agent.runs.directory import RunDirectory
 from agent.spec.run import RunSpec
 
 FOLDER: Final = ".deepcdk/specs"
@@ -28,30 +27,30 @@ def accept(spec: RunSpec) -> str:
     return text
 
 
-def read(directory: RunDirectory) -> RunSpec:
-    """Read a run's spec, to carry it out. Raises SpecError for one that was never accepted, and OSError."""
-    text = directory.spec.read_text(encoding="utf-8")
-    digests = _digests(directory.run_id)
+def read(path: Path) -> RunSpec:
+    """Read a spec in a run's directory, to carry it out. Raises SpecError for one never accepted, and OSError."""
+    text, run_id = path.read_text(encoding="utf-8"), path.parent.name
+    digests = _digests(run_id)
     if not digests:
         raise SpecError(
-            f"this master has not accepted the spec of run {directory.run_id}: another master or an older version did; "
-            f"`fab resume {directory.run_id}` submits it again"
+            f"this master has not accepted the spec of run {run_id}: another master or an older version did; "
+            f"`fab resume {run_id}` submits it again"
         )
     if _digest(text) not in digests:
-        raise SpecError(f"{directory.spec} was changed after it was submitted; `fab train` submits a run anew")
+        raise SpecError(f"{path} was changed after it was submitted; `fab train` submits a run anew")
     spec = RunSpec.from_json(text)
-    if spec.run_id != directory.run_id:
-        raise SpecError(f"{directory.spec} is the spec of another run, {spec.run_id}")
+    if spec.run_id != run_id:
+        raise SpecError(f"{path} is the spec of another run, {spec.run_id}")
     return spec
 
 
-def check_unchanged(directory: RunDirectory) -> None:
+def check_unchanged(path: Path) -> None:
     """Raise SpecError for a spec that differs from all that were accepted; OSError for one that cannot be read.
 
     A run of another master or of an older version has none accepted, and passes: nothing is carried out here.
     """
-    if _digests(directory.run_id):
-        read(directory)
+    if _digests(path.parent.name):
+        read(path)
 
 
 def forget(run_id: str) -> None:
