@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from agent.remote.command import OWN_TREE
 from agent.spec.horovod import MPI
 from agent.spec.launchers import HOROVOD
-from agent.spec.rank_command import rank_command
+from agent.spec.rank_command import REPORTING, rank_command
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 
@@ -52,12 +52,6 @@ def start_timeout_s(hosts: int) -> int:
 def gloo_timeout_s(ranks: int) -> int:
     """Return how long a rank waits for another, s: the slowest one's import of TensorFlow fits in it."""
     return 120 + 5 * ranks
-
-
-REPORTING: Final = ("/bin/sh", "-c", 'trap : INT TERM; "$@"; exit $?', "rank")
-"""A shell that stays as the rank's parent over Gloo. Of a command that a signal ended `ssh` reports only 255, as of a
-connection that broke; a shell returns 128 and the signal's number. Its traps keep it alive while the rank ends itself.
-"""
 
 
 def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from agent.deadline import wait_until
+from agent.spec.rank_command import REPORTING
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 
@@ -27,6 +28,8 @@ class RunProcess:
     run_id: str
     is_rank: bool
     """True for a rank and its children, False for the launcher and its SSH clients."""
+    reports: bool = False
+    """True for the shell above a rank that only reports how it ended, and passes no signal on."""
 
 
 def parse_environment(block: bytes) -> dict[str, str]:
@@ -57,7 +60,16 @@ def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess
             parent=parent,
             run_id=environment[RUN_VARIABLE],
             is_rank="HOROVOD_RANK" in environment or RANK_VARIABLE in environment,
+            reports=_reports(entry),
         )
+
+
+def _reports(entry: Path) -> bool:
+    try:
+        words = (entry / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # It has ended.
+        return False
+    return words[: len(REPORTING)] == [os.fsencode(word) for word in REPORTING]
 
 
 def select(
@@ -69,9 +81,13 @@ def select(
 
 
 def topmost(chosen: Sequence[RunProcess]) -> list[RunProcess]:
-    """Return those whose parent is not among them: a graceful signal is theirs to pass on to their children."""
-    pids = {p.pid for p in chosen}
-    return [p for p in chosen if p.parent not in pids]
+    """Return those whose parent is not among them: a graceful signal is theirs to pass on to their children.
+
+    A shell that only reports a rank's end passes none on, and is left out.
+    """
+    asked = [p for p in chosen if not p.reports]
+    pids = {p.pid for p in asked}
+    return [p for p in asked if p.parent not in pids]
 
 
 def signal_run(

@@ -7,6 +7,11 @@ from typing import Final
 from agent.spec.run import RunSpec
 
 _PYTHONS: Final = ("python", "python3")
+REPORTING: Final = ("/bin/sh", "-c", 'trap : INT TERM; "$@"; exit $?', "rank")
+"""A shell that stays as the rank's parent over Gloo. Of a command that a signal ended `ssh` reports only 255, as of a
+connection that broke; a shell returns 128 and the signal's number. Its traps keep it alive while the rank ends itself.
+It passes no signal on: who asks a rank to end asks its child.
+"""
 
 
 def rank_command(spec: RunSpec, python: str) -> list[str]:

@@ -20,6 +20,7 @@ from agent.remote.processes import (
     signal_run,
     topmost,
 )
+from agent.spec.rank_command import REPORTING
 from tests.waiting import eventually
 
 
@@ -68,6 +69,18 @@ def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Pat
         for process in (launcher, rank):
             process.kill()
             process.wait()
+
+
+def test_a_graceful_signal_reaches_the_rank_below_the_shell_that_reports_its_end(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "DEEPCDK_RUNS": str(tmp_path), "DEEPCDK_RUN": "one", "HOROVOD_RANK": "0"}
+    shell = subprocess.Popen([*REPORTING, "/bin/sh", "-c", "trap 'exit 7' TERM; sleep 60 & wait"], env=environment)
+    try:
+        eventually(lambda: len(list(processes(str(tmp_path)))) == 3)  # also the sleep
+        signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
+        assert shell.wait(timeout=10) == 7
+    finally:
+        signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGKILL, wait_s=5)
+        shell.wait()
 
 
 def test_a_graceful_signal_spares_the_children_of_a_rank() -> None:
