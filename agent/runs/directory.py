@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import open_to_append, write_atomically
 from agent.files.listing import names_in
+from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
 from agent.spec.run import RunSpec
@@ -91,6 +92,11 @@ class State:
         return self.state in LIVE_STATES
 
     @property
+    def is_orphaned(self) -> bool:
+        """Return whether the run is live as stored, but its supervisor is gone."""
+        return self.is_live and not self.owner.is_alive()
+
+    @property
     def has_ended(self) -> bool:
         """Return whether the run is neither live nor queued."""
         return self.state in FINAL_STATES
@@ -146,7 +152,7 @@ class RunDirectory:
 
     @property
     def stop_request(self) -> Path:
-        return self.path / "stop.json"
+        return self.path / going_on.STOP_FILE
 
     def stop_grace_s(self) -> float:
         """Return how long ranks may take to end after a request to stop, s, as it says or by default."""
@@ -212,23 +218,53 @@ class RunDirectory:
                 file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
 
     def effective_state(self) -> State:
-        """Return the state that holds now: `failed` for a run that is live as stored, but whose supervisor is gone.
+        """Return the state that holds now; of a run that is live as stored, but whose supervisor is gone, `failed`, or
+        `starting` where it goes on by itself.
 
         It writes nothing: `mark_failed` does, which only the supervisor's own commands call. Raises as `stored_state`.
         """
-        state = self.stored_state()
-        if state.is_live and not state.owner.is_alive():
-            # It may have stored its final state and ended since the file was read: read it again.
-            state = self.stored_state()
-            if state.is_live:
-                reason = f"{SUPERVISOR_DIED}: {state.owner.end_cause}" if state.owner.end_cause else SUPERVISOR_DIED
-                return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
-        return state
+        state = self._present_state()
+        if not state.is_orphaned:
+            return state
+        reason = self.cause_of_death(state)
+        if going_on.may_go_on(self.path):
+            return dataclasses.replace(state, state="starting", reason=f"{reason}; the run goes on by itself")
+        return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
+
+    def lost_state(self) -> State | None:
+        """Return the stored state of a run that is live by it although its supervisor is gone; None of any other."""
+        state = self._present_state()
+        return state if state.is_orphaned else None
 
     @property
     def has_lost_supervisor(self) -> bool:
         """Return whether the run is live as stored although its supervisor is gone."""
-        return self.effective_state().state == "failed" and self.stored_state().is_live
+        return self.lost_state() is not None
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the run has lost its supervisor and goes on by itself. Raises as `stored_state`."""
+        return self.has_lost_supervisor and going_on.may_go_on(self.path)
+
+    def cause_of_death(self, state: State) -> str:
+        """Return what became of the supervisor of a lost run, and after how many restarts, in words."""
+        cause = f"{SUPERVISOR_DIED}: {state.owner.end_cause}" if state.owner.end_cause else SUPERVISOR_DIED
+        made = len(going_on.restarts_made(self.path))
+        return f"{cause} (after {made} restart{'s' if made > 1 else ''})" if made else cause
+
+    def _present_state(self) -> State:
+        state = self.stored_state()
+        # It may have stored its final state and ended since the file was read, or another process has the run since.
+        return self.stored_state() if state.is_orphaned else state
+
+    def take_over(self, state: State, *, of: ProcessIdentity) -> bool:
+        """Write state.json for a run that this supervisor has lost; return False where it is no longer that one's."""
+        with self._changing_state():
+            stored = self.stored_state()
+            if not stored.is_orphaned or stored.owner != of:
+                return False
+            self._write_state(state)
+        return True
 
     def mark_failed(self, reason: str, *, of: ProcessIdentity | None = None) -> bool:
         """Store that the run has failed, with the last lines of its log; return whether it was still to be.

@@ -15,13 +15,13 @@ from agent.files.atomic_write import write_atomically
 from agent.files.listing import is_listed, names_in, read_listed
 from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
+from agent.runs.going_on import COURSE_FILE, read_course
 from agent.spec import json_text
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
 
 ORIGIN_FILE: Final = "origin.json"
 DIFF_FILE: Final = "source.diff"
-COURSE_FILE: Final = "course.json"
 
 
 def write_origin(directory: RunDirectory, origin: Origin) -> None:
@@ -44,6 +44,12 @@ def write_origin(directory: RunDirectory, origin: Origin) -> None:
 def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
     """Write the course of a run: when each step of it was reached, and where its copy is."""
     write_atomically(directory.path / COURSE_FILE, json.dumps(course, indent=1))
+
+
+def reset_course(directory: RunDirectory) -> None:
+    """Begin the course of a run anew, as for a resume by a person: no step is reached, and no restart made."""
+    if course := read_course(directory.path):
+        write_course(directory, {"archive": course.get("archive"), "times": {}})
 
 
 def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.files.atomic_write import write_atomically
-from agent.runs import claims
+from agent.runs import claims, going_on
 from agent.runs.claims import Claim, ClaimedNode
 from agent.runs.directory import DISK_FULL, RunDirectory
 from agent.runs.process_identity import ProcessIdentity
@@ -74,12 +74,20 @@ class Runs:
         return sorted(name for name in found if is_run_id(name))  # a rank may leave directories of any name
 
     def held(self) -> list[Claim]:
-        """Return the claims whose owner, a run's supervisor or a task's hold, is alive, oldest first."""
-        return [claim for claim in self._claims() if claim.is_live]
+        """Return the claims that are in force, oldest first.
+
+        Their owner, a run's supervisor or a task's hold, is alive, or it is lost and the run goes on by itself.
+        """
+        return [claim for claim in self._claims() if self._is_in_force(claim)]
 
     def live(self) -> list[str]:
-        """Return the ids of the runs whose supervisor is alive, oldest first."""
+        """Return the ids of the runs whose supervisor is alive, or that go on by themselves, oldest first."""
         return [claim.run_id for claim in self.held() if not claim.task]
+
+    def watched(self) -> list[str]:
+        """Return the ids of the runs with nodes that go on by themselves if their supervisor is lost, oldest first."""
+        runs = [claim.run_id for claim in self._claims() if claim.run_id and not claim.task]
+        return [run_id for run_id in runs if going_on.is_watched(self.root / run_id)]
 
     def claim(
         self,
@@ -100,7 +108,7 @@ class Runs:
         with self.guard():
             check()
             found = self._claims()
-            held = [claim for claim in found if claim.is_live]
+            held = [claim for claim in found if self._is_in_force(claim)]
             for claim in held:
                 if claim.run_id == run_id or claim.excludes(wanted):
                     raise LiveRunError(claim.run_id, "live", held)
@@ -153,6 +161,14 @@ class Runs:
             if any(claim.run_id == run_id for claim in found):
                 self._write([claim for claim in found if claim.run_id != run_id])
 
+    def take_over(self, run_id: str, owner: ProcessIdentity) -> bool:
+        """Make a process the owner of a lost run's claim; return False where there is none, or its owner is alive."""
+        with self.guard():
+            if all(claim.run_id != run_id or claim.is_live for claim in self._claims()):
+                return False
+            self._change(run_id, owner=owner)
+        return True
+
     def release_lost(self, run_id: str) -> bool:
         """Release the nodes of a run whose supervisor is gone; return False, and release none, where one has it now.
 
@@ -179,6 +195,14 @@ class Runs:
         if all(claim.run_id != run_id for claim in found):
             raise RuntimeError(f"run {run_id} no longer holds its nodes")
         self._write([dataclasses.replace(each, **changes) if each.run_id == run_id else each for each in found])
+
+    def _is_in_force(self, claim: Claim) -> bool:
+        if claim.is_live or claim.task or not claim.run_id:
+            return claim.is_live
+        try:
+            return self[claim.run_id].goes_on
+        except (OSError, ValueError):
+            return False
 
     def _claims(self) -> tuple[Claim, ...]:
         try:

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,13 +43,15 @@ class NoSuchRunError(LookupError):
     """Report a run that is not on the shared file system, or several of which one is to be named."""
 
 
-def supervise(runs: Runs, run_id: str, ready_fd: int) -> int:
-    """Supervise a run, in the process that `start` leaves behind."""
+def supervise(runs: Runs, run_id: str, ready_fd: int, lost: str) -> int:
+    """Supervise a run, in the process that `start` leaves behind, or the scheduler where the supervisor was lost."""
+    from agent.supervisor import predecessor
     from agent.supervisor.supervisor import Supervisor
 
     spec = accepted_spec.read(runs[run_id].spec)
     with open_to_append(runs[run_id].log, buffering=0) as log:
-        supervisor = Supervisor(runs, spec, log)
+        before = predecessor.read(runs[run_id], spec, lost) if lost else None
+        supervisor = Supervisor(runs, spec, log, before=before)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -83,18 +86,20 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     """Stop a run: its ranks get SIGTERM and `grace_s` seconds, then SIGKILL. Return its final state.
 
     A queued run is taken out of the queue. A run whose supervisor is dead has its left-over processes killed on all its
-    hosts.
+    hosts, and does not go on by itself.
     """
     if directory.effective_state().state == QUEUED:
         RunQueue(runs=runs).finish(directory.run_id, "stopped", WITHDRAWN)
     state = directory.effective_state()
     if state.is_live:
         write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
-        with contextlib.suppress(ProcessLookupError):  # it has ended since
-            os.kill(state.owner.pid, signal.SIGTERM)
+        told = None
         while (state := directory.effective_state()).is_live:
+            if state.owner != told and _supervises(state.owner):  # another one, where it is taken up in this moment
+                told = state.owner
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.kill(state.owner.pid, signal.SIGTERM)
             time.sleep(followed.POLL_S)
-        return state
     if directory.has_lost_supervisor:
         from agent.supervisor.lost_run import kill, mark_lost
 
@@ -103,6 +108,13 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
         state = directory.stored_state()
         runs.release_lost(directory.run_id)
     return state
+
+
+def _supervises(owner: ProcessIdentity) -> bool:
+    """Return whether a process is a supervisor; what holds a run before it has begun, or again, is none."""
+    with contextlib.suppress(OSError):
+        return owner.is_alive() and b"supervise" in Path(f"/proc/{owner.pid}/cmdline").read_bytes().split(b"\0")
+    return False
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
@@ -144,11 +156,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))
     try:
+        if options.command in ("follow", "logs"):
+            _ensure_scheduler(runs)  # They may wait for a run that only a scheduler takes up.
         status = _dispatch(runs, options)
-        if options.command not in ("schedule", "supervise") and RunQueue(runs=runs).ids():
-            from agent.supervisor import scheduler
-
-            scheduler.ensure_running(runs)
+        if options.command not in ("schedule", "supervise"):
+            _ensure_scheduler(runs)
         return status
     except LiveRunError as error:
         print(error, file=sys.stderr)
@@ -169,13 +181,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+def _ensure_scheduler(runs: Runs) -> None:
+    if RunQueue(runs=runs).ids() or runs.watched():
+        from agent.supervisor import scheduler
+
+        scheduler.ensure_running(runs)
+
+
 def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
     match options.command:
         case "start":
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
             print(json.dumps({"directory": str(directory.path), **begun(runs, directory)}))
         case "supervise":
-            return supervise(runs, options.run, options.ready_fd)
+            return supervise(runs, options.run, options.ready_fd, options.lost)
         case "status" if options.list:
             print(json.dumps([followed.summary(runs[run_id].shown_state(), runs[run_id]) for run_id in runs.ids()]))
         case "status" if options.live:
@@ -196,8 +215,9 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "schedule":
             from agent.supervisor import scheduler
 
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `stop` sends it to a run that is being handed over.
-            scheduler.run(runs)
+            ending = threading.Event()
+            signal.signal(signal.SIGTERM, lambda *_: ending.set())  # as when the master shuts down
+            scheduler.run(runs, ending)
         case "remove":
             from agent.supervisor.resume import remove
 
@@ -230,10 +250,11 @@ def _parser() -> argparse.ArgumentParser:
     again = commands.add_parser("resume", help="resume the run whose new spec comes on standard input")
     for starter in (begin, again):
         starter.add_argument("--queue", action="store_true", help="wait for its turn where too few nodes are free")
-    commands.add_parser("schedule", help="start the waiting runs, in order; called where runs wait, and at boot")
+    commands.add_parser("schedule", help="start the waiting runs, in order, and restart lost ones")
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
     supervision.add_argument("ready_fd", type=int)
+    supervision.add_argument("--lost", default="", help="what became of the supervisor before it, for a restart")
     status = commands.add_parser("status", help="print a run's state as JSON")
     status.add_argument("run", nargs="?", default="", help="default: the only live run; without one the newest")
     status.add_argument("--live", action="store_true", help="which live runs have which nodes, and which runs wait")

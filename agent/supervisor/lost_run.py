@@ -30,12 +30,17 @@ def claim_hosts(runs: Runs, spec: RunSpec, check: Callable[[], object] = lambda:
         mark_lost(runs[lost])
 
 
-def mark_lost(directory: RunDirectory) -> None:
-    """Store that a run has failed if its supervisor is gone."""
+def mark_lost(directory: RunDirectory, obstacle: str = "") -> None:
+    """Store that a run has failed if its supervisor is gone, and it does not go on by itself.
+
+    `obstacle` says why one that might does not.
+    """
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = directory.effective_state()
-        lost = found.state == "failed" and directory.has_lost_supervisor
-        if lost and directory.mark_failed(found.reason, of=found.owner):
+        lost = directory.lost_state()
+        if lost is None or (not obstacle and directory.goes_on):
+            return
+        reason = directory.cause_of_death(lost) + (f"; it is not restarted: {obstacle}" if obstacle else "")
+        if directory.mark_failed(reason, of=lost.owner):
             spending.settle(directory, time.time())
 
 

@@ -48,6 +48,11 @@ class Outcome:
     """What was wrong with the machine, in words; "" where nothing was."""
 
 
+def describe_restart(number: int, most: int, fault: str) -> str:
+    """Return which restart of a run begins, and for what, in words."""
+    return f"restart {number} of {most}, for {fault}"
+
+
 def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
     """Return how long each host that answered has been up, s, by its name."""
     found = {}

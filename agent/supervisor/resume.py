@@ -33,6 +33,7 @@ def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     """Reopen an ended run: keep its earlier spec beside the new one, and remove its stop request."""
     rewrite(directory, spec)
+    record.reset_course(directory)
     directory.stop_request.unlink(missing_ok=True)
     directory.preflight.unlink(missing_ok=True)
     with open_to_append(directory.log) as log:

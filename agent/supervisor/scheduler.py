@@ -4,8 +4,10 @@ Strictly in order: while the first run waits, none behind it starts, however few
 not known beforehand, so that one let past would delay the first for as long, and small ones could keep a large one
 waiting for ever.
 
-It lives while runs wait. Every command of the supervisor makes sure that one runs, and the nodes' registry runs the
-hook that `write_boot_hook` writes when the master boots: neither a killed scheduler nor a reboot loses a queued run.
+It lives while runs wait, and while one is live that goes on by itself if its supervisor is lost: it notices that within
+seconds. Every command of the supervisor, and every supervisor now and then, makes sure that one runs, and the nodes'
+registry runs the hook that `write_boot_hook` writes when the master boots: neither a killed scheduler nor a reboot
+loses a run.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import functools
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,20 +26,20 @@ from typing import IO, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append, write_atomically
-from agent.runs import accepted_spec, record
+from agent.runs import accepted_spec
 from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
-from agent.spec.run import RunSpec
 from agent.supervisor import then_stop
-from agent.supervisor.archive import Copier
 from agent.supervisor.live_nodes import on_free_nodes
-from agent.supervisor.lost_run import claim_hosts, kill, mark_lost
-from agent.supervisor.notification import Notifier
+from agent.supervisor.lost_run import claim_hosts
+from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
 
 POLL_S: Final = 1.0
+WATCH_S: Final = 2.0
+"""How often it looks for lost supervisors while no run waits."""
 NODES_PATIENCE_S: Final = 180.0
 """How long the first run in the queue waits for its nodes: a replaced one takes about as long to join."""
 HOOK: Final = ".deepcdk/at-boot"
@@ -51,7 +54,7 @@ def command(runs: Runs) -> list[str]:
 
 
 def write_boot_hook(runs: Runs) -> None:
-    """Write the script that a booting master runs: it marks a lost run as failed, and starts the queued runs."""
+    """Write the script that a booting master runs: it takes up the lost runs, and starts the queued ones."""
     with contextlib.suppress(OSError):
         (runs.root / SHARED_HOOK).unlink(missing_ok=True)
     path = Path.home() / HOOK
@@ -64,72 +67,57 @@ def write_boot_hook(runs: Runs) -> None:
 
 
 def ensure_running(runs: Runs) -> None:
-    """Start a scheduler if runs wait and none is running."""
-    if not RunQueue(runs=runs).ids():
+    """Start a scheduler if runs wait or are to be watched, and none is running."""
+    if not (RunQueue(runs=runs).ids() or runs.watched()):
         return
-    with _scheduler_lock(runs) as alone:
+    # Under the guard: one that ends looks and unlocks under it, so that none ends for which this run came too late.
+    with runs.guard(), _scheduler_lock(runs) as alone:
         if not alone:
             return
     with open_to_append(runs.root / ".scheduler.log") as log:
         subprocess.Popen(command(runs), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
-def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
-    """Start the waiting runs, one after the other; return when none waits, or at once if another scheduler runs."""
+def run(
+    runs: Runs,
+    ending: threading.Event | None = None,
+    *,
+    nodes_path: str = NODES_PATH,
+    poll_s: float = POLL_S,
+    watch_s: float = WATCH_S,
+) -> None:
+    """Start the waiting runs, one after the other, and take up those that lose their supervisor.
+
+    Return when none waits or is to be watched, at once if another scheduler runs, and on `ending`: while the master
+    shuts down, its supervisors end, and nothing is to begin.
+    """
     queue, since = RunQueue(runs=runs), time.monotonic()
-    warn = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
+    warn = functools.lru_cache(maxsize=256)(log)  # A line of the nodes file that is left out stays so for many rounds.
     with _scheduler_lock(runs) as lock:
         if lock is None:
             return
         first = ""
         while True:
-            fail_lost_runs(runs)
+            if ending and ending.is_set():
+                return
+            recover_lost_runs(runs)
             with runs.guard():
                 waiting = queue.ids()
-                if not waiting:
+                if not waiting and not runs.watched():
                     # Unlock while the guard keeps others from adding a run: the command that adds the next one then
                     # starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     break
+            if not waiting:
+                first = ""
+                time.sleep(watch_s)
+                continue
             if waiting[0] != first or runs.live():
                 first, since = waiting[0], time.monotonic()
             if not _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S):
                 time.sleep(poll_s)
     if told := then_stop.stop_workers(runs):
-        _log(told)
-
-
-def fail_lost_runs(runs: Runs) -> None:
-    """Kill what is left of runs whose supervisor is gone, as after a reboot, and store that they have failed."""
-    for run_id in runs.lost():
-        _fail_lost_run(runs, run_id)
-
-
-def _fail_lost_run(runs: Runs, run_id: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
-    with contextlib.suppress(OSError, ValueError):
-        spec = accepted_spec.read(runs[run_id].spec)
-        then_stop.remember(runs, spec.stop_policy)
-    mark_lost(runs[run_id])
-    if not runs.release_lost(run_id):
-        return  # It has been resumed meanwhile.
-    with contextlib.suppress(OSError, ValueError):
-        notifier = Notifier(spec_commands(runs, run_id), run_id, runs[run_id].path, _log)
-        notifier.tell_end(runs[run_id].effective_state())
-        notifier.finish()
-    with contextlib.suppress(OSError, ValueError):
-        record.write_record(runs[run_id], runs[run_id].effective_state())
-        Copier(runs[run_id]).finish()
-
-
-def spec_commands(runs: Runs, run_id: str) -> tuple[str, ...]:
-    """Return the commands that tell of a run. Raises OSError and SpecError, which is a ValueError."""
-    return accepted_spec.read(runs[run_id].spec).notify
-
-
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        log(told)
 
 
 def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:

@@ -207,8 +207,11 @@ def _warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def detach(runs: Runs, directory: RunDirectory) -> None:
-    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it owns the claim."""
+def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
+    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it owns the claim.
+
+    `lost` says what became of the one before it, for a run that it takes up.
+    """
     ready, ready_fd = os.pipe()
     with open_to_append(directory.log) as log:
         subprocess.Popen(
@@ -221,6 +224,7 @@ def detach(runs: Runs, directory: RunDirectory) -> None:
                 "supervise",
                 directory.run_id,
                 str(ready_fd),
+                *(["--lost", lost] if lost else []),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -23,32 +23,42 @@ from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
-from agent.runs import record
+from agent.runs import going_on, record
 from agent.runs.directory import RunDirectory, State, SupersededError
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
-from agent.supervisor import failure, notification, preparation, rank_files, then_stop
+from agent.spec.states import STOP_GRACE_S
+from agent.supervisor import failure, notification, preparation, rank_files, scheduler, then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.metering import Meter
 from agent.supervisor.notification import Notifier
+from agent.supervisor.predecessor import Predecessor
 from agent.supervisor.preparation import PreparationError
 from agent.supervisor.program import stage
-from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, machine_fault, uptimes
+from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, describe_restart, machine_fault, uptimes
 from agent.supervisor.resume import rewrite
 
 HEARTBEAT_S: Final = 5.0
 STOPPED: Final = "stopped on request"
+SHUTS_DOWN: Final = "this supervisor was ended, as by a shutdown of the master; the run goes on by itself"
 
 
 class Supervisor:
     """Supervise one run from its preparation to its final state, in a process of its own, which its claim names."""
 
     def __init__(
-        self, runs: Runs, spec: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
+        self,
+        runs: Runs,
+        spec: RunSpec,
+        log: IO[bytes],
+        run: Callable[[Sequence[str], float], Completed] = execute,
+        *,
+        before: Predecessor | None = None,
     ) -> None:
+        """`before`: a supervisor of this run that was lost; this one begins with the restart."""
         self.runs, self.log, self._run = runs, log, run
         self.directory: RunDirectory = runs[spec.run_id]
         self.state = State.starting(spec)
@@ -66,6 +76,11 @@ class Supervisor:
         self._is_ours = True
         self._launcher: subprocess.Popen[bytes] | None = None
         self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
+        self._before = before
+        if before:
+            self.state = dataclasses.replace(self.state, started=before.started)
+            self._restarts, self._wanted, self._left = [*before.restarts], before.wanted, {**before.left}
+            self._course = {**before.course, "archive": self._copier.address}
 
     def _take(self, spec: RunSpec) -> None:
         """Take the spec of the next attempt, with its hosts."""
@@ -110,14 +125,20 @@ class Supervisor:
             return dataclasses.replace(self.state, state="failed", reason=str(error))
 
     def _carry_through(self) -> State:
-        self._update(reason="preparing the nodes")
-        self._record_step("started")
+        if not self._before:
+            self._update(reason="preparing the nodes")
+            self._record_step("started")
         try:
             self.directory.open_to_ranks()
-            outcome = self._attempt()
+            outcome = self._take_up(self._before) if self._before else self._attempt()
             while outcome.fault and self._restart(outcome.fault):
                 outcome = self._attempt()
-            self._end(outcome)
+            if self._is_left(outcome):
+                self._log(SHUTS_DOWN)
+                self._update(reason=SHUTS_DOWN)
+                self._is_ours = False
+            else:
+                self._end(outcome)
         except SupersededError:
             raise
         except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
@@ -128,6 +149,11 @@ class Supervisor:
             if self._is_ours:
                 self._clean_up()
         return self.state
+
+    def _is_left(self, outcome: Outcome) -> bool:
+        """Return whether the run is left to its next supervisor: nobody has asked it to stop, but the master ends."""
+        asked = self._stop_requested and self._why_stopped == STOPPED
+        return asked and outcome.state != "succeeded" and going_on.may_go_on(self.directory.path)
 
     def _clean_up(self) -> None:
         """Leave nothing of the run behind but its files, and let the next one begin."""
@@ -142,6 +168,13 @@ class Supervisor:
         self._stop_workers()
         self._finish_telling()
         self.runs.release(self.spec.run_id)
+
+    def _take_up(self, before: Predecessor) -> Outcome:
+        """End what a lost supervisor has left, its launcher too; return what has become of its attempt."""
+        # Ranks that have outlived it are well: those of a recipe write a checkpoint.
+        self._hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
+        self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False)
+        return before.outcome(self.directory, self.spec)
 
     def _attempt(self) -> Outcome:
         """Carry one attempt from the preparation of its hosts to its end."""
@@ -168,7 +201,7 @@ class Supervisor:
     def _restart(self, fault: str) -> bool:
         """Take the spec of the next attempt, on hosts that answer; return False where there are none."""
         number, began = len(self._restarts) + 1, time.time()
-        title = f"restart {number} of {self.spec.restarts}, for {fault}"
+        title = describe_restart(number, self.spec.restarts, fault)
         self._update(state="starting", reason=title, exit_code=None)
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
         restarts = Restarts(
@@ -343,6 +376,9 @@ class Supervisor:
         self._keep_bounds()
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._update()
+            if not self._stop_requested:  # at a shutdown none is to begin
+                with contextlib.suppress(OSError):
+                    scheduler.ensure_running(self.runs)  # it watches this process, as this one does it
             if self._copier.is_due:
                 self._write_record(self.state)
                 self._copier.start()

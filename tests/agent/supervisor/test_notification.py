@@ -14,7 +14,7 @@ from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
-from agent.supervisor import notification, scheduler
+from agent.supervisor import notification, recovery
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of
 from tests.factories import make_ended_process, make_spec, make_state
@@ -117,13 +117,13 @@ def test_a_run_whose_supervisor_was_lost_is_told_by_the_next_scheduler_unless_a_
     directory: RunDirectory = runs["one"]
     directory.path.mkdir(parents=True)
     spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(), launcher=("true",), notify=("cat >> events",))
-    monkeypatch.setattr(scheduler, "kill", lambda runs, spec: None)
+    monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
     text = accepted_spec.accept(spec)
     for each in (text.replace("events", "planted"), text):
         directory.spec.write_text(each)
         directory.write_state(make_state(owner=make_ended_process()))
         runs.claim("one", make_ended_process(), None)
-        scheduler.fail_lost_runs(runs)
+        recovery.recover_lost_runs(runs)
     assert not (directory.path / "planted").exists()
     (event,) = told(directory.path)
     assert (event["event"], event["run_id"]) == ("failed", "one")

@@ -15,7 +15,7 @@ import pytest
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.remote.command import Completed
-from agent.runs import frozen_report
+from agent.runs import accepted_spec, frozen_report
 from agent.runs.directory import RunDirectory, State
 from agent.runs.frozen_report import FrozenRank
 from agent.runs.process_identity import ProcessIdentity
@@ -26,6 +26,7 @@ from agent.supervisor import failure, restart
 from agent.supervisor import supervisor as supervising
 from agent.supervisor.failure import LEAVING
 from agent.supervisor.live_nodes import choose_answering
+from agent.supervisor.predecessor import Predecessor
 from agent.supervisor.restart import Restarts, machine_fault, uptimes
 from agent.supervisor.supervisor import Supervisor
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
@@ -254,13 +255,20 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     monkeypatch.setattr(supervising, "choose_cycle", lambda spec: None)
     monkeypatch.setattr(Supervisor, "_prepare", lambda self: (pythons, {}))
 
-    def signal_run(self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), **keys: Any) -> None:
-        self._log(f"signal {number:d} to what is left {' '.join(host.name for host in hosts)}")
+    def signal_run(
+        self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), ranks_only: bool = True, **keys: Any
+    ) -> None:
+        left = "what is left" if ranks_only else "what is left, launchers too"
+        self._log(f"signal {number:d} to {left} {' '.join(host.name for host in hosts)}")
 
     monkeypatch.setattr(Hosts, "signal_run", signal_run)
 
     def run(
-        *scripts: str, silent: set[str] | None = None, workers: Sequence[Node] = (ONE, TWO), **changes: Any
+        *scripts: str,
+        silent: set[str] | None = None,
+        workers: Sequence[Node] = (ONE, TWO),
+        before: Predecessor | None = None,
+        **changes: Any,
     ) -> tuple[dict[str, Any], str]:
         left = list(scripts)
         (tmp_path / "nodes").write_text(nodes_text((make_master(), *workers)))
@@ -270,13 +278,15 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         spec = make_spec(**values)
         runs = Runs(root=tmp_path / "runs")
         directory = runs[spec.run_id]
-        directory.path.mkdir(parents=True)
-        directory.spec.write_text(spec.to_json())
-        Path(spec.agent_directory).mkdir(parents=True)
+        directory.path.mkdir(parents=True, exist_ok=True)
+        directory.spec.write_text(accepted_spec.accept(spec))
+        Path(spec.agent_directory).mkdir(parents=True, exist_ok=True)
         runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts)
         with directory.log.open("ab", buffering=0) as log:
-            state = Supervisor(runs, spec, log).supervise()
+            state = Supervisor(runs, spec, log, before=before).supervise()
         assert left == []
+        if not state.has_ended:
+            return {"state": directory.stored_state().to_document()}, directory.log.read_text()
         record = json.loads((directory.path / "record.json").read_text())
         assert record["state"]["state"] == state.state
         return record, directory.log.read_text()
@@ -368,6 +378,7 @@ def test_a_stop_that_comes_while_it_waits_for_nodes_stops_the_run(
 ) -> None:
     def stopped(self: Restarts, title: str) -> None:
         assert not self.is_stopped()
+        supervisors[0].directory.stop_request.write_text("{}")
         supervisors[0].request_stop()
         assert self.is_stopped()
 
@@ -381,3 +392,84 @@ def test_a_stop_that_comes_while_it_waits_for_nodes_stops_the_run(
     monkeypatch.setattr(Supervisor, "supervise", supervise)
     record, _ = supervised(KILLED)
     assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
+
+
+def lost(*faults: str, **changes: Any) -> Predecessor:
+    """Return a supervisor that was lost after restarts for these faults."""
+    restarts = [{"time": 2.0, "for": fault, "waited_s": 1.0, "hosts": [ONE.name]} for fault in faults]
+    course = {"archive": "", "times": {"started": 1.5}, "restarts": [*restarts, {"for": "it counts already"}]}
+    values = {"fault": "its supervisor was lost", "started": 1.25, "course": course, "restarts": restarts, "wanted": 2}
+    return Predecessor(**{"left": {}, **values, **changes})
+
+
+def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(supervised: Any) -> None:
+    record, log = supervised("exit 0", before=lost("a rank was killed"))
+    assert (record["state"]["state"], record["state"]["started"]) == ("succeeded", 1.25)
+    assert [each["for"] for each in record["course"]["restarts"]] == ["a rank was killed", "its supervisor was lost"]
+    assert record["course"]["times"]["started"] == 1.5
+    assert "restart 2 of 3, for its supervisor was lost: from the beginning" in log
+    first, _ = log.split("[supervisor] $ ")
+    signals = [line.partition("signal ")[2] for line in first.splitlines() if "signal " in line]
+    assert signals[:2] == ["15 to what is left ", "9 to what is left, launchers too "], "ranks may write a checkpoint"
+
+
+def test_restarts_for_both_kinds_of_faults_are_bounded_together(supervised: Any) -> None:
+    record, log = supervised(KILLED, before=lost("a rank was killed"), restarts=2)
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (after 2 restarts)"
+    record, log = supervised(KILLED, "exit 0", before=lost("a rank was killed"), restarts=3, run_id="two")
+    assert (record["state"]["state"], len(record["course"]["restarts"])) == ("succeeded", 3)
+    assert log.count("signal 15") == 1, "what this supervisor has launched has ended"
+
+
+@pytest.mark.parametrize("is_recipe", [True, False])
+def test_ranks_that_came_to_their_result_without_a_supervisor_have_succeeded(
+    supervised: Any, tmp_path: Path, is_recipe: bool
+) -> None:
+    directory = tmp_path / "runs" / SPEC.run_id
+    directory.mkdir(parents=True)
+    (directory / "result.json").write_text("{}")
+    if is_recipe:
+        record, log = supervised(before=lost())
+        assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 1, False)
+    else:
+        record, log = supervised("exit 0", before=lost(), command=("-m", "payload.benchmark.ranks"))
+        assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 2, True)
+
+
+def test_the_next_supervisor_takes_as_many_nodes_as_the_run_began_with_and_clears_those_it_left(
+    supervised: Any,
+) -> None:
+    four = make_node(4)
+    record, log = supervised("exit 0", before=lost("a", wanted=3, left={four.name: four}), workers=make_nodes(3))
+    assert record["state"]["hosts"] == [node.name for node in make_nodes(3)]
+    assert log.rstrip().endswith(f"signal 9 to what is left {four.name}")
+
+
+def test_where_no_node_answers_the_next_supervisor_says_what_became_of_the_one_before(supervised: Any) -> None:
+    record, _ = supervised(before=lost(), silent={ONE.name, TWO.name})
+    assert (record["state"]["state"], record["state"]["reason"]) == (
+        "failed", "supervisor died: its supervisor was lost"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("stopped", "restarts"), [(False, 3), (True, 3), (False, 0)])
+def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_unless_it_was_to_stop(
+    supervised: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool, restarts: int
+) -> None:
+    runs = Runs(root=tmp_path / "runs")
+
+    def poll(self: Supervisor) -> None:
+        if stopped:
+            self.directory.stop_request.write_text('{"grace_s": 0}')
+        self.request_stop()
+
+    monkeypatch.setattr(Supervisor, "_heartbeat", poll)
+    record, log = supervised("trap 'exit 1' TERM; sleep 1 & wait", restarts=restarts)
+    if stopped or not restarts:
+        assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
+        assert runs.held() == []
+    else:
+        assert record["state"]["state"] == "running"
+        assert "as by a shutdown of the master; the run goes on by itself" in record["state"]["reason"]
+        assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name)]
+        assert log.rstrip().endswith("the run goes on by itself"), "nothing is cleaned up"

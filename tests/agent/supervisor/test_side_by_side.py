@@ -19,7 +19,7 @@ from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
-from agent.supervisor import scheduler, submit
+from agent.supervisor import recovery, scheduler, submit
 from agent.supervisor.cli import NoSuchRunError, occupancy, resolve
 from tests.factories import (
     AGENT,
@@ -66,7 +66,7 @@ class Master:
         """Do what the scheduler does until nothing more can start."""
         queue = RunQueue(runs=self.runs)
         while waiting := queue.ids():
-            scheduler.fail_lost_runs(self.runs)
+            recovery.recover_lost_runs(self.runs)
             if not scheduler._start_first(queue, waiting[0], str(self.nodes_path), pytest.fail, patient=True):
                 break
 
@@ -97,8 +97,8 @@ class Master:
 @pytest.fixture
 def no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be killed or copied on other nodes, and a run that clears its nodes not be waited for."""
-    monkeypatch.setattr(scheduler, "kill", lambda runs, spec: None)
-    monkeypatch.setattr("agent.supervisor.scheduler.Copier.finish", lambda self: "")
+    monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
+    monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
     monkeypatch.setattr(submit, "READY_TIMEOUT_S", 0.0)
 
 

@@ -67,15 +67,15 @@ def test_a_run_that_was_resumed_since_one_looked_is_not_marked_as_failed(
 ) -> None:
     """`stop` finds a lost supervisor, `resume` starts a new attempt, then `stop` stores what it found."""
     directory.write_state(make_state(owner=make_ended_process()))
-    again, looked = make_state(state="starting"), RunDirectory.effective_state
+    again, looked = make_state(state="starting"), RunDirectory.lost_state
 
     def interleaved(self: RunDirectory) -> object:
         found = looked(self)
-        if found.state == "failed":
+        if found is not None:
             self.write_state(again)
         return found
 
-    monkeypatch.setattr(RunDirectory, "effective_state", interleaved)
+    monkeypatch.setattr(RunDirectory, "lost_state", interleaved)
     lost_run.mark_lost(directory)
     assert directory.stored_state() == again
 

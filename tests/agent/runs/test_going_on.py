@@ -1,0 +1,109 @@
+"""Which runs go on by themselves after their supervisor was lost, and what holds for them until then."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.runs import going_on
+from agent.runs.directory import RunDirectory
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.store import LiveRunError, Runs
+from tests.agent.lost_runs import lose
+from tests.factories import make_ended_process, make_node, make_nodes, make_state
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    (tmp_path / "runs").mkdir()
+    return Runs(root=tmp_path / "runs")
+
+
+def test_a_run_with_a_restart_left_goes_on_and_counts_as_live_until_then(runs: Runs) -> None:
+    directory = lose(runs, faults=["a rank was killed"])
+    state = directory.effective_state()
+    assert (state.state, state.reason) == ("starting", "supervisor died (after 1 restart); the run goes on by itself")
+    assert directory.stored_state().state == "running"
+    assert (directory.goes_on, directory.has_lost_supervisor, runs.is_over("one")) == (True, True, False)
+    assert (runs.live(), runs.watched(), runs.lost()) == (["one"], ["one"], ["one"])
+
+
+def test_no_run_and_no_task_takes_the_nodes_of_a_run_that_goes_on(runs: Runs) -> None:
+    lose(runs)
+    me = ProcessIdentity.of(os.getpid())
+    for run_id, nodes, task in (("two", [make_node(2)], ""), ("three", None, "fab down"), ("one", make_nodes(2), "")):
+        with pytest.raises(LiveRunError, match="run one is live"):
+            runs.claim(run_id, me, nodes, task=task)
+    assert runs.claim("two", me, [make_node(3)]) == []
+    assert runs.lost() == ["one"], "it is still to be taken up"
+
+
+def spoil(directory: RunDirectory) -> None:
+    directory.spec.write_text(directory.spec.read_text() + " ")
+
+
+def not_begun(directory: RunDirectory) -> None:
+    (directory.path / "course.json").write_text(json.dumps({"archive": "", "times": {}}))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_watched"),
+    [
+        (lambda directory: directory.stop_request.write_text("{}"), True),
+        (not_begun, True),
+        (lambda directory: (directory.path / "course.json").unlink(), True),
+        (lambda directory: (directory.path / "course.json").write_text('{"times": [], "restarts": 7}'), True),
+        (lambda directory: (directory.path / "course.json").write_bytes(b"\xff["), True),
+        (spoil, False),
+        (lambda directory: directory.spec.unlink(), False),
+    ],
+    ids=["stop", "not begun", "no course", "course of junk", "no JSON", "changed spec", "no spec"],
+)
+def test_a_stopped_one_one_not_begun_and_one_that_a_rank_has_changed_fail(
+    runs: Runs, change: Callable[[RunDirectory], object], is_watched: bool
+) -> None:
+    directory = lose(runs)
+    change(directory)
+    assert (directory.goes_on, directory.effective_state().state) == (False, "failed")
+    assert (runs.live(), runs.held(), runs.lost()) == ([], [], ["one"])
+    assert going_on.is_watched(directory.path) == is_watched
+
+
+def test_one_of_another_master_fails(runs: Runs, home: Path) -> None:
+    directory = lose(runs)
+    (home / ".deepcdk" / "specs" / "one").unlink()
+    assert (directory.effective_state().state, runs.live(), runs.watched()) == ("failed", [], [])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"restarts": 0}, {"launcher": ("true",), "command": (), "hosts": (), "interface": ""}]
+)
+def test_one_that_makes_no_restarts_is_not_watched_and_fails(runs: Runs, changes: dict[str, Any]) -> None:
+    directory = lose(runs, **changes)
+    assert (directory.effective_state().reason, runs.live(), runs.watched()) == ("supervisor died", [], [])
+
+
+def test_after_the_last_restart_it_fails_and_says_how_many_it_made(runs: Runs) -> None:
+    directory = lose(runs, faults=["a rank was killed", "its supervisor was lost"], restarts=2)
+    assert not directory.goes_on
+    assert directory.effective_state().reason == "supervisor died (after 2 restarts)"
+    assert runs.watched() == ["one"], "that it has failed is told at once, too"
+
+
+def test_a_run_is_taken_over_once_and_only_from_the_supervisor_that_was_found_lost(runs: Runs) -> None:
+    directory, me = lose(runs), ProcessIdentity.of(os.getpid())
+    gone = directory.stored_state().owner
+    mine = dataclasses.replace(make_state(), owner=me, state="starting")
+    assert not directory.take_over(mine, of=make_ended_process())
+    assert runs.take_over("one", me) and not runs.take_over("one", me)
+    assert directory.take_over(mine, of=gone) and not directory.take_over(mine, of=gone)
+    assert not directory.take_over(mine, of=me), "its owner lives"
+    assert (runs.live(), runs.lost(), directory.stored_state()) == (["one"], [], mine)
+    runs.release("one")
+    assert not runs.take_over("one", me)

@@ -1,0 +1,279 @@
+"""What becomes of a run whose supervisor is lost: the scheduler restarts it, or ends it and says why it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.remote import secret_files
+from agent.runs import going_on, spending
+from agent.runs.directory import RunDirectory, State
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.run_queue import RunQueue
+from agent.runs.spending import Spent
+from agent.runs.store import Runs
+from agent.spec.bounds import Bounds
+from agent.spec.run import RunSpec
+from agent.supervisor import cli, lost_run, predecessor, recovery, resume, scheduler, then_stop
+from agent.supervisor.recovery import recover_lost_runs
+from tests.agent.lost_runs import lose
+from tests.factories import make_ended_process, make_node, make_nodes, make_spec
+
+ME = ProcessIdentity.of(os.getpid())
+
+
+@dataclasses.dataclass
+class Begun:
+    """What was done for lost runs: which were killed, and to which a supervisor was given, for what."""
+
+    killed: list[str] = dataclasses.field(default_factory=list)
+    supervised: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    refuses: bool = False
+
+    def kill(self, runs: Runs, spec: RunSpec) -> None:
+        self.killed.append(spec.run_id)
+
+    def detach(self, runs: Runs, directory: RunDirectory, *, lost: str) -> None:
+        if self.refuses:
+            raise RuntimeError("the supervisor did not start:\nno memory")
+        assert directory.stored_state().owner == ME
+        self.supervised.append((directory.run_id, lost))
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    found = Begun()
+    monkeypatch.setattr(recovery, "kill", found.kill)
+    monkeypatch.setattr(lost_run, "kill", found.kill)
+    monkeypatch.setattr(recovery, "detach", found.detach)
+    monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
+    return found
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    (tmp_path / "runs").mkdir()
+    return Runs(root=tmp_path / "runs")
+
+
+def told(directory: RunDirectory) -> list[dict[str, Any]]:
+    path = directory.path / "told"
+    return [json.loads(line) for line in path.read_text().split("\n") if line] if path.exists() else []
+
+
+def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_nodes(runs: Runs, begun: Begun) -> None:
+    directory = lose(runs, faults=["a rank was killed"])
+    recover_lost_runs(runs)
+    state = directory.stored_state()
+    assert (state.state, state.owner, state.started) == ("starting", ME, 1.0)
+    assert state.reason == "restart 2 of 3, for its supervisor was lost"
+    assert (begun.supervised, begun.killed) == ([("one", "its supervisor was lost")], [])
+    assert [(claim.owner, claim.names) for claim in runs.held()] == [
+        (ME, ("deeplearning-worker1", "deeplearning-worker2"))
+    ]
+    made = going_on.restarts_made(directory.path)
+    assert [each["for"] for each in made] == ["a rank was killed", "its supervisor was lost"]
+    recover_lost_runs(runs)
+    assert len(begun.supervised) == 1, "it is no longer lost"
+
+
+def test_after_a_reboot_that_is_told_as_the_fault(runs: Runs, begun: Begun) -> None:
+    lose(runs, owner=dataclasses.replace(make_ended_process(), boot_id="of-before-the-reboot"))
+    recover_lost_runs(runs)
+    assert begun.supervised == [("one", "the master was rebooted")]
+
+
+def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(runs: Runs, begun: Begun) -> None:
+    directory = lose(runs, restarts=2)
+    for _ in range(3):
+        recover_lost_runs(runs)
+        state, gone = directory.stored_state(), make_ended_process()
+        directory.write_state(dataclasses.replace(state, owner=gone))
+        if runs.live():
+            runs.hand_over("one", gone)
+    assert len(begun.supervised) == 2
+    assert directory.stored_state().reason == "supervisor died (after 2 restarts)"
+    assert (directory.stored_state().state, runs.held(), begun.killed) == ("failed", [], ["one"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"restarts": 0}, "supervisor died"),
+        ({"secrets": ("TOKEN",)}, "supervisor died; it is not restarted: the secrets TOKEN are not on this node; "
+         "give them again with --secret, to `fab resume one`"),
+        ({"bounds": Bounds(max_hours=1.0)}, "supervisor died; it is not restarted: it has reached --max-hours 1: "
+         "1 h of 1 h, $2.50"),
+    ],
+)  # fmt: skip
+def test_one_that_cannot_go_on_fails_with_the_reason_and_is_told(
+    runs: Runs, begun: Begun, changes: dict[str, Any], reason: str
+) -> None:
+    directory = lose(runs, notify=("cat >> told; echo >> told",), **changes)
+    spending.write(directory, Spent(seconds=3600.0, usd=2.5))
+    recover_lost_runs(runs)
+    state = directory.stored_state()
+    assert (state.state, state.reason) == ("failed", reason)
+    assert (begun.supervised, begun.killed, runs.lost()) == ([], ["one"], [])
+    assert [(event["event"], event["reason"]) for event in told(directory)] == [("failed", reason)]
+
+
+def test_one_whose_secrets_the_master_still_has_goes_on_and_keeps_them(runs: Runs, begun: Begun) -> None:
+    lose(runs, secrets=("TOKEN",))
+    kept = secret_files.master_directory(Path.home())
+    secret_files.write(kept, "one", '{"TOKEN": "x"}')
+    assert secret_files.remove_stale(kept, runs) == []
+    recover_lost_runs(runs)
+    assert len(begun.supervised) == 1
+
+
+def test_the_time_until_it_was_found_counts_toward_its_bound(runs: Runs, begun: Begun) -> None:
+    directory = lose(runs, bounds=Bounds(max_hours=1.0))
+    spending.write(directory, Spent(seconds=10.0, usd=1.0, usd_per_hour=3600.0, counted=100.0, ends=200.0))
+    recover_lost_runs(runs)
+    spent = spending.read(directory)
+    assert spent is not None and spent.usd is not None
+    assert (spent.seconds, spent.usd) == pytest.approx((10.0 + 100.0 + 45.0, 146.0))
+
+
+def test_where_no_supervisor_starts_the_run_fails_with_what_it_said(runs: Runs, begun: Begun) -> None:
+    directory = lose(runs, notify=("cat >> told; echo >> told",))
+    begun.refuses = True
+    recover_lost_runs(runs)
+    state = directory.stored_state()
+    assert state.reason == "it could not be restarted: the supervisor did not start:\nno memory"
+    assert (state.state, runs.lost(), runs.held(), begun.killed) == ("failed", [], [], ["one"])
+    assert [event["event"] for event in told(directory)] == ["failed"]
+
+
+def test_one_that_is_stopped_before_it_is_taken_up_stays_down(
+    runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = lose(runs)
+    assert cli.stop(runs, directory, 0.0).state == "failed"
+    recover_lost_runs(runs)
+    assert (directory.stored_state().reason, begun.supervised, begun.killed) == ("supervisor died", [], ["one"])
+    assert runs.lost() == []
+
+
+def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor(
+    runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, signalled = lose(runs), []
+    recover_lost_runs(runs)
+    monkeypatch.setattr(cli, "_supervises", lambda owner: owner.pid == 1)
+    again = dataclasses.replace(directory.stored_state(), owner=dataclasses.replace(ME, pid=1))
+
+    def kill(pid: int, number: int) -> None:
+        assert directory.stop_request.exists()
+        signalled.append((pid, number))
+        directory.write_state(dataclasses.replace(again, state="stopped"))
+
+    def sleep(_: float) -> None:
+        monkeypatch.setattr(ProcessIdentity, "is_alive", lambda self: True)
+        if not signalled:
+            directory.write_state(again)
+
+    monkeypatch.setattr("agent.supervisor.cli.os.kill", kill)
+    monkeypatch.setattr("agent.supervisor.cli.time.sleep", sleep)
+    assert cli.stop(runs, directory, 0.0).state == "stopped"
+    assert signalled == [(1, signal.SIGTERM)], "and not to the scheduler, which has it meanwhile"
+
+
+def test_each_of_several_gets_its_own_nodes_and_what_waits_goes_on_waiting(runs: Runs, begun: Begun) -> None:
+    lose(runs)
+    runs["other"].path.mkdir()
+    runs.claim("other", ME, [make_node(3)])
+    recover_lost_runs(runs)
+    assert sorted(runs.live()) == ["one", "other"]
+
+
+def test_the_workers_stay_for_a_run_that_goes_on(runs: Runs) -> None:
+    lose(runs)
+    policy = "arn:aws:autoscaling:us-east-1:1:scalingPolicy:x:autoScalingGroupName/w:policyName/none"
+    assert then_stop.stop_workers(runs, policy) == "the workers stay for one, which is live"
+
+
+def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:
+    directory = lose(runs, faults=["a", "b"])
+    directory.mark_failed("over")
+    spec = make_spec(run_id="one", hosts=make_nodes(2), restarts=3)
+    resume.reopen(directory, spec, State.starting(spec))
+    assert going_on.read_course(directory.path) == {"archive": "s3://bucket/runs/one", "times": {}}
+
+
+def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_it_has_left(runs: Runs) -> None:
+    directory = lose(runs, hosts=make_nodes(3))
+    (directory.path / "spec-1.json").write_text("{}")  # of before a resume by a person
+    for hosts in (make_nodes(3)[1:], make_nodes(3)[2:]):
+        resume.rewrite(directory, make_spec(run_id="one", hosts=hosts, restarts=3))
+    lose_course = {"times": {"started": 1.0}, "restarts": [{"for": "a"}, {"for": "b"}, {"for": "its supervisor"}]}
+    (directory.path / "course.json").write_text(json.dumps(lose_course))
+    spec = RunSpec.from_json(directory.spec.read_text())
+    before = predecessor.read(directory, spec, "its supervisor was lost")
+    assert (before.wanted, sorted(before.left)) == (3, ["deeplearning-worker1", "deeplearning-worker2"])
+    assert ([each["for"] for each in before.restarts], before.started) == (["a", "b"], 1.0)
+    outcome = before.outcome(directory, spec)
+    assert (outcome.state, outcome.fault) == ("failed", "its supervisor was lost")
+    assert outcome.reason == "supervisor died: its supervisor was lost"
+
+
+def test_a_scheduler_stays_while_a_run_is_live_that_could_go_on_and_takes_it_up_once_it_is_lost(
+    runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = lose(runs)
+    gone = directory.stored_state().owner
+    runs.take_over("one", ME)
+    directory.write_state(dataclasses.replace(directory.stored_state(), owner=ME))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            runs.hand_over("one", gone)
+            directory.write_state(dataclasses.replace(directory.stored_state(), owner=gone))
+        if len(pauses) == 3:
+            assert begun.supervised == [("one", "its supervisor was lost")]
+            runs.release("one")
+
+    monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
+    scheduler.run(runs, watch_s=2.0)
+    assert pauses == [2.0, 2.0, 2.0]
+    lose(runs, restarts=0)
+    scheduler.run(runs)
+    assert len(pauses) == 3, "one that makes no restarts keeps none"
+
+
+def test_a_scheduler_ends_with_its_master_and_takes_up_nothing(
+    runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(runs)
+    ending = threading.Event()
+    ending.set()
+    monkeypatch.setattr(then_stop, "stop_workers", pytest.fail)
+    scheduler.run(runs, ending)
+    assert (begun.supervised, runs.lost()) == ([], ["one"])
+
+
+def test_a_scheduler_is_started_for_a_live_run_that_could_go_on(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    gone = make_ended_process()
+    monkeypatch.setattr("agent.supervisor.scheduler.subprocess.Popen", lambda *args, **keys: started.append(args))
+    scheduler.ensure_running(runs)
+    lose(runs, owner=gone, restarts=0)
+    scheduler.ensure_running(runs)
+    assert (started, RunQueue(runs=runs).ids()) == ([], [])
+    lose(runs, owner=gone)
+    scheduler.ensure_running(runs)
+    assert len(started) == 1
+    with scheduler._scheduler_lock(runs) as lock:
+        assert lock is not None
+        scheduler.ensure_running(runs)
+    assert len(started) == 1
