@@ -90,9 +90,10 @@ def _trained(events: Sequence[Document], attempt: int) -> list[Phase]:
 
 def _last_attempt(times: Mapping[str, float], events: Sequence[Document], ended: float, attempt: int) -> list[Phase]:
     """Return the phases of the attempt whose course is kept."""
+    begun = "restarted" if "restarted" in times else "started"
     marks = [
         (name, times[step])
-        for name, step in ((PREPARING, "started"), (CHECKING, "prepared"), (STARTING, "inspected"))
+        for name, step in ((PREPARING, begun), (CHECKING, "prepared"), (STARTING, "inspected"))
         if step in times
     ]
     if not events:
@@ -174,6 +175,11 @@ def _events(files: RunFiles, attempts: Sequence[Sequence[Document]], ended: floa
     for finding in findings if isinstance(findings, list) else []:
         at = times.get("inspected", ended)
         found.append(Event(at_s=at, kind=FAULT, text=f"pre-flight: {plain(_finding(finding))}"))
+    restarts = document(record.get("course")).get("restarts")
+    for number_, again in enumerate(map(document, restarts if isinstance(restarts, list) else []), 1):
+        if (at := moment(again.get("time"))) is not None:
+            text = f"restart {number_}, for {plain(str(again.get('for')))}"
+            found.append(Event(at_s=at, kind=FAULT, text=text))
     for number_, events in enumerate(attempts):
         found += [event for raw in events for event in _told(raw)]
         if number_ < len(attempts) - 1 and events[-1]["event"] not in ("end", "stopped"):

@@ -82,6 +82,17 @@ def test_a_failure_is_a_fault_with_its_reason() -> None:
     assert [event.text for event in timeline.events if event.kind == FAULT] == ["failed: worker2: connection lost"]
 
 
+def test_a_restart_is_a_fault_with_its_reason_and_the_preparation_of_its_nodes_begins_there() -> None:
+    began = raw()["state"]["started"]
+    times = {**raw()["course"]["times"], "restarted": began + 0.5}
+    restarts = [{"time": began + 0.25, "for": "its supervisor was lost", "waited_s": 0.1, "hosts": []}, "junk"]
+    timeline = timeline_of(changed(course={"restarts": restarts, "times": times}))
+    faults = [(event.at_s, event.text) for event in timeline.events if event.kind == FAULT]
+    assert [text for _, text in faults] == ["restart 1, for its supervisor was lost"]
+    preparing = next(phase for phase in timeline.phases if phase.name == PREPARING)
+    assert preparing.begin_s == pytest.approx(faults[0][0] + 0.25)
+
+
 def test_a_checkpoint_that_could_not_be_written_is_a_fault_of_a_run_that_goes_on() -> None:
     files = changed()
     missed = {
