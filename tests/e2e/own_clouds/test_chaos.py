@@ -15,9 +15,11 @@ from tests.waiting import eventually
 
 SEEDS: Final = tuple(os.environ.get("CHAOS_SEEDS", "3").split())
 """Seeds to try; without the variable that of every `make test`."""
-DEFAULT_KINDS: Final = "kill-rank,flip-bit"
+DEFAULT_KINDS: Final = "kill-rank,flip-bit,kill-supervisor"
 KINDS: Final = os.environ.get("CHAOS_KINDS", DEFAULT_KINDS)
 SECONDS: Final = os.environ.get("CHAOS_SECONDS", "60")
+SUPERVISOR: Final = "supervisor.cli .* supervise "
+HOSTS: Final = "worker|master" if "kill-supervisor" in KINDS else "worker"
 CHECKPOINTS: Final = "*/runs/*/checkpoints/step-*/arrays.safetensors"
 
 
@@ -40,7 +42,7 @@ def test_a_run_with_faults_ends_by_itself_with_the_accuracy_of_one_without(
         eventually(lambda: own.run(run).checkpoints)
         record = tmp_path / "chaos.jsonl"
         times = ("--first", "5", "--every", "20", "--longest", "20", "--duration", SECONDS)
-        where = ("--hosts", "worker", "--flip", CHECKPOINTS, "--record", str(record))
+        where = ("--hosts", HOSTS, "--supervisor", SUPERVISOR, "--flip", CHECKPOINTS, "--record", str(record))
         own.localcloud("chaos", "--seed", seed, "--kinds", KINDS, *times, *where, timeout_s=float(SECONDS) + 300)
         events = [json.loads(line) for line in record.read_text().splitlines()]
         done = [event["kind"] for event in events if "what" in event]
@@ -54,7 +56,8 @@ def test_a_run_with_faults_ends_by_itself_with_the_accuracy_of_one_without(
         assert found["result"]["epochs"] == int(epochs)
         assert found["result"]["test_accuracy"] > 0.97
         if KINDS == DEFAULT_KINDS:  # a second rank killed during a recovery leads to no second restart
-            restarts, killed = found["course"].get("restarts", []), done.count("kill-rank")
+            restarts = found["course"].get("restarts", [])
+            killed = done.count("kill-rank") + done.count("kill-supervisor")
             assert bool(restarts) == bool(killed) and len(restarts) <= killed, (restarts, events)
     finally:
         own.fab("stop", "--run", run, "--force", check=False)
