@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.launch.horovodrun_command import REPORTING
 from agent.remote.processes import parse_environment
+from agent.spec.rank_command import REPORTING
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 STOPPED: Final = "T"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.horovodrun_command import REPORTING
 from agent.launch.rank_states import ProcessState, RankProcess, RankStates, is_reporter, parse_rank, parse_stat
+from agent.spec.rank_command import REPORTING
 from tests.waiting import eventually
 
 STOPPED = (
