@@ -177,9 +177,9 @@ def _events(files: RunFiles, attempts: Sequence[Sequence[Document]], ended: floa
         found.append(Event(at_s=at, kind=FAULT, text=f"pre-flight: {plain(_finding(finding))}"))
     restarts = document(record.get("course")).get("restarts")
     for number_, again in enumerate(map(document, restarts if isinstance(restarts, list) else []), 1):
-        if (restarted := moment(again.get("time"))) is not None:
+        if (began_at := moment(again.get("time"))) is not None:
             text = f"restart {number_}, for {plain(str(again.get('for')))}"
-            found.append(Event(at_s=restarted, kind=FAULT, text=text))
+            found.append(Event(at_s=began_at, kind=FAULT, text=text))
     for number_, events in enumerate(attempts):
         found += [event for raw in events for event in _told(raw)]
         if number_ < len(attempts) - 1 and events[-1]["event"] not in ("end", "stopped"):
