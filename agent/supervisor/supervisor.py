@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -31,8 +31,7 @@ from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, notification, preparation, rank_files, scheduler, then_stop
-from agent.supervisor.archive import Copier
+from agent.supervisor import failure, notification, preparation, scheduler, then_stop
 from agent.supervisor.metering import Meter
 from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import Predecessor
@@ -40,6 +39,7 @@ from agent.supervisor.preparation import PreparationError
 from agent.supervisor.program import stage
 from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, describe_restart, machine_fault, uptimes
 from agent.supervisor.resume import rewrite
+from agent.supervisor.stored_run import StoredRun
 
 HEARTBEAT_S: Final = 5.0
 STOPPED: Final = "stopped on request"
@@ -61,7 +61,7 @@ class Supervisor:
         """`before`: a supervisor of this run that was lost; this one begins with the restart."""
         self.runs, self.log, self._run = runs, log, run
         self.directory: RunDirectory = runs[spec.run_id]
-        self.state = State.starting(spec)
+        state = State.starting(spec)
         self._stop_requested = False
         self._why_stopped = STOPPED
         self._meter = Meter(self.directory)
@@ -72,15 +72,24 @@ class Supervisor:
         self._left: dict[str, Node] = {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
         self._take(spec)
-        self._copier = Copier(self.directory, run)
-        self._is_ours = True
         self._launcher: subprocess.Popen[bytes] | None = None
-        self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
         self._before = before
         if before:
-            self.state = dataclasses.replace(self.state, started=before.started)
+            state = dataclasses.replace(state, started=before.started)
             self._restarts, self._wanted, self._left = [*before.restarts], before.wanted, {**before.left}
-            self._course = {**before.course, "archive": self._copier.address}
+        self._stored = StoredRun(
+            self.directory,
+            state,
+            run=run,
+            log_line=self._log,
+            settle=self._settle,
+            earlier=before.course if before else None,
+        )
+
+    @property
+    def state(self) -> State:
+        """Return the state as it was stored last."""
+        return self._stored.state
 
     def _take(self, spec: RunSpec) -> None:
         """Take the spec of the next attempt, with its hosts."""
@@ -126,8 +135,8 @@ class Supervisor:
 
     def _carry_through(self) -> State:
         if not self._before:
-            self._update(reason="preparing the nodes")
-            self._record_step("started")
+            self._stored.update(reason="preparing the nodes")
+            self._stored.record_step("started")
         try:
             self.directory.open_to_ranks()
             outcome = self._take_up(self._before) if self._before else self._attempt()
@@ -135,8 +144,8 @@ class Supervisor:
                 outcome = self._attempt()
             if self._is_left(outcome):
                 self._log(SHUTS_DOWN)
-                self._update(reason=SHUTS_DOWN)
-                self._is_ours = False
+                self._stored.update(reason=SHUTS_DOWN)
+                self._stored.is_ours = False
             else:
                 self._end(outcome)
         except SupersededError:
@@ -146,7 +155,7 @@ class Supervisor:
             if not isinstance(error, OSError):
                 raise
         finally:
-            if self._is_ours:
+            if self._stored.is_ours:
                 self._clean_up()
         return self.state
 
@@ -182,9 +191,9 @@ class Supervisor:
         try:
             pythons, answers = self._prepare()
             runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime}
-            self._record_step("prepared", runtime=runtime)
+            self._stored.record_step("prepared", runtime=runtime)
             facts = self._preflight.run(pythons, answers)
-            self._record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
+            self._stored.record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
         except (PreparationError, PreflightError) as error:
             return Outcome(state="failed", reason=str(error), fault=self._fault("", time.monotonic() - began))
         if self._stop_requested:
@@ -202,7 +211,7 @@ class Supervisor:
         """Take the spec of the next attempt, on hosts that answer; return False where there are none."""
         number, began = len(self._restarts) + 1, time.time()
         title = describe_restart(number, self.spec.restarts, fault)
-        self._update(state="starting", reason=title, exit_code=None)
+        self._stored.update(state="starting", reason=title, exit_code=None)
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
         restarts = Restarts(
             spec=self.spec,
@@ -226,22 +235,22 @@ class Supervisor:
         self._take(spec)
         # A host that was cut off and answers again may still have the ranks of before.
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
-        self._record_step("restarted", restarts=self._restarts)
+        self._stored.record_step("restarted", restarts=self._restarts)
         self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
-        self._update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
+        self._stored.update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
         self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")
         return True
 
     def _end(self, outcome: Outcome) -> None:
         """Store how the run ended."""
         if outcome.fault and self._stop_requested:  # while it waited for nodes
-            self._update(state="stopped", reason=self._why_stopped, exit_code=outcome.exit_code)
+            self._stored.update(state="stopped", reason=self._why_stopped, exit_code=outcome.exit_code)
         elif outcome.state == "failed":
             made = len(self._restarts)
             again = f" (after {made} restart{'s' if made > 1 else ''})" if made else ""
             self._fail(outcome.reason + again, exit_code=outcome.exit_code)
         else:
-            self._update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
+            self._stored.update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
 
     def _wait(self, reason: str) -> None:
         """Store that a restart waits for nodes; tell of it once a restart."""
@@ -251,7 +260,7 @@ class Supervisor:
         self._set_reason(reason)
 
     def _set_reason(self, reason: str) -> None:
-        self._update(reason=reason)
+        self._stored.update(reason=reason)
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
         """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
@@ -276,8 +285,8 @@ class Supervisor:
         with contextlib.suppress(OSError):
             if told := then_stop.stop_workers(self.runs, self.spec.stop_policy, by=self.spec.run_id, run=self._run):
                 self._log(told)
-                self._record_step("workers", workers=told)
-                self._write_record(self.state)
+                self._stored.record_step("workers", workers=told)
+                self._stored.write_record()
                 if told.startswith(then_stop.NOT_STOPPED):
                     self._notifier.tell(notification.FAILED, told)
 
@@ -285,8 +294,8 @@ class Supervisor:
         """Wait until all has been told; record what could not be."""
         self._notifier.finish()
         if failures := list(self._notifier.failures):
-            self._record_step("told", notify=failures)
-            self._write_record(self.state)
+            self._stored.record_step("told", notify=failures)
+            self._stored.write_record()
 
     def _launch(self, pythons: Interpreters) -> Outcome:
         """Launch the ranks, wait for their end, and return how they ended."""
@@ -302,8 +311,8 @@ class Supervisor:
             self._log(f"Horovod's cycle: {cycle}")
         began = time.monotonic()
         launcher = self._launcher = self._hosts.start(command, self.log, **variables)
-        self._record_step("launched")
-        self._update(state="running", reason="")
+        self._stored.record_step("launched")
+        self._stored.update(state="running", reason="")
         stopped_by_us = False
         while launcher.poll() is None:
             if self._stop_requested:
@@ -332,7 +341,7 @@ class Supervisor:
             self._log(f"frozen on {node}: {each}")
         if seen:
             facts = [{"attempt": self.directory.attempt, "node": node, **each.to_document()} for node, each in seen]
-            self._record_step("frozen", frozen=[*self._course.get("frozen", ()), *facts])
+            self._stored.record_step("frozen", frozen=[*self._stored.course.get("frozen", ()), *facts])
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.
@@ -341,7 +350,7 @@ class Supervisor:
         """
         grace_s = self.directory.stop_grace_s()
         self._log(f"{self._why_stopped}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
-        self._update(reason=f"{self._why_stopped}: stopping, {grace_s:g} s of grace")
+        self._stored.update(reason=f"{self._why_stopped}: stopping, {grace_s:g} s of grace")
         if grace_s > 0:
             self._hosts.signal_run(signal.SIGTERM, wait_s=0.0)
             if self.spec.launcher:
@@ -353,7 +362,14 @@ class Supervisor:
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
         self._log(f"failed: {reason}")
-        self._update(state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines()))
+        self._stored.update(
+            state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines())
+        )
+
+    def _settle(self, state: State) -> None:
+        """Store what the run has cost, and the bound that has stopped it, if one has."""
+        reached = state.state == "stopped" and self._why_stopped != STOPPED
+        self._meter.write(self._why_stopped if reached else "", ended=True)
 
     def _log(self, line: str) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end the supervisor while ranks are alive
@@ -367,7 +383,7 @@ class Supervisor:
             self._log(warning)
             self._notifier.tell(notification.NEAR_BOUND, warning)
             if self.state.state == "running":
-                self._update(reason=warning)
+                self._stored.update(reason=warning)
         if reached and not self._stop_requested:
             self._log(reached)
             self._stop_requested, self._why_stopped = True, reached
@@ -375,54 +391,10 @@ class Supervisor:
     def _heartbeat(self) -> None:
         self._keep_bounds()
         if time.time() - self.state.updated >= HEARTBEAT_S:
-            self._update()
+            self._stored.update()
             if not self._stop_requested:  # at a shutdown none is to begin
                 with contextlib.suppress(OSError):
                     scheduler.ensure_running(self.runs)  # it watches this process, as this one does it
-            if self._copier.is_due:
-                self._write_record(self.state)
-                self._copier.start()
-
-    def _record_step(self, step: str, **facts: object) -> None:
-        """Record that the run has reached a step, and the facts known since."""
-        self._check_ours()
-        self._course = {**self._course, **facts, "times": {**self._course["times"], step: round(time.time(), 3)}}
-        with contextlib.suppress(OSError):  # a full disk is reported where it ends the run
-            record.write_course(self.directory, self._course)
-
-    def _write_record(self, state: State) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            record.write_record(self.directory, state)
-
-    def _update(self, **changes: object) -> None:
-        state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
-        self._check_ours()
-        if state.has_ended:
-            reached = state.state == "stopped" and self._why_stopped != STOPPED
-            self._meter.write(self._why_stopped if reached else "", ended=True)
-            # Before the final state shows: a user may then destroy the cluster, whose bucket must be at rest.
-            self._record_step("ended")
-            if trouble := rank_files.make_readable(self.directory, self._run):
-                self._log(f"the results are not whole: {trouble}")
-            self._write_record(state)
-            if trouble := self._copier.finish():
-                self._log(f"the copy in the bucket is not whole: {trouble}")
-                self._record_step("ended", trouble=trouble)
-        with self._ours():
-            self.directory.write_own_state(state)
-        self.state = state
-
-    @contextlib.contextmanager
-    def _ours(self) -> Iterator[None]:
-        """Note where the block finds that another process has given this run up for dead."""
-        try:
-            yield
-        except SupersededError:
-            self._is_ours = False
-            raise
-
-    def _check_ours(self) -> None:
-        """Raise SupersededError where the run is no longer ours; once it has ended there is nobody to take it."""
-        with self._ours():
-            if not self.state.has_ended:
-                self.directory.check_owner(self.state.owner)
+            if self._stored.copier.is_due:
+                self._stored.write_record()
+                self._stored.copier.start()
