@@ -23,11 +23,11 @@ demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, I
 # The second part in two processes, whatever the cores: tests with hosts mostly wait, those with TensorFlow start several
 # ranks each. tests/conftest.py deals them out. All in one go took as long, and one unit test needs a process of its own.
 test: setup lint ## run every test; those that cannot run here say why
-	$(python) -m pytest -m "$(unit)" -n auto
+	$(python) -m pytest -m "$(unit)" -n auto --durations=20
 	$(python) -m pytest -m "not ($(unit))" -n 2 --dist loadfile --no-loadscope-reorder --durations=30
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (seven minutes on two cores)
-	$(python) -m pytest -m "$(unit)" -n auto
+	$(python) -m pytest -m "$(unit)" -n auto --durations=20
 
 test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks first), or rehearse that: EMBEDDED=1
 	@$(python) -m tools.aws_trial $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)') $(if $(EMBEDDED),--embedded --yes)
