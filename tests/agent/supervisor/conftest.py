@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.supervisor.live_runs import (
-    PROJECT,
-    Call,
-    run_processes,
-)
+from tests.agent.supervisor.live_runs import PROJECT, Call, end_all
 from tests.factories import AGENT, PAYLOAD
 
 
@@ -37,15 +30,7 @@ def efs(tmp_path: Path) -> Iterator[Path]:
         directory.mkdir(parents=True)
         (directory / package).symlink_to(PROJECT / package)
     yield tmp_path
-    for state in (tmp_path / "runs").glob("*/state.json"):
-        for pid in [*run_processes(tmp_path), json.loads(state.read_text())["pid"]]:
-            try:
-                if b"agent.supervisor.cli" in Path(f"/proc/{pid}/cmdline").read_bytes() or pid in run_processes(
-                    tmp_path
-                ):
-                    os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, FileNotFoundError):
-                continue
+    end_all(tmp_path)
 
 
 @pytest.fixture

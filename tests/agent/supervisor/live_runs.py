@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,28 @@ def run_processes(efs: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def supervisors(efs: Path) -> list[int]:
+    """Return the pids of every supervisor and scheduler of the runs, and of other commands of theirs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"agent.supervisor.cli" in words and f"{efs}/runs".encode() in words:
+            found.append(int(entry.name))
+    return found
+
+
+def end_all(efs: Path) -> None:
+    """Kill all that runs are of: first what could start more."""
+    while pids := supervisors(efs) or run_processes(efs):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def final_state(efs: Path, run_id: str) -> dict[str, Any]:
