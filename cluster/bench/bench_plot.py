@@ -33,11 +33,12 @@ def draw_bench(bench: Bench) -> Figure:
 
 def _draw_training(figure: Any, bench: Bench) -> None:
     rates, shares = figure.subplots(1, 2)
-    names = list(dict.fromkeys((m.cell.network, m.cell.batch_per_rank) for m in bench.of_kind(TRAINING)))
-    for number, (network, batch) in enumerate(names):
-        found = [m for m in bench.of_kind(TRAINING) if (m.cell.network, m.cell.batch_per_rank) == (network, batch)]
+    measured = bench.of_kind(TRAINING)
+    names = list(dict.fromkeys((m.cell.program, m.cell.batch_per_rank) for m in measured))
+    for number, (program, batch) in enumerate(names):
+        found = [m for m in measured if (m.cell.program, m.cell.batch_per_rank) == (program, batch)]
         nodes = [m.cell.nodes for m in found]
-        label = f"{network}, batch {batch}"
+        label = f"{program}, batch {batch}"
         _line(rates, nodes, found, lambda m, s: m.cell.batch_per_rank * m.ranks / s, number, label)
         linear = [found[0].images_per_s * n / nodes[0] for n in nodes]
         rates.plot(nodes, linear, color=LIGHT.faint, lw=0.8, ls=":", label="linear" if not number else None)

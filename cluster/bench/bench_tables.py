@@ -14,7 +14,7 @@ def training_table(bench: Bench) -> Table:
         efficiency = bench.efficiency(each)
         rows.append(
             (
-                each.cell.network,
+                each.cell.program,
                 str(each.cell.batch_per_rank),
                 str(each.cell.nodes),
                 str(each.ranks),

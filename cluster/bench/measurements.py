@@ -12,6 +12,7 @@ from typing import Any
 from cluster import answers
 from cluster.errors import DeepcdkError
 from payload.settings.bench import ALLREDUCE, BENCH_FILE, TRAINING, Cell
+from payload.settings.precision import NUMBER_FORMATS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ class Bench:
             {
                 **_common(each),
                 "network": each.cell.network,
+                "precision": each.cell.precision,
                 "batch_per_rank": each.cell.batch_per_rank,
                 "image_size": each.cell.image_size,
                 "images_per_s": each.images_per_s,
@@ -148,6 +150,8 @@ def _cell(values: Mapping[str, Any]) -> Cell:
     cell = Cell(**values)
     if cell.kind not in (TRAINING, ALLREDUCE) or not isinstance(cell.network, str):
         raise ValueError(cell.kind)
+    if cell.precision not in NUMBER_FORMATS:
+        raise ValueError(cell.precision)
     numbers = (cell.nodes, cell.batch_per_rank, cell.image_size, cell.message_bytes)
     if not all(type(value) is int and 0 <= value <= 1 << 40 for value in numbers):
         raise TypeError("no whole numbers")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.errors import UsageError
 from payload.settings import Settings
 from payload.settings.bench import BenchSettings
 
-MEASURED_PRECISION: Final = "float32"
-"""A benchmark's; what a network does in half precision cannot be told from it."""
 SMALL_BYTES: Final = 1 << 10
 LARGE_BYTES: Final = 1 << 26
 """The two messages that tell the latency of a link from its bandwidth, 1 KiB and 64 MiB."""
@@ -19,20 +16,14 @@ ROUNDS: Final = 3
 def probe_settings(settings: Settings, workers: int) -> BenchSettings:
     """Return the cells for a recipe on so many workers: its network on one node and on all, and two allreduces on all.
 
-    Raises UsageError where there is nothing to measure: one worker has no link, and half precision no rate.
+    One worker has no link.
     """
     workers = max(1, workers)
-    networks = (settings.network,) if settings.precision == MEASURED_PRECISION else ()
-    if not networks and workers == 1:
-        rule = (
-            f"measures in {MEASURED_PRECISION}, which says nothing of a recipe in {settings.precision}, and a link "
-            "only where 2 workers are up; `fab scale 2` starts them"
-        )
-        raise UsageError("--calibrate", None, rule)
     batch = settings.global_batch // workers if settings.global_batch else settings.batch_per_rank
     return BenchSettings(
         nodes=(1, workers) if workers > 1 else (1,),
-        networks=networks,
+        networks=(settings.network,),
+        precisions=(settings.precision,),
         batch_sizes=(max(1, batch),),
         message_bytes=(SMALL_BYTES, LARGE_BYTES) if workers > 1 else (),
         repeats=ROUNDS,

@@ -16,12 +16,11 @@ from cluster.planner.past_runs import SINGLE_SPREAD, PastRate, assumed_of, rate_
 from cluster.planner.recipe_workload import PAYLOAD
 from cluster.planner.run_time import Cluster
 from cluster.planner.workload import Phase, Workload
-from payload.settings import Settings
 from payload.settings.bench import TRAINING
 
 
 def bench_rates(bench: Bench, record: Mapping[str, Any], links: Links = NO_LINKS) -> list[PastRate]:
-    """Return a rate for each network of a benchmark: of the cell on the fewest nodes with the largest batch.
+    """Return a rate for each network and precision of a benchmark: of its largest batch on the fewest nodes.
 
     Where ranks do not wait for others, and the batch fills what computes, a rate is that of the computation alone.
     """
@@ -29,10 +28,11 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Links = NO_LINKS
         hardware = hardware_of(type_of(record))
     except DeepcdkError:
         return []
-    found: dict[str, PastRate] = {}
+    found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
-        if each.cell.network not in found and (rate := _of_cell(each, hardware, record, links)) is not None:
-            found[each.cell.network] = rate
+        key = (each.cell.network, each.cell.precision)
+        if key not in found and (rate := _of_cell(each, hardware, record, links)) is not None:
+            found[key] = rate
     return list(found.values())
 
 
@@ -47,7 +47,7 @@ def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any], links
         known = networks()[cell.cell.network]
         workload = Workload(
             network=cell.cell.network,
-            precision=Settings().precision,
+            precision=cell.cell.precision,
             gradient_bytes=4 * known.weights,
             training_images=batch,
             evaluated_images=0,

@@ -31,6 +31,7 @@ class BenchFlags:
 
     networks: Annotated[str, "networks, with commas between; default: lenet,resnet50"] = ""
     batch_sizes: Annotated[str, "images a step and rank, ascending, with commas between; default: 32"] = ""
+    precisions: Annotated[str, "number formats of the layers, with commas between; default: float32"] = ""
     image_size: Annotated[str, "side of the images, pixels; default: as each network was published"] = ""
     message_bytes: Annotated[str, "sizes of the allreduces, ascending; default: 1 KiB to 64 MiB in five"] = ""
     repeats: Annotated[str, "rounds, in each of which every cell is measured; default: 5"] = ""

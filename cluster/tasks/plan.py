@@ -101,7 +101,7 @@ def plan(
 def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> None:
     """Measure the recipe's network and the link on the cluster's workers, and fetch that to where plans look for it.
 
-    Raises UsageError where the workers are not of a type that is compared, or there is nothing to measure.
+    Raises UsageError where the workers are not of a type that is compared.
     """
     from cluster.bench.probe import probe_settings
     from cluster.report.run_files import RUNS
@@ -117,8 +117,6 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
         raise UsageError("--instance", ",".join(kind.instance_type for kind in asked.types), rule)
     settings = probe_settings(asked.settings(ranks=1), len(workers))
     progress = progress_printer(json=json)
-    if not settings.networks:
-        progress("the recipe computes in half precision: only the link is measured, for a benchmark takes float32")
     run_id = measure(
         session, settings, queue=False, preflight=Preflight(), yes=yes, following=Following(json=json), task=TASK
     )

@@ -53,7 +53,13 @@ def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
     """Return the settings of training with which a cell is measured; those of the first network for an allreduce."""
     name = cell.network or (bench.networks or (Settings().network,))[0]
     size = bench.image_size or network(name).image_size
-    return Settings(network=name, dataset="synthetic", image_size=size, batch_per_rank=cell.batch_per_rank or 1)
+    return Settings(
+        network=name,
+        dataset="synthetic",
+        image_size=size,
+        batch_per_rank=cell.batch_per_rank or 1,
+        precision=cell.precision,
+    )
 
 
 def check_networks(bench: BenchSettings) -> None:
@@ -117,7 +123,7 @@ class Steps:
 
     def __init__(self, bench: BenchSettings) -> None:
         self._bench = bench
-        self._models: dict[str, tuple[Any, Any]] = {}
+        self._models: dict[tuple[str, str], tuple[Any, Any]] = {}
         self._compiled: dict[Cell, Step] = {}
 
     def seconds(self, cell: Cell, ranks: int) -> float:
@@ -158,17 +164,18 @@ class Steps:
         return lambda: step(images, labels, weights, batch, LEARNING_RATE, False, 0).numpy()
 
     def _model(self, settings: Settings, shape: tuple[int, int, int]) -> tuple[Any, Any]:
-        """Return network and optimizer, one of each for all cells of a network."""
+        """Return network and optimizer, one of each for all cells of a network and precision."""
         import keras
 
         from payload.training.optimizers.optimizer import make_optimizer
 
-        if settings.network not in self._models:
+        key = (settings.network, settings.precision)
+        if key not in self._models:
             keras.utils.set_random_seed(1)
             known = network(settings.network)
             model = known.build(shape, known.classes, precision=settings.precision)
-            self._models[settings.network] = (model, make_optimizer(settings, model))
-        return self._models[settings.network]
+            self._models[key] = (model, make_optimizer(settings, model))
+        return self._models[key]
 
 
 def _allreduce(cell: Cell) -> Step:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from payload.settings.data import NETWORKS
 from payload.settings.parser import SettingsParser, unknown_value
+from payload.settings.precision import FLOAT32, NUMBER_FORMATS
 from payload.settings.rules import SettingError, flag_of
 
 TRAINING: Final = "training"
@@ -30,6 +31,8 @@ class Cell:
     """Images of a step, on each rank."""
     image_size: int = 0
     """Side of the images, pixels; 0: as the network was published."""
+    precision: str = FLOAT32
+    """Number format of the layers; weights, gradients and the tensors of allreduces are float32."""
     message_bytes: int = 0
     """Size of the tensor that is summed."""
     nodes: int
@@ -38,8 +41,13 @@ class Cell:
         nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
         if self.kind == TRAINING:
             size = f" of {self.image_size} pixels" if self.image_size else ""
-            return f"{self.network}, {self.batch_per_rank} images{size} a rank, {nodes}"
+            return f"{self.program}, {self.batch_per_rank} images{size} a rank, {nodes}"
         return f"allreduce of {self.message_bytes:,} bytes, {nodes}"
+
+    @property
+    def program(self) -> str:
+        """Return the network with its precision, where that is not float32."""
+        return self.network if self.precision == FLOAT32 else f"{self.network} in {self.precision}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,8 @@ class BenchSettings:
     networks: tuple[str, ...] = ("lenet", "resnet50")
     batch_sizes: tuple[int, ...] = (32,)
     """Images of a step, on each rank."""
+    precisions: tuple[str, ...] = (FLOAT32,)
+    """Number formats of the layers, as `payload.train --precision` has them."""
     message_bytes: tuple[int, ...] = MESSAGE_BYTES
     image_size: int = 0
     """Side of the images, pixels; 0: as each network was published."""
@@ -72,11 +82,15 @@ class BenchSettings:
             raise SettingError("--nodes", "", "must name a number of nodes at least")
         if any(size % 4 for size in self.message_bytes):
             raise SettingError("--message-bytes", ",".join(map(str, self.message_bytes)), "must be whole float32s")
-        for name in self.networks:
-            if name not in NETWORKS:
-                raise unknown_value("--networks", name, NETWORKS)
-        if len(set(self.networks)) < len(self.networks):
-            raise SettingError("--networks", ",".join(self.networks), "must name none twice")
+        for flag, names, known in (
+            ("--networks", self.networks, NETWORKS),
+            ("--precisions", self.precisions, NUMBER_FORMATS),
+        ):
+            for name in names:
+                if name not in known:
+                    raise unknown_value(flag, name, known)
+            if len(set(names)) < len(names):
+                raise SettingError(flag, ",".join(names), "must name none twice")
         for name, low, high in (
             ("repeats", 2, 100),
             ("steps", 1, 10_000),
@@ -91,8 +105,16 @@ class BenchSettings:
     def cells(self) -> tuple[Cell, ...]:
         """Return all cells, those that are compared side by side; one node alone has no allreduce."""
         training = [
-            Cell(kind=TRAINING, network=network, batch_per_rank=batch, image_size=self.image_size, nodes=nodes)
+            Cell(
+                kind=TRAINING,
+                network=network,
+                batch_per_rank=batch,
+                image_size=self.image_size,
+                precision=precision,
+                nodes=nodes,
+            )
             for network in self.networks
+            for precision in self.precisions
             for batch in self.batch_sizes
             for nodes in self.nodes
         ]
@@ -153,7 +175,7 @@ def parse_settings(texts: dict[str, str]) -> BenchSettings:
     for name, text in texts.items():
         default = getattr(BenchSettings, name)
         words = [word.strip() for word in text.split(",") if word.strip()]
-        if name == "networks":
+        if name in ("networks", "precisions"):
             values[name] = tuple(words)
             continue
         try:

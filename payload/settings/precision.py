@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from payload.settings.rules import setting
+
+FLOAT32: Final = "float32"
+NUMBER_FORMATS: Final = (FLOAT32, "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrecisionSettings:
     """Choose number formats."""
 
-    precision: str = setting(
-        "float32", "number format of the layers; weights stay float32", choices=("float32", "bfloat16", "float16")
-    )
+    precision: str = setting(FLOAT32, "number format of the layers; weights stay float32", choices=NUMBER_FORMATS)
     loss_scale: float = setting(
         0.0, "factor of the loss in float16; 0: as large as gradients allow", low=0, high=1 << 24
     )

@@ -7,12 +7,10 @@ import dataclasses
 import pytest
 
 from cluster.bench.probe import LARGE_BYTES, SMALL_BYTES, probe_settings
-from cluster.errors import UsageError
 from payload.recipes.digits import DIGITS
 from payload.settings.bench import ALLREDUCE, TRAINING
 
 SETTINGS = DIGITS.settings
-HALF = dataclasses.replace(SETTINGS, precision="bfloat16")
 
 
 def test_the_network_of_the_recipe_is_measured_on_one_worker_and_on_all_and_the_link_on_all() -> None:
@@ -33,7 +31,6 @@ def test_a_batch_of_all_ranks_is_shared_by_the_workers() -> None:
     assert {each.batch_per_rank for each in probe_settings(whole, 4).cells() if each.kind == TRAINING} == {64}
 
 
-def test_of_a_recipe_in_half_precision_the_link_alone_is_measured() -> None:
-    assert {each.kind for each in probe_settings(HALF, 2).cells()} == {ALLREDUCE}
-    with pytest.raises(UsageError, match="measures in float32, which says nothing of a recipe in bfloat16"):
-        probe_settings(HALF, 1)
+def test_a_recipe_in_half_precision_is_measured_in_it() -> None:
+    half = dataclasses.replace(SETTINGS, precision="bfloat16")
+    assert {each.precision for each in probe_settings(half, 2).cells() if each.kind == TRAINING} == {"bfloat16"}

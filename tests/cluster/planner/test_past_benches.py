@@ -28,6 +28,17 @@ def test_of_several_batches_the_largest_counts(tmp_path: Path) -> None:
     assert found.value == pytest.approx(64 / 0.2, rel=1e-3)
 
 
+def test_each_precision_has_its_rate_and_a_benchmark_of_before_is_of_float32(tmp_path: Path) -> None:
+    old, half = (event(TRAINING, 1, [seconds] * 3) for seconds in (0.2, 0.1))
+    for line in old:
+        line["cell"].pop("precision", None)  # of all lines, which share it
+    for line in half:
+        line["cell"]["precision"] = "bfloat16"
+    found = bench_rates(read_bench(written(tmp_path, [old, half])), record())
+    rates = {each.precision: each.value for each in found}
+    assert rates == pytest.approx({"float32": 32 / 0.2, "bfloat16": 32 / 0.1}, rel=1e-3)
+
+
 def test_without_a_single_node_the_wait_for_gradients_is_not_the_computation_s(tmp_path: Path) -> None:
     (found,) = bench_rates(read_bench(written(tmp_path, [event(TRAINING, 2, [0.11] * 3)])), record())
     assert found.value > 32 / 0.11

@@ -55,15 +55,28 @@ def test_one_rank_measures_each_round_and_only_what_is_missing(tmp_path: Path) -
 def test_a_cell_on_one_node_of_two_has_its_ranks_alone_and_sums_are_timed(tmp_path: Path) -> None:
     argv = ["--run-dir", str(tmp_path), "--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1"]
     sizes = ["--message-bytes", "1024,1048576", "--repeats", "2", "--steps", "2", "--image-size", "16"]
+    sizes += ["--precisions", "float32,float16"]
     subprocess.run([*LAUNCHER, *PROGRAM, *argv, *sizes], capture_output=True, text=True, check=True)
     bench = read_bench(tmp_path)
     assert [(str(each.cell), each.ranks, len(each.seconds)) for each in bench.measurements] == [
         ("allreduce of 1,024 bytes, 2 nodes", 2, 2),
         ("allreduce of 1,048,576 bytes, 2 nodes", 2, 2),
+        ("lenet in float16, 1 images of 16 pixels a rank, 1 node", 1, 2),
+        ("lenet in float16, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
         ("lenet, 1 images of 16 pixels a rank, 1 node", 1, 2),
         ("lenet, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
     ]
     assert len(bench.origin["hosts"]) == 2
+
+
+@pytest.mark.tensorflow
+def test_the_layers_of_a_cell_compute_in_its_precision() -> None:
+    bench = BenchSettings(nodes=(1,), networks=("lenet",), precisions=("float32", "bfloat16"), image_size=16)
+    steps = ranks.Steps(bench)
+    for cell in bench.cells():
+        model, _ = steps._model(ranks.settings_of(cell, bench), (16, 16, 1))
+        assert cell.precision in {layer.compute_dtype for layer in model.layers}
+        assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
 
 
 @pytest.mark.tensorflow

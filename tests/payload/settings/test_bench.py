@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from payload.benchmark.ranks import settings_of
 from payload.settings import SettingError
 from payload.settings.bench import ALLREDUCE, TRAINING, BenchConfig, BenchSettings, Cell, parse_settings
 
@@ -42,6 +43,15 @@ def test_images_of_another_size_are_another_cell_and_sums_can_be_measured_alone(
     assert BenchConfig.from_argv(argv).settings == alone
 
 
+def test_layers_of_another_precision_are_another_cell_and_float32_needs_no_word() -> None:
+    both = parse_settings({"nodes": "1", "networks": "resnet50", "precisions": "float32,bfloat16"})
+    told = ["resnet50, 32 images a rank, 1 node", "resnet50 in bfloat16, 32 images a rank, 1 node"]
+    assert [str(cell) for cell in both.cells()] == told
+    assert settings_of(both.cells()[1], both).precision == "bfloat16"
+    argv = ["--run-dir", "/run", *both.arguments()]
+    assert BenchConfig.from_argv(argv).settings == both
+
+
 def test_the_ranks_read_what_the_laptop_writes() -> None:
     argv = ["--run-dir", "/run", *SETTINGS.arguments(), "--resume"]
     assert BenchConfig.from_argv(argv) == BenchConfig(run_dir=Path("/run"), settings=SETTINGS)
@@ -58,6 +68,8 @@ def test_the_ranks_read_what_the_laptop_writes() -> None:
         ({"repeats": "3,4"}, "--repeats 3,4: must be one whole number"),
         ({"networks": "resnet5"}, "--networks resnet5: unknown; did you mean resnet50?"),
         ({"networks": "lenet,lenet"}, "--networks lenet,lenet: must name none twice"),
+        ({"precisions": "float23"}, "--precisions float23: unknown; did you mean float32?"),
+        ({"precisions": "float32,float32"}, "--precisions float32,float32: must name none twice"),
         ({"networks": "", "nodes": "1"}, "there is nothing to measure"),
         ({"message_bytes": "1022"}, "--message-bytes 1022: must be whole float32s"),
     ],
