@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from agent.files.regular_file import MOST_BYTES, read_regular
+
 
 def names_in(directory: Path) -> frozenset[str]:
     """List a directory; nothing where there is none."""
@@ -25,11 +27,11 @@ def is_listed(path: Path) -> bool:
     return path.name in names_in(path.parent)
 
 
-def read_listed(path: Path) -> bytes:
-    """Return the content of a file that another node may just have written. Raises FileNotFoundError, OSError."""
+def read_listed(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a file that another node may just have written. Raises OSError, as `read_regular`."""
     if not is_listed(path):
         raise FileNotFoundError(f"{path} is not there")
-    return path.read_bytes()
+    return read_regular(path, most_bytes)
 
 
 def listed_below(directory: Path, paths: Iterable[str]) -> frozenset[str]:

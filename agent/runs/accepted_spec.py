@@ -12,6 +12,7 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
+from agent.files.regular_file import read_regular
 from agent.spec.run import RunSpec
 
 FOLDER: Final = ".deepcdk/specs"
@@ -29,7 +30,7 @@ def accept(spec: RunSpec) -> str:
 
 def read(path: Path) -> RunSpec:
     """Read a spec in a run's directory, to carry it out. Raises SpecError for one never accepted, and OSError."""
-    text, run_id = path.read_text(encoding="utf-8"), path.parent.name
+    text, run_id = read_regular(path).decode("utf-8"), path.parent.name
     digests = _digests(run_id)
     if not digests:
         raise SpecError(

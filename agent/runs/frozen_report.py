@@ -7,17 +7,15 @@ and nothing more. What is read has rules, and where a rank ran the spec says.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
-import os
 import re
-import stat
 from collections.abc import Sequence
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.files.listing import names_in
+from agent.files.regular_file import read_regular
 from agent.runs.directory import RunDirectory
 from agent.spec import json_text
 from agent.spec.nodes import Node
@@ -98,7 +96,7 @@ def read(directory: RunDirectory, hosts: Sequence[Node]) -> list[FrozenNode]:
         if (name := _name(attempt, host.name)) not in names:
             continue
         try:
-            document = json_text.parse(_content(directory, name))
+            document = json_text.parse(read_regular(directory.path / name, MOST_BYTES))
             ranks = {each["rank"]: FrozenRank(**each) for each in document["ranks"]}
         except (OSError, ValueError, TypeError, KeyError):
             continue
@@ -111,16 +109,6 @@ def read(directory: RunDirectory, hosts: Sequence[Node]) -> list[FrozenNode]:
 
 def _name(attempt: int, node: str) -> str:
     return f"frozen-{attempt}-{node}.json"
-
-
-def _content(directory: RunDirectory, name: str) -> bytes:
-    """Read a file that a rank may have made: no link to another, no pipe that keeps its reader waiting, no giant."""
-    descriptor = os.open(directory.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
-            raise OSError(errno.EINVAL, f"{name} is no file of a node")
-        return file.read(MOST_BYTES)
 
 
 def _plain(text: str) -> str:

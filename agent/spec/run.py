@@ -32,6 +32,8 @@ WORK_FOLDER: Final = "work"
 MOST_RESTARTS: Final = 1000
 MOST_COMMANDS: Final = 10
 MOST_FROZEN_S: Final = 86_400
+NEWER_FIELDS: Final = ("frozen_after_s",)
+"""Fields that agents of earlier runs may not know; "" or 0 is what these do."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
 TF_KERAS: Final = "tf-keras==2.21.*"
@@ -257,8 +259,14 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def to_json(self) -> str:
-        """Return the spec as JSON, which `from_json` reads back unchanged."""
-        return json.dumps(dataclasses.asdict(self), indent=1)
+        """Return the spec as JSON, which `from_json` reads back unchanged.
+
+        A recipe is resumed with the agent that it began with, which refuses fields that it does not know: newer ones
+        are written only where they say something.
+        """
+        document = dataclasses.asdict(self)
+        said = {name: value for name, value in document.items() if value or name not in NEWER_FIELDS}
+        return json.dumps(said, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:

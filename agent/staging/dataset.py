@@ -27,6 +27,8 @@ from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError
 
 SPARE: Final = 64 << 20
 """Bytes that must stay free beside the data: a full root volume would take the node down."""
+MOST_MANIFEST_BYTES: Final = 4 << 30
+"""A line for each file, of 100 bytes or so: enough for tens of millions of files."""
 RESERVE_S: Final = 2.0
 """How long another command's hold on a data set is waited for: one that was interrupted ends within moments."""
 RESERVE_POLL_S: Final = 0.2
@@ -287,7 +289,7 @@ class StagedDataset:
 
 def _read(file: Path) -> Manifest:
     try:
-        return Manifest.from_text(read_listed(file).decode("ascii"))
+        return Manifest.from_text(read_listed(file, MOST_MANIFEST_BYTES).decode("ascii"))
     except ManifestError as error:
         raise ManifestError(f"{file}: {error}") from None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.files.listing import is_listed
-from agent.runs import accepted_spec, going_on
+from agent.runs import going_on
 from agent.runs.directory import SUPERVISOR_DIED, RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.resume import TRAINING
@@ -14,6 +16,11 @@ from agent.spec.run import RunSpec
 from agent.supervisor.restart import Outcome
 
 RESULT_FILE: Final = "result.json"
+LOST: Final = "its supervisor was lost"
+WANTED: Final = "wanted"
+"""In the course: how many hosts the run began with."""
+LEFT: Final = "left"
+"""In the course: hosts of earlier attempts that the present one does not have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +29,8 @@ class Predecessor:
 
     fault: str
     """What became of it, in words."""
+    reason: str
+    """What its state says: which restart it is, while this one takes it up."""
     started: float
     """When the run was launched, seconds since 1970: the restart goes on with the same attempt."""
     course: dict[str, Any]
@@ -40,30 +49,35 @@ class Predecessor:
         """
         if spec.command[:2] == TRAINING and is_listed(directory.path / RESULT_FILE):
             return Outcome(state="succeeded")
-        return Outcome(state="failed", reason=f"{SUPERVISOR_DIED}: {self.fault}", fault=self.fault)
+        reason = SUPERVISOR_DIED if self.fault == LOST else f"{SUPERVISOR_DIED}: {self.fault}"
+        return Outcome(state="failed", reason=reason, fault=self.fault)
 
 
 def read(directory: RunDirectory, spec: RunSpec, fault: str) -> Predecessor:
     """Read what the lost supervisor of a run has left in its directory. Raises as `RunDirectory.stored_state`."""
-    restarts = going_on.restarts_made(directory.path)[:-1]
-    earlier = _earlier_specs(directory, len(restarts))
-    names = {host.name for host in spec.hosts}
+    course, state = going_on.read_course(directory.path), directory.stored_state()
+    wanted, names = course.get(WANTED), {host.name for host in spec.hosts}
     return Predecessor(
         fault=fault,
-        started=directory.stored_state().started,
-        course=going_on.read_course(directory.path),
-        restarts=restarts,
-        wanted=len((earlier or [spec])[0].hosts),
-        left={host.name: host for each in earlier for host in each.hosts if host.name not in names},
+        started=state.started,
+        reason=state.reason,
+        course=course,
+        restarts=going_on.restarts_made(directory.path)[:-1],
+        wanted=wanted if type(wanted) is int and wanted > 0 else len(spec.hosts),
+        left={name: host for name, host in _hosts(course.get(LEFT)).items() if name not in names},
     )
 
 
-def _earlier_specs(directory: RunDirectory, restarts: int) -> list[RunSpec]:
-    """Return the specs before each of the last restarts, oldest first; one that a rank has changed is left out."""
-    count, specs = len(list(directory.path.glob("spec-*.json"))), []
-    for number in range(max(0, count - restarts) + 1, count + 1):
-        try:
-            specs.append(accepted_spec.read(directory.path / f"spec-{number}.json"))
-        except (OSError, ValueError):
-            continue
-    return specs
+def document_of(left: Mapping[str, Node]) -> list[dict[str, Any]]:
+    """Return the hosts that a run has left as JSON values, for its course."""
+    return [dataclasses.asdict(node) for node in left.values()]
+
+
+def _hosts(documents: Any) -> dict[str, Node]:
+    """Return the hosts that `document_of` has written, by their names; none of those that are no nodes."""
+    found = {}
+    for each in documents if isinstance(documents, list) else []:
+        with contextlib.suppress(TypeError, ValueError):
+            node = Node(**each)
+            found[node.name] = node
+    return found

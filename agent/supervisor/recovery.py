@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Final
 
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
@@ -26,10 +25,9 @@ from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.lost_run import kill, mark_lost
 from agent.supervisor.notification import Notifier
+from agent.supervisor.predecessor import LOST
 from agent.supervisor.restart import describe_restart
 from agent.supervisor.submit import detach
-
-LOST: Final = "its supervisor was lost"
 
 
 def recover_lost_runs(runs: Runs) -> None:

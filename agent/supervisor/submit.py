@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from agent.supervisor.live_nodes import on_free_nodes, read_nodes
 from agent.supervisor.lost_run import claim_hosts, kill
 
 READY_TIMEOUT_S: Final = 20.0
+START_TIMEOUT_S: Final = 120.0
+"""How long a supervisor may take to own its run. On a loaded master it takes seconds."""
 
 
 def start(runs: Runs, submission: Submission) -> RunDirectory:
@@ -214,7 +217,7 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
     """
     ready, ready_fd = os.pipe()
     with open_to_append(directory.log) as log:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -234,5 +237,8 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
         )
     os.close(ready_fd)
     with os.fdopen(ready, "rb") as pipe:
+        if not select.select([pipe], [], [], START_TIMEOUT_S)[0]:
+            process.kill()
+            raise RuntimeError(f"the supervisor did not start within {START_TIMEOUT_S:g} s")
         if pipe.read() != b"ready":
             raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))

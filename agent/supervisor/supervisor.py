@@ -34,7 +34,7 @@ from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, notification, preparation, scheduler, then_stop
 from agent.supervisor.metering import Meter
 from agent.supervisor.notification import Notifier
-from agent.supervisor.predecessor import Predecessor
+from agent.supervisor.predecessor import LEFT, WANTED, Predecessor, document_of
 from agent.supervisor.preparation import PreparationError
 from agent.supervisor.program import stage
 from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, describe_restart, machine_fault, uptimes
@@ -75,7 +75,7 @@ class Supervisor:
         self._launcher: subprocess.Popen[bytes] | None = None
         self._before = before
         if before:
-            state = dataclasses.replace(state, started=before.started)
+            state = dataclasses.replace(state, started=before.started, reason=before.reason)
             self._restarts, self._wanted, self._left = [*before.restarts], before.wanted, {**before.left}
         self._stored = StoredRun(
             self.directory,
@@ -136,7 +136,7 @@ class Supervisor:
     def _carry_through(self) -> State:
         if not self._before:
             self._stored.update(reason="preparing the nodes")
-            self._stored.record_step("started")
+            self._stored.record_step("started", **{WANTED: self._wanted})
         try:
             self.directory.open_to_ranks()
             outcome = self._take_up(self._before) if self._before else self._attempt()
@@ -183,6 +183,7 @@ class Supervisor:
         # Ranks that have outlived it are well: those of a recipe write a checkpoint.
         self._hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False)
+        self._note_frozen()
         return before.outcome(self.directory, self.spec)
 
     def _attempt(self) -> Outcome:
@@ -231,11 +232,12 @@ class Supervisor:
         left = {host.name: host for host in self.spec.hosts} | self._left
         self._left = {name: host for name, host in left.items() if name not in names}
         self.directory.preflight.unlink(missing_ok=True)
+        # Before the spec: a supervisor that takes over in between knows all hosts that may have ranks.
+        self._stored.record_step("restarted", restarts=self._restarts, **{LEFT: document_of(self._left)})
         rewrite(self.directory, spec)
         self._take(spec)
         # A host that was cut off and answers again may still have the ranks of before.
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
-        self._stored.record_step("restarted", restarts=self._restarts)
         self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
         self._stored.update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
         self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")

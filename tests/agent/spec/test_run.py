@@ -154,3 +154,18 @@ def test_an_environment_of_its_own_is_laid_over_nothing_and_locked_in_the_progra
     assert make_program_spec(own_environment=True, rank_launcher="plain").horovod_for == ()
     with pytest.raises(SpecError, match="a recipe runs in the runtime"):
         make_spec(own_environment=True)
+
+
+KNOWN_TO_EARLIER_AGENTS = {
+    *("run_id", "efs_mount", "agent", "command", "hosts", "interface", "network", "environment", "payload", "program"),
+    *("requirements", "keras", "own_environment", "horovod_for", "secrets", "ranks_per_node", "controller", "knobs"),
+    *("rank_launcher", "placement", "own_gpu", "recipe", "git_commit", "launcher", "preflight", "restarts"),
+    *("min_nodes", "bounds", "notify", "stop_policy", "allow_degraded", "efa", "floors"),
+}
+
+
+def test_a_field_that_agents_of_earlier_runs_do_not_know_is_written_only_where_it_says_something() -> None:
+    assert json.loads(make_spec().to_json()).keys() == KNOWN_TO_EARLIER_AGENTS
+    text = make_spec(frozen_after_s=10).to_json()
+    assert json.loads(text).keys() - KNOWN_TO_EARLIER_AGENTS == {"frozen_after_s"}
+    assert RunSpec.from_json(text).frozen_after_s == 10

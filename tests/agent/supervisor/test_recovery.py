@@ -210,19 +210,29 @@ def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:
 
 
 def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_it_has_left(runs: Runs) -> None:
-    directory = lose(runs, hosts=make_nodes(3))
-    (directory.path / "spec-1.json").write_text("{}")  # of before a resume by a person
-    for hosts in (make_nodes(3)[1:], make_nodes(3)[2:]):
-        resume.rewrite(directory, make_spec(run_id="one", hosts=hosts, restarts=3))
-    lose_course = {"times": {"started": 1.0}, "restarts": [{"for": "a"}, {"for": "b"}, {"for": "its supervisor"}]}
-    (directory.path / "course.json").write_text(json.dumps(lose_course))
+    first, *others = make_nodes(3)
+    directory = lose(runs, hosts=others)
+    left = predecessor.document_of({first.name: first, others[0].name: others[0]})
+    restarts = [{"for": "a"}, {"for": "b"}, {"for": "its supervisor"}]
+    course = {"times": {"started": 1.0}, "restarts": restarts, "wanted": 3, "left": [*left, {"name": "no node"}, 7]}
+    (directory.path / "course.json").write_text(json.dumps(course))
     spec = RunSpec.from_json(directory.spec.read_text())
     before = predecessor.read(directory, spec, "its supervisor was lost")
-    assert (before.wanted, sorted(before.left)) == (3, ["deeplearning-worker1", "deeplearning-worker2"])
+    assert (before.wanted, before.left) == (3, {first.name: first})
     assert ([each["for"] for each in before.restarts], before.started) == (["a", "b"], 1.0)
     outcome = before.outcome(directory, spec)
     assert (outcome.state, outcome.fault) == ("failed", "its supervisor was lost")
-    assert outcome.reason == "supervisor died: its supervisor was lost"
+    assert outcome.reason == "supervisor died"
+
+
+@pytest.mark.parametrize("wanted", [None, 0, -1, "3", True])
+def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: Runs, wanted: object) -> None:
+    directory = lose(runs, hosts=make_nodes(2))
+    (directory.path / "course.json").write_text(json.dumps({"times": {"started": 1.0}, "wanted": wanted}))
+    os.mkfifo(directory.path / "spec-1.json")  # as a rank may: whoever reads it waits for ever
+    spec = RunSpec.from_json(directory.spec.read_text())
+    before = predecessor.read(directory, spec, "its supervisor was lost")
+    assert (before.wanted, before.left) == (2, {})
 
 
 def test_a_scheduler_stays_while_a_run_is_live_that_could_go_on_and_takes_it_up_once_it_is_lost(

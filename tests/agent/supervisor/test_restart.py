@@ -399,6 +399,7 @@ def lost(*faults: str, **changes: Any) -> Predecessor:
     restarts = [{"time": 2.0, "for": fault, "waited_s": 1.0, "hosts": [ONE.name]} for fault in faults]
     course = {"archive": "", "times": {"started": 1.5}, "restarts": [*restarts, {"for": "it counts already"}]}
     values = {"fault": "its supervisor was lost", "started": 1.25, "course": course, "restarts": restarts, "wanted": 2}
+    values["reason"] = "restart 1 of 3, for its supervisor was lost"
     return Predecessor(**{"left": {}, **values, **changes})
 
 
@@ -448,7 +449,7 @@ def test_the_next_supervisor_takes_as_many_nodes_as_the_run_began_with_and_clear
 def test_where_no_node_answers_the_next_supervisor_says_what_became_of_the_one_before(supervised: Any) -> None:
     record, _ = supervised(before=lost(), silent={ONE.name, TWO.name})
     assert (record["state"]["state"], record["state"]["reason"]) == (
-        "failed", "supervisor died: its supervisor was lost"
+        "failed", "supervisor died"
     )  # fmt: skip
 
 
@@ -473,3 +474,14 @@ def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_u
         assert "as by a shutdown of the master; the run goes on by itself" in record["state"]["reason"]
         assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name)]
         assert log.rstrip().endswith("the run goes on by itself"), "nothing is cleaned up"
+
+
+def test_what_a_node_saw_frozen_without_a_supervisor_is_recorded_by_the_next_one(
+    supervised: Any, tmp_path: Path
+) -> None:
+    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
+    Path(spec.run_directory).mkdir(parents=True)
+    report_frozen(spec, TWO, 1)
+    record, log = supervised("exit 0", before=lost())
+    assert [(each["attempt"], each["node"], each["rank"]) for each in record["course"]["frozen"]] == [(1, TWO.name, 1)]
+    assert f"frozen on {TWO.name}: rank 1" in log
