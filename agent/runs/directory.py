@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import open_to_append, write_atomically
 from agent.files.listing import names_in
+from agent.files.regular_file import read_regular
 from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
@@ -157,7 +158,7 @@ class RunDirectory:
     def stop_grace_s(self) -> float:
         """Return how long ranks may take to end after a request to stop, s, as it says or by default."""
         try:
-            return float(json.loads(self.stop_request.read_text(encoding="utf-8"))["grace_s"])
+            return float(json_text.parse(read_regular(self.stop_request))["grace_s"])
         except (OSError, ValueError, KeyError, TypeError):
             return STOP_GRACE_S
 

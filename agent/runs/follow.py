@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import re
 import select
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.listing import is_listed
+from agent.files.regular_file import MOST_BYTES, open_regular, read_regular
 from agent.runs import spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
@@ -53,11 +55,13 @@ class Tail:
         if not self._is_there:
             return []
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self._offset)
-                block = file.read()
-        except FileNotFoundError:
-            return []
+                block = file.read(MOST_BYTES)  # The next look goes on with the rest.
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL, errno.ELOOP):
+                raise
+            return []  # A pipe or a link is no file of the run's.
         self._offset += len(block)
         *complete, self._rest = (self._rest + block).split(b"\n")
         return [line.decode("utf-8", errors="replace") for line in complete]
@@ -124,7 +128,7 @@ def _spent(directory: RunDirectory) -> dict[str, Any] | None:
 
 def _report(directory: RunDirectory) -> dict[str, Any] | None:
     try:
-        report = json_text.parse(directory.preflight.read_bytes())
+        report = json_text.parse(read_regular(directory.preflight))
     except (OSError, ValueError):
         return None
     return report if isinstance(report, dict) else None

@@ -7,6 +7,7 @@ import json
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.files.regular_file import read_regular
 from agent.runs.directory import RunDirectory
 from agent.spec import json_text
 from agent.spec.states import STOP_GRACE_S
@@ -40,7 +41,7 @@ class Spent:
 def read(directory: RunDirectory) -> Spent | None:
     """Return what a run has taken; None for one that has not begun, or whose version did not count."""
     try:
-        return Spent(**json_text.parse((directory.path / SPENT_FILE).read_bytes()))
+        return Spent(**json_text.parse(read_regular(directory.path / SPENT_FILE)))
     except (OSError, ValueError, TypeError):
         return None
 

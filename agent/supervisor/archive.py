@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agent.files.regular_file import read_regular
 from agent.remote.command import Completed, execute
 from agent.runs.directory import RunDirectory
 from agent.runs.record import ORIGIN_FILE
@@ -32,7 +33,7 @@ NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json",
 def destination(directory: RunDirectory) -> tuple[str, str]:
     """Return the S3 address of a run's copy and the region of its bucket; "" where the run names no bucket."""
     try:
-        origin = json_text.parse((directory.path / ORIGIN_FILE).read_bytes())
+        origin = json_text.parse(read_regular(directory.path / ORIGIN_FILE))
         bucket, region = str(origin["bucket"]), str(origin["region"])
     except (OSError, ValueError, KeyError, TypeError):
         return "", ""

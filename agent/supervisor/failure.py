@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.regular_file import read_regular
 from agent.remote.command import SSH_FAILED
 from agent.runs import frozen_report
 from agent.runs.directory import RunDirectory
@@ -18,6 +19,7 @@ from agent.spec.run import RunSpec
 
 LEAVING: Final = Path(".cluster") / "leaving"
 """On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
+MOST_NOTICE_BYTES: Final = 1 << 16
 _FIRST: Final = re.compile(
     r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?\s+Exit code:\s+(-?\d+)\n"
 )
@@ -71,9 +73,10 @@ def leaving_hosts(spec: RunSpec) -> str:
     found = []
     for host in spec.hosts:
         try:
-            text = (Path(spec.efs_mount) / LEAVING / host.instance_id).read_text(encoding="utf-8", errors="replace")
+            notice = read_regular(Path(spec.efs_mount) / LEAVING / host.instance_id, MOST_NOTICE_BYTES)
         except OSError:
             continue
+        text = notice.decode("utf-8", errors="replace")
         # Behind the colon EC2 says it in JSON.
         found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
     return ", ".join(found)

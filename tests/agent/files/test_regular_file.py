@@ -11,8 +11,10 @@ import pytest
 
 from agent.files.listing import read_listed
 from agent.files.regular_file import read_regular
-from agent.runs import record
+from agent.runs import follow, record, spending
 from agent.runs.directory import RunDirectory, State
+from agent.spec.states import STOP_GRACE_S
+from agent.supervisor import archive
 from tests.factories import make_spec
 
 
@@ -50,3 +52,21 @@ def test_a_pipe_in_place_of_a_result_keeps_no_record_waiting(tmp_path: Path) -> 
     os.mkfifo(directory.path / "result.json")
     record.write_record(directory, State.starting(spec))
     assert json.loads((directory.path / "record.json").read_text())["result"] is None
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "preflight.json", "spent.json", "origin.json", "stop.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
+def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, name: str, make: object) -> None:
+    spec = make_spec(run_id="one")
+    directory = RunDirectory(path=tmp_path / "one")
+    directory.path.mkdir()
+    directory.spec.write_text(spec.to_json())
+    state = State.starting(spec)
+    directory.write_state(state)
+    assert callable(make)
+    make(directory.path / name)
+    assert follow.summary(state, directory)["run_id"] == "one"
+    assert directory.stop_grace_s() == STOP_GRACE_S
+    assert archive.destination(directory) == ("", "")
+    assert spending.read(directory) is None
+    record.write_record(directory, state)
