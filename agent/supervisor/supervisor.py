@@ -145,6 +145,7 @@ class Supervisor:
             if self._is_left(outcome):
                 self._log(SHUTS_DOWN)
                 self._stored.update(reason=SHUTS_DOWN)
+                self._finish_telling()
                 self._stored.is_ours = False
             else:
                 self._end(outcome)

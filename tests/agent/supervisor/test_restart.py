@@ -26,6 +26,7 @@ from agent.supervisor import failure, restart
 from agent.supervisor import supervisor as supervising
 from agent.supervisor.failure import LEAVING
 from agent.supervisor.live_nodes import choose_answering
+from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import Predecessor
 from agent.supervisor.restart import Restarts, machine_fault, uptimes
 from agent.supervisor.supervisor import Supervisor
@@ -464,8 +465,11 @@ def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_u
             self.directory.stop_request.write_text('{"grace_s": 0}')
         self.request_stop()
 
+    told: list[str] = []
     monkeypatch.setattr(Supervisor, "_heartbeat", poll)
+    monkeypatch.setattr(Notifier, "finish", lambda self: told.append("all"))
     record, log = supervised("trap 'exit 1' TERM; sleep 1 & wait", restarts=restarts)
+    assert told == ["all"], "what is being told is waited for"
     if stopped or not restarts:
         assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
         assert runs.held() == []
