@@ -56,9 +56,19 @@ def timeline_of(files: RunFiles) -> Timeline:
 
 
 def _times(files: RunFiles) -> dict[str, float]:
-    """Return the unix time of each step that the supervisor recorded of the last attempt."""
-    times = document(document(files.record.get("course")).get("times"))
-    return {name: at for name, value in times.items() if (at := moment(value)) is not None}
+    """Return the unix time of each step that the supervisor recorded of the last attempt.
+
+    The course keeps the latest time of each step: one from before the restart is of an attempt before.
+    """
+    recorded = document(document(files.record.get("course")).get("times"))
+    times = {step: at for step, value in recorded.items() if (at := moment(value)) is not None}
+    begun = times.get(_begun(times), 0.0)
+    return {step: at for step, at in times.items() if at >= begun}
+
+
+def _begun(times: Mapping[str, float]) -> str:
+    """Return the step with which the last attempt began."""
+    return "restarted" if "restarted" in times else "started"
 
 
 def _attempts(metrics: Sequence[Document]) -> list[list[Document]]:
@@ -90,10 +100,9 @@ def _trained(events: Sequence[Document], attempt: int) -> list[Phase]:
 
 def _last_attempt(times: Mapping[str, float], events: Sequence[Document], ended: float, attempt: int) -> list[Phase]:
     """Return the phases of the attempt whose course is kept."""
-    begun = "restarted" if "restarted" in times else "started"
     marks = [
         (name, times[step])
-        for name, step in ((PREPARING, begun), (CHECKING, "prepared"), (STARTING, "inspected"))
+        for name, step in ((PREPARING, _begun(times)), (CHECKING, "prepared"), (STARTING, "inspected"))
         if step in times
     ]
     if not events:

@@ -138,3 +138,23 @@ def test_a_run_that_failed_in_its_checks_has_the_phases_up_to_then() -> None:
     timeline = timeline_of(RunFiles(record=files.record))
     assert [phase.name for phase in timeline.phases] == [PREPARING, CHECKING]
     assert [node.joined_s for node in timeline.nodes] == [None, None]
+
+
+def test_an_attempt_that_failed_before_its_nodes_were_prepared_has_no_steps_of_the_one_before() -> None:
+    began = raw()["state"]["started"]
+    at = {"started": 0, "prepared": 10, "inspected": 20, "launched": 25, "restarted": 500, "ended": 600}
+    times = {step: began + seconds for step, seconds in at.items()}
+    files = changed(course={"times": times}, state={"updated": began + 600}, attempts=2)
+    lines = (("start", 30), ("step", 40), ("epoch", 490))
+    metrics = tuple({"event": event, "time": began + seconds} for event, seconds in lines)
+
+    untrained = timeline_of(RunFiles(record=files.record))
+    assert [(phase.name, phase.begin_s, phase.end_s) for phase in untrained.phases] == [(PREPARING, 500, 600)]
+    trained = timeline_of(RunFiles(record=files.record, metrics=metrics))
+    assert [(phase.attempt, phase.name, phase.begin_s, phase.end_s) for phase in trained.phases] == [
+        (1, FIRST_STEP, 30, 40),
+        (1, TRAINING, 40, 490),
+        (2, PREPARING, 500, 600),
+    ]
+    assert JOINED not in [event.kind for event in trained.events]
+    assert [node.joined_s for node in trained.nodes] == [None, None]
