@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.settings import Settings
+from cluster.planner.layers import networks
+from cluster.planner.workload import Workload
 from payload.settings.bench import BenchSettings
 
 SMALL_BYTES: Final = 1 << 10
@@ -13,18 +14,22 @@ LARGE_BYTES: Final = 1 << 26
 ROUNDS: Final = 3
 
 
-def probe_settings(settings: Settings, workers: int) -> BenchSettings:
-    """Return the cells for a recipe on so many workers: its network on one node and on all, and two allreduces on all.
+def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSettings:
+    """Return the cells for a workload on so many workers: its network on one node and on all, two allreduces on all.
 
-    One worker has no link.
+    Images and batch of a rank are those of the phase that computes the longest on all `ranks`. One worker has no link.
+    Raises SettingError for a workload that a benchmark cannot have, such as too large a batch.
     """
     workers = max(1, workers)
-    batch = settings.global_batch // workers if settings.global_batch else settings.batch_per_rank
+    longest = max(workload.phases, key=lambda phase: phase.epochs * phase.size**2)  # each has the same images an epoch
+    published = networks()[workload.network].image_size
     return BenchSettings(
         nodes=(1, workers) if workers > 1 else (1,),
-        networks=(settings.network,),
-        precisions=(settings.precision,),
-        batch_sizes=(max(1, batch),),
+        networks=(workload.network,),
+        precisions=(workload.precision,),
+        batch_sizes=(max(1, longest.global_batch // ranks),),
+        # Published images need not be square: 0 leaves them their shape.
+        image_size=longest.size if longest.size != published else 0,
         message_bytes=(SMALL_BYTES, LARGE_BYTES) if workers > 1 else (),
         repeats=ROUNDS,
     )

@@ -18,7 +18,7 @@ from cluster.planner.recipe_workload import workload_of
 from cluster.planner.workload import Workload
 from cluster.runs.work import RecipeFlags, Training
 from payload.recipes.config import TrainConfig
-from payload.settings import SettingError, Settings
+from payload.settings import SettingError
 from stacks.config import ClusterConfig
 
 FORMAT: Final = "deepcdk-plan/1"
@@ -71,13 +71,13 @@ class Question:
         """Return what is estimated, in words."""
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
-    def settings(self, ranks: int) -> Settings:
-        """Return the recipe's settings for so many ranks. Raises UsageError for one that breaks a rule."""
-        return _config(self.training, ranks).settings
+    def check(self) -> None:
+        """Raise the UsageError that `answer` would raise."""
+        self.answer({kind.instance_type: HourlyPrices(node=None) for kind in self.types})
 
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:
-        """Return the estimate of every candidate, by the prices of its type."""
-        workload = functools.cache(self._workload)
+        """Return the estimate of every candidate, by the prices of its type. Raises UsageError where there is none."""
+        workload = functools.cache(self.workload)
         found = candidates.evaluate(workload, self._assume, self.types, self.counts, prices)
         ranks = [kind.ranks * count for kind in self.types for count in self.counts]
         assumptions = {kind.instance_type: self._assume(workload(min(ranks)), kind) for kind in self.types}
@@ -89,7 +89,8 @@ class Question:
             cautions=self._cautions(),
         )
 
-    def _workload(self, ranks: int) -> Workload:
+    def workload(self, ranks: int) -> Workload:
+        """Return what the recipe computes on so many ranks. Raises UsageError for a setting that breaks a rule."""
         config = _config(self.training, ranks)
         workload = workload_of(config.settings, ranks)
         if not self.to_target:

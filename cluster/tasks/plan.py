@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cluster.cli.process import PROJECT
@@ -12,8 +13,10 @@ from cluster.errors import UsageError
 from cluster.runs.work import RecipeFlags
 from cluster.session import Session
 from cluster.terminal.output import print_line, print_result, progress_printer
+from payload.settings import SettingError
 
 if TYPE_CHECKING:
+    from cluster.planner.hardware import Hardware
     from cluster.planner.question import Question
 
 PRICE_WAIT_S: Final = 3.0
@@ -77,6 +80,7 @@ def plan(
         config=session.config,
     )
     if calibrate:
+        asked.check()  # A measurement costs money: what has no answer is refused before.
         _calibrate(session, asked, yes=yes, json=json)
     asked = dataclasses.replace(asked, calibration=session.calibration)
     prices = cluster_prices.look_up(session, asked.types, wait_s=PRICE_WAIT_S)
@@ -101,7 +105,7 @@ def plan(
 def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> None:
     """Measure the recipe's network and the link on the cluster's workers, and fetch that to where plans look for it.
 
-    Raises UsageError where the workers are not of a type that is compared.
+    Raises UsageError where the workers are not of one type that is compared, or do not suit the recipe.
     """
     from cluster.bench.probe import probe_settings
     from cluster.report.run_files import RUNS
@@ -111,13 +115,28 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
     from cluster.tasks.launch import Following
 
     workers = session.load_inventory().workers
-    theirs = {each.type for each in workers} or set(session.config.worker_types)
-    if not theirs & {kind.instance_type for kind in asked.types}:
-        rule = f"compares none of the cluster's workers, which --calibrate measures: {', '.join(sorted(theirs))}"
-        raise UsageError("--instance", ",".join(kind.instance_type for kind in asked.types), rule)
-    settings = probe_settings(asked.settings(ranks=1), len(workers))
+    hardware = _measured_type(asked, {each.type for each in workers} or set(session.config.worker_types))
+    ranks = max(1, len(workers)) * hardware.ranks
+    try:
+        settings = probe_settings(asked.workload(ranks), workers=len(workers), ranks=ranks)
+    except SettingError as error:
+        raise UsageError(error.flag, error.value, f"{error.rule}; --calibrate cannot measure it") from None
+    except UsageError as error:  # The nodes that are compared may be fewer.
+        raise UsageError("--calibrate", None, f"measures all {len(workers)} workers, where {error.rule}") from None
     progress = progress_printer(json=json)
     run_id = measure(
         session, settings, queue=False, preflight=Preflight(), yes=yes, following=Following(json=json), task=TASK
     )
     progress(f"measured: {fetch_run(session, run_id, RUNS).directory}")
+
+
+def _measured_type(asked: Question, theirs: Collection[str]) -> Hardware:
+    """Return the workers' type. Raises UsageError where they have several, or one that is not compared."""
+    names = ", ".join(sorted(theirs))
+    if len(theirs) > 1:  # A rate and a link are those of one type; a run on several calibrates nothing.
+        raise UsageError("--calibrate", None, f"measures workers of one type; the cluster's are of several: {names}")
+    for kind in asked.types:
+        if kind.instance_type in theirs:
+            return kind
+    rule = f"compares none of the cluster's workers, which --calibrate measures: {names}"
+    raise UsageError("--instance", ",".join(kind.instance_type for kind in asked.types), rule)

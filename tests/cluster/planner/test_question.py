@@ -39,12 +39,12 @@ def asked(*words: str, recipe: str = "imagenet-fast", **flags: Any) -> Question:
 def test_each_number_of_nodes_has_the_variant_for_its_ranks() -> None:
     answer = asked().answer(FREE)
     assert [each.nodes for each in answer.candidates] == [1, 16]
-    epochs = [asked()._workload(ranks).epochs for ranks in (8, 128)]
+    epochs = [asked().workload(ranks).epochs for ranks in (8, 128)]
     assert epochs == [28, 50]
 
 
 def test_to_the_target_the_run_ends_with_the_epoch_that_reached_it() -> None:
-    assert asked(to_target=True)._workload(128).epochs == 38
+    assert asked(to_target=True).workload(128).epochs == 38
     with pytest.raises(UsageError, match="the source of imagenet-90 does not say after how many epochs"):
         asked(recipe="imagenet-90", to_target=True).answer(FREE)
 
