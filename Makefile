@@ -26,7 +26,7 @@ test: setup lint ## run every test; those that cannot run here say why
 	$(python) -m pytest -m "$(unit)" -n auto --durations=20
 	$(python) -m pytest -m "not ($(unit))" -n 2 --dist loadfile --no-loadscope-reorder --durations=30
 
-test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (seven minutes on two cores)
+test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (eight minutes on two cores)
 	$(python) -m pytest -m "$(unit)" -n auto --durations=20
 
 test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks first), or rehearse that: EMBEDDED=1
