@@ -95,7 +95,7 @@ class RankStates:
     def __init__(self, runs_root: str, run_id: str, proc: Path = Path("/proc")) -> None:
         self._runs_root, self._run_id, self._proc = runs_root, run_id, proc
         self._ranks: dict[tuple[int, int], int | None] = {}
-        """Processes that were seen to be a rank's own, by pid and start: a process that hangs may keep whoever reads
+        """Processes that were seen to be a rank's own, by pid and start: a process that hangs may keep a reader of
         its environment waiting, and its state never does."""
 
     def look(self) -> list[RankProcess]:

@@ -39,7 +39,7 @@ class _Process:
 
 
 def are_there(proc: Path = _PROC) -> bool:
-    """Return whether the user for ranks has processes here, whoever asks; which of them are left over, it can tell."""
+    """Return whether the user for ranks has processes here; any user may ask, but only that one finds the leftovers."""
     return any(each.uid == RANK_UID for each in _listed(proc).values())
 
 
@@ -78,7 +78,7 @@ def _listed(proc: Path) -> dict[int, _Process]:
         if not entry.name.isdecimal():
             continue
         with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # it ended meanwhile
-            # Not by the owner of its directory, which is root for a process that lets nobody look into it.
+            # Not by the owner of its directory, which is root for a process that others may not inspect.
             lines = (entry / "status").read_text(encoding="utf-8", errors="replace").splitlines()
             fields = dict(line.partition(":")[::2] for line in lines)
             found[int(entry.name)] = _Process(uid=int(fields["Uid"].split()[0]), parent=int(fields["PPid"]))
