@@ -221,6 +221,7 @@ class ClusterStack(Stack):
                 login_user=self.login_user,
                 instance_type=instance_type,
                 key_parameter=self.roles.key_parameter,
+                handover_parameter=self.roles.handover_parameter if role == MASTER else "",
                 compute_capability=gpus.common_capability(config.worker_types if role == WORKER else [instance_type]),
                 agent=self.telemetry.parameter(role),
                 lustre=self.lustre.source if self.lustre else "",

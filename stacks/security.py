@@ -97,6 +97,7 @@ class NodeRoles(Construct):
             # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
             role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
         self.key_parameter = self._share_key_of_master()
+        self.handover_parameter = self._hand_over()
         self._show_consoles(props.config)
         self._share_runs(props.bucket)
         if props.key:
@@ -117,6 +118,23 @@ class NodeRoles(Construct):
         arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
         self.master.add_to_policy(iam.PolicyStatement(actions=["ssm:PutParameter"], resources=[arn]))
         self.workers.add_to_policy(iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[arn]))
+        return parameter.ref
+
+    def _hand_over(self) -> str:
+        """Create the parameter by which a master knows what the one before it left to it; return its name.
+
+        That lies on the shared file system, and holds what a master runs: root on a worker could change it there.
+        """
+        parameter = ssm.CfnParameter(
+            self,
+            "Handover",
+            type="String",
+            value="none",
+            description="SHA-256 of what the master leaves to the one that replaces it: the master writes it",
+        )
+        arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
+        actions = ["ssm:GetParameter", "ssm:PutParameter"]
+        self.master.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
         return parameter.ref
 
     def _show_consoles(self, config: ClusterConfig) -> None:

@@ -40,6 +40,8 @@ class BootSettings:
     instance_type: str
     key_parameter: str
     """Parameter with the public key by which the master logs in on the workers, which the master alone may write."""
+    handover_parameter: str = ""
+    """On a master: parameter with the digest of what it leaves to its successor, which masters alone may use."""
     compute_capability: str = ""
     """Of the GPUs of all types that the node may have, times ten; empty: without GPUs, or where types differ."""
     agent: str = ""
@@ -123,6 +125,7 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         "DEEPCDK_EFS_MOUNT": settings.efs_mount,
         "DEEPCDK_LOGIN_USER": settings.login_user,
         "DEEPCDK_KEY_PARAMETER": settings.key_parameter,
+        **({"DEEPCDK_HANDOVER_PARAMETER": parameter} if (parameter := settings.handover_parameter) else {}),
         "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
         **({"DEEPCDK_COMPUTE_CAPABILITY": capability} if (capability := settings.compute_capability) else {}),
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),

@@ -9,21 +9,16 @@ import contextlib
 import platform
 import re
 from pathlib import Path
-from typing import Final
 
 from agent.hardware import gpus
+from agent.hardware.node_conf import NODE_CONF, read_node_conf
 from agent.spec.kinds import NodeKind
-
-NODE_CONF: Final = Path("/opt/deepcdk/node.conf")
-"""What the boot found out about this node: NAME=VALUE, written by root (`stacks/scripts/node.sh`)."""
 
 
 def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
     """Return this node's kind. Raises SpecError for a processor that nothing here is built for."""
-    with contextlib.suppress(OSError):
-        registered = re.search(r"^kind=(\S+)$", conf.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-        if registered:
-            return NodeKind.parse(registered[1])
+    if registered := read_node_conf(conf).get("kind"):
+        return NodeKind.parse(registered)
     python = ".".join(platform.python_version_tuple()[:2])
     return NodeKind.parse(f"{platform.machine()}{_gpus_as_shown()}-py{python}")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import socket
 from pathlib import Path
 from typing import Any
+
+from agent.hardware.node_conf import read_node_conf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,6 +20,7 @@ class ProcessIdentity:
     """Start time in clock ticks since boot, from /proc/PID/stat."""
     boot_id: str
     host: str
+    """The instance's id; elsewhere than on a node, and as earlier versions have it, the name of the host."""
 
     @classmethod
     def from_document(cls, document: Any) -> ProcessIdentity:
@@ -29,11 +33,11 @@ class ProcessIdentity:
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
         """Read the identity of a live process on this host."""
-        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
+        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=_names()[0])
 
     def is_alive(self) -> bool:
         """Return whether this process still runs on this host."""
-        if self.boot_id != _boot_id() or self.host != socket.gethostname():
+        if self.boot_id != _boot_id() or self.host not in _names():
             return False
         try:
             return _start_ticks(self.pid) == self.start_ticks
@@ -43,9 +47,16 @@ class ProcessIdentity:
     @property
     def end_cause(self) -> str:
         """Return what ended it, as far as this host can know; "" where only the process itself is gone."""
-        if self.host != socket.gethostname():
+        if self.host not in _names():
             return "the master was replaced"
         return "the master was rebooted" if self.boot_id != _boot_id() else ""
+
+
+@functools.cache
+def _names() -> tuple[str, ...]:
+    """Return the names of this host, the one that no other has first: a host's own may be that of the one before it."""
+    name, instance_id = socket.gethostname(), read_node_conf().get("instance_id")
+    return (instance_id, name) if instance_id else (name,)
 
 
 def _boot_id() -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.files.atomic_write import write_atomically
-from agent.runs import claims, going_on
-from agent.runs.claims import Claim, ClaimedNode
+from agent.runs import going_on
+from agent.runs.claims import Claim, ClaimedNode, parse, to_text
 from agent.runs.directory import DISK_FULL, RunDirectory
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec.nodes import Node
@@ -78,7 +78,7 @@ class Runs:
 
         Their owner, a run's supervisor or a task's hold, is alive, or it is lost and the run goes on by itself.
         """
-        return [claim for claim in self._claims() if self._is_in_force(claim)]
+        return [claim for claim in self.claims() if self._is_in_force(claim)]
 
     def live(self) -> list[str]:
         """Return the ids of the runs whose supervisor is alive, or that go on by themselves, oldest first."""
@@ -86,7 +86,7 @@ class Runs:
 
     def watched(self) -> list[str]:
         """Return the ids of the runs with nodes that go on by themselves if their supervisor is lost, oldest first."""
-        runs = [claim.run_id for claim in self._claims() if claim.run_id and not claim.task]
+        runs = [claim.run_id for claim in self.claims() if claim.run_id and not claim.task]
         return [run_id for run_id in runs if going_on.is_watched(self.root / run_id)]
 
     def claim(
@@ -107,7 +107,7 @@ class Runs:
         wanted = Claim.on(run_id, owner, hosts, task)
         with self.guard():
             check()
-            found = self._claims()
+            found = self.claims()
             held = [claim for claim in found if self._is_in_force(claim)]
             for claim in held:
                 if claim.run_id == run_id or claim.excludes(wanted):
@@ -157,14 +157,14 @@ class Runs:
     def release(self, run_id: str) -> None:
         """Release the nodes that a run has claimed, if any."""
         with self.guard():
-            found = self._claims()
+            found = self.claims()
             if any(claim.run_id == run_id for claim in found):
                 self._write([claim for claim in found if claim.run_id != run_id])
 
     def take_over(self, run_id: str, owner: ProcessIdentity) -> bool:
         """Make a process the owner of a lost run's claim; return False where there is none, or its owner is alive."""
         with self.guard():
-            if all(claim.run_id != run_id or claim.is_live for claim in self._claims()):
+            if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):
                 return False
             self._change(run_id, owner=owner)
         return True
@@ -175,7 +175,7 @@ class Runs:
         Between finding it lost and this, it may have been resumed.
         """
         with self.guard():
-            found = self._claims()
+            found = self.claims()
             if any(claim.run_id == run_id and claim.is_live for claim in found):
                 return False
             self._write([claim for claim in found if claim.run_id != run_id])
@@ -187,11 +187,11 @@ class Runs:
         Under the guard: no claim is handed over, and its former owner ended, between reading it and looking for that.
         """
         with self.guard():
-            return [claim.run_id for claim in self._claims() if claim.run_id and not claim.is_live]
+            return [claim.run_id for claim in self.claims() if claim.run_id and not claim.is_live]
 
     def _change(self, run_id: str, **changes: Any) -> None:
         """Change a run's claim, under the guard. Raises RuntimeError where it has been taken away."""
-        found = self._claims()
+        found = self.claims()
         if all(claim.run_id != run_id for claim in found):
             raise RuntimeError(f"run {run_id} no longer holds its nodes")
         self._write([dataclasses.replace(each, **changes) if each.run_id == run_id else each for each in found])
@@ -204,9 +204,10 @@ class Runs:
         except (OSError, ValueError):
             return False
 
-    def _claims(self) -> tuple[Claim, ...]:
+    def claims(self) -> tuple[Claim, ...]:
+        """Return all claims, oldest first, also those of runs whose supervisor is gone."""
         try:
-            return claims.parse(self.lock.read_bytes())
+            return parse(self.lock.read_bytes())
         except FileNotFoundError:
             return ()
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -218,7 +219,7 @@ class Runs:
         if not held:
             self.lock.unlink(missing_ok=True)
             return
-        text = claims.to_text(held)
+        text = to_text(held)
         try:
             write_atomically(self.lock, text)
         except OSError as error:

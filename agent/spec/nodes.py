@@ -19,6 +19,8 @@ from agent.spec import kinds
 
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
+MASTERS_TREES: Final = ".deepcdk/trees"
+"""Below the login user's home on the master: what the master itself runs lies on its own disk, where no rank writes."""
 MASTER_NAME: Final = "deeplearning-master"
 WORKER_PREFIX: Final = "deeplearning-worker"
 RANK_USER: Final = "deepcdk-rank"

@@ -37,6 +37,11 @@ def aws_command(*words: str, region: str = "", program: str = "aws", in_backgrou
     return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]
 
 
+def cli_environment() -> dict[str, str]:
+    """Return the environment of the CLI: no pager, and UTF-8, for it reads files' names in the locale's encoding."""
+    return {**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""}
+
+
 @contextlib.contextmanager
 def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
     """Run the CLI during a block, with its output in a pipe; it has ended after the block.
@@ -47,8 +52,7 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
         try:
             process = subprocess.Popen(
                 command,
-                # UTF-8: the CLI would otherwise read names of files in the encoding of the locale.
-                env={**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""},
+                env=cli_environment(),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

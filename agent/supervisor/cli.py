@@ -32,6 +32,7 @@ from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED, STOP_GRACE_S
+from agent.supervisor.inheritance import wait_until_taken_over
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -119,7 +120,7 @@ def _supervises(owner: ProcessIdentity) -> bool:
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
     """Start or resume (`again`) a run, at once or, with `queueing`, when it is the next. Raises LiveRunError."""
-    from agent.supervisor import scheduler
+    from agent.supervisor.boot_hook import write_boot_hook
     from agent.supervisor.submit import enqueue, enqueue_again, resume, start
 
     try:
@@ -128,7 +129,7 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
         if not queueing or error.run_id == submission.spec.run_id or error.ends_the_queue:
             raise
         directory = enqueue_again(runs, submission) if again else enqueue(runs, submission)
-    scheduler.write_boot_hook(runs)
+    write_boot_hook(runs)
     return directory
 
 
@@ -155,6 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))
+    wait_until_taken_over()
     try:
         if options.command in ("follow", "logs"):
             _ensure_scheduler(runs)  # They may wait for a run that only a scheduler takes up.
@@ -217,7 +219,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
 
             ending = threading.Event()
             signal.signal(signal.SIGTERM, lambda *_: ending.set())  # as when the master shuts down
-            scheduler.run(runs, ending)
+            scheduler.run(runs, ending, lock_s=options.wait)
         case "remove":
             from agent.supervisor.resume import remove
 
@@ -250,7 +252,8 @@ def _parser() -> argparse.ArgumentParser:
     again = commands.add_parser("resume", help="resume the run whose new spec comes on standard input")
     for starter in (begin, again):
         starter.add_argument("--queue", action="store_true", help="wait for its turn where too few nodes are free")
-    commands.add_parser("schedule", help="start the waiting runs, in order, and restart lost ones")
+    scheduling = commands.add_parser("schedule", help="start the waiting runs, in order, and restart lost ones")
+    scheduling.add_argument("--wait", type=float, default=0.0, help="seconds for another scheduler to end; default: 0")
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
     supervision.add_argument("ready_fd", type=int)

@@ -26,6 +26,7 @@ from agent.runs.claims import ClaimedNode
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import make_run_id
+from agent.supervisor.inheritance import wait_until_taken_over
 from agent.supervisor.lost_run import mark_lost
 
 HEARTBEAT_S: Final = 15.0
@@ -87,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("nodes", nargs="*", type=_node, metavar="NAME=INSTANCE")
     options = parser.parse_args(argv)
     nodes = None if options.every else tuple(options.nodes)
+    wait_until_taken_over()
     try:
         hold(Runs(root=Path(options.root)), options.task, nodes, sys.stdin.fileno())
     except LiveRunError as error:

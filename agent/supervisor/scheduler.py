@@ -6,8 +6,8 @@ waiting for ever.
 
 It lives while runs wait, and while one is live that goes on by itself if its supervisor is lost: it notices that within
 seconds. Every command of the supervisor, and every supervisor now and then, makes sure that one runs, and the nodes'
-registry runs the hook that `write_boot_hook` writes when the master boots: neither a killed scheduler nor a reboot
-loses a run.
+registry runs a hook (`agent.supervisor.boot_hook`) when the master boots: neither a killed scheduler nor a reboot
+loses a run. What a master leaves to the one that replaces it (`agent.supervisor.handover`) is shared from here, too.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import shlex
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO, Final
 
+from agent.deadline import wait_until
 from agent.errors import SpecError
-from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.atomic_write import open_to_append
 from agent.runs import accepted_spec
 from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
 from agent.supervisor import then_stop
+from agent.supervisor.boot_hook import scheduler_command
+from agent.supervisor.handover import Handover
 from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.lost_run import claim_hosts
 from agent.supervisor.recovery import log, recover_lost_runs
@@ -42,28 +42,6 @@ WATCH_S: Final = 2.0
 """How often it looks for lost supervisors while no run waits."""
 NODES_PATIENCE_S: Final = 180.0
 """How long the first run in the queue waits for its nodes: a replaced one takes about as long to join."""
-HOOK: Final = ".deepcdk/at-boot"
-"""Below the login user's home on the master's own disk: what a booting master runs, no rank can write."""
-SHARED_HOOK: Final = ".at-boot"
-"""Where earlier versions wrote it, among the runs; masters that were made by them still run it."""
-
-
-def command(runs: Runs) -> list[str]:
-    """Build the scheduler's command line; it runs in the agent's tree."""
-    return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "schedule"]
-
-
-def write_boot_hook(runs: Runs) -> None:
-    """Write the script that a booting master runs: it takes up the lost runs, and starts the queued ones."""
-    with contextlib.suppress(OSError):
-        (runs.root / SHARED_HOOK).unlink(missing_ok=True)
-    path = Path.home() / HOOK
-    text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command(runs))}\n"
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_text(encoding="utf-8") == text:
-            return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text, mode=0o755)
 
 
 def ensure_running(runs: Runs) -> None:
@@ -75,25 +53,28 @@ def ensure_running(runs: Runs) -> None:
         if not alone:
             return
     with open_to_append(runs.root / ".scheduler.log") as log:
-        subprocess.Popen(command(runs), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        command = scheduler_command(runs)
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 def run(
     runs: Runs,
     ending: threading.Event | None = None,
     *,
+    lock_s: float = 0.0,
     nodes_path: str = NODES_PATH,
     poll_s: float = POLL_S,
     watch_s: float = WATCH_S,
 ) -> None:
     """Start the waiting runs, one after the other, and take up those that lose their supervisor.
 
-    Return when none waits or is to be watched, at once if another scheduler runs, and on `ending`: while the master
-    shuts down, its supervisors end, and nothing is to begin.
+    Return when none waits or is to be watched, if another scheduler runs, for whose lock `lock_s` seconds are waited,
+    and on `ending`: while the master shuts down, its supervisors end, and nothing is to begin.
     """
     queue, since = RunQueue(runs=runs), time.monotonic()
+    handover = Handover(runs, log)
     warn = functools.lru_cache(maxsize=256)(log)  # A line of the nodes file that is left out stays so for many rounds.
-    with _scheduler_lock(runs) as lock:
+    with _scheduler_lock(runs, lock_s) as lock:
         if lock is None:
             return
         first = ""
@@ -101,9 +82,10 @@ def run(
             if ending and ending.is_set():
                 return
             recover_lost_runs(runs)
+            handover.keep_up()
             with runs.guard():
                 waiting = queue.ids()
-                if not waiting and not runs.watched():
+                if not waiting and not runs.watched() and handover.is_settled:
                     # Unlock while the guard keeps others from adding a run: the command that adds the next one then
                     # starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
@@ -155,13 +137,16 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
 
 
 @contextlib.contextmanager
-def _scheduler_lock(runs: Runs) -> Iterator[IO[str] | None]:
-    """Take the scheduler's lock for a block; yield None where another process has it."""
+def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[str] | None]:
+    """Take the scheduler's lock for a block; yield None where another process has it for `patience_s` seconds."""
     # The name that older versions used: never two schedulers at once during an upgrade.
     with (runs.root / ".keeper").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield file
+        yield file if wait_until(lambda: _is_locked(file), timeout_s=patience_s, poll_s=POLL_S) else None
+
+
+def _is_locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -9,10 +9,9 @@ from typing import Final
 
 from agent.launch.horovodrun_command import Interpreters, launcher_command
 from agent.spec.launchers import HOROVOD
-from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, WORKER_PREFIX, Node, workers
+from agent.spec.nodes import MASTER_NAME, MASTERS_TREES, NODE_PYTHON, WORKER_PREFIX, Node, workers
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
-from cluster.ssh.push import MASTERS_TREES
 
 RANKS: Final = "RUNTIME/bin/python"
 MASTERS: Final = "MASTER_ENVIRONMENT/bin/python"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.spec.nodes import NODE_PYTHON
+from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap
@@ -25,8 +25,6 @@ from cluster.terminal.status_line import doing
 if TYPE_CHECKING:
     from cluster.ssh.master import Master
 
-MASTERS_TREES: Final = ".deepcdk/trees"
-"""Below the login user's home on the master: what the master itself runs lies on its own disk, where no rank writes."""
 AGENT: Final = "agent"
 LONG_BYTES: Final = 4_000_000
 """An upload of this size takes seconds at 10 Mbit/s, and shows its progress."""

@@ -1,7 +1,7 @@
 # The master's part in the registry: assemble the list of all nodes, and share it. Read by registry.sh.
 # shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of registry.sh
 
-own_keys=$root/opt/deepcdk/host-keys share_s=0
+own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0
 declare -A own_key=() look_s=() first_s=()
 
 # Take the master's name with the entry $1, once no other live node has it.
@@ -146,10 +146,52 @@ follow() {
   mv -fT "$shared.$instance_id" "$shared"
 }
 
+# Run a command as the login user, in its home.
+as_login_user() {
+  local HOME=$root$login_home
+  export HOME
+  if ((EUID == login_uid)); then "$@"; else setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$@"; fi
+}
+
+# Take over what the master before this one left, once: its agent, and which specs it accepted. It lies among the runs,
+# where root on any node can write, and counts only with the digest in the parameter that a master alone may write.
+inherit() {
+  local digest left=$root$login_home/.deepcdk/handover archive=$root/opt/deepcdk/handover.tar
+  if [[ -e $root/opt/deepcdk/inherited ]]; then return; fi
+  if ! digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>&1); then
+    note 'AWS does not tell what the master before this one left' "${digest##*$'\n'}"
+    return 1
+  fi
+  if [[ $digest =~ ^[0-9a-f]{64}$ ]]; then
+    beginning 99999999 "$root$efs_mount/runs/.handover/$digest.tar" >"$archive"
+    if ! sha256sum --check --status <<<"$digest  $archive"; then
+      note 'what the master before this one left is not there' "$digest"
+      return 1
+    fi
+    rm -rf "$left"
+    if ! { as_login_user mkdir -p "$left" && as_login_user tar -xf "$archive" -C "$left" \
+      && (cd "$left" && as_login_user "$root/opt/deepcdk/bin/python3" -m agent.supervisor.handover "$root$efs_mount/runs"); }; then
+      note 'what the master before this one left could not be taken over' "$digest"
+      return 1
+    fi
+    rm -rf "$left" "$archive"
+    log 'took over what the master before this one left'
+  fi
+  : >"$root/opt/deepcdk/inherited"
+}
+
 # Do at each boot what the supervisor left for it: to tell what became of the live run, to keep the queue. It lies on the
 # master's own disk: on the shared file system every rank can write.
 at_boot() {
   local hook=$root$login_home/.deepcdk/at-boot
+  if ((booted || SECONDS < inherit_s)); then return; fi
+  if ! inherit; then
+    inherit_s=$((SECONDS + ${DEEPCDK_INHERIT_S:-10}))
+    if ((SECONDS < ${DEEPCDK_INHERIT_LIMIT_S:-600})); then return; fi
+    log 'gave up: the runs of the master before this one do not go on by themselves'
+    : >"$root/opt/deepcdk/inherited"
+  fi
+  booted=1
   if [[ ! -x $hook ]]; then return; fi
   HOME=$login_home setsid setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
     </dev/null &>/dev/null 8>&- &

@@ -213,7 +213,8 @@ done <"$root/proc/net/route"
 step='taking a name among the nodes'
 printf '%s=%q\n' role "$DEEPCDK_ROLE" instance_id "$instance_id" ip "$ip" zone "$zone" \
   slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" kind "$kind" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \
-  login_home "$login_home" rank_home "$rank_home" efs_mount "$DEEPCDK_EFS_MOUNT" region "$DEEPCDK_REGION" key_parameter "$DEEPCDK_KEY_PARAMETER" >"$root/opt/deepcdk/node.conf"
+  login_home "$login_home" rank_home "$rank_home" efs_mount "$DEEPCDK_EFS_MOUNT" region "$DEEPCDK_REGION" key_parameter "$DEEPCDK_KEY_PARAMETER" \
+  handover_parameter "${DEEPCDK_HANDOVER_PARAMETER:-}" >"$root/opt/deepcdk/node.conf"
 "$root/opt/deepcdk/bin/registry" keys
 "$root/opt/deepcdk/bin/registry" refresh
 

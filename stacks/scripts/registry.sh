@@ -31,7 +31,7 @@ LC_ALL=C
 
 root=${DEEPCDK_ROOT:-}
 role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login_uid='' login_gid='' login_home='' rank_home='' efs_mount=''
-region='' key_parameter=''
+region='' key_parameter='' handover_parameter=''
 # It sets all of these.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
@@ -322,8 +322,8 @@ watch() {
   watching=1
   keys
   refresh
-  at_boot
   while :; do
+    at_boot
     if [[ -x $root/opt/deepcdk/bin/notice ]] && "$root/opt/deepcdk/bin/notice"; then
       # It ends soon: no new run may count on it.
       withdraw

@@ -33,5 +33,5 @@ def lose(
     (directory.path / "course.json").write_text(json.dumps(course))
     directory.write_state(make_state(owner=gone))
     with runs.guard():
-        runs._write([*(claim for claim in runs._claims() if claim.run_id != "one"), Claim.on("one", gone, spec.hosts)])
+        runs._write([*(claim for claim in runs.claims() if claim.run_id != "one"), Claim.on("one", gone, spec.hosts)])
     return directory

@@ -51,7 +51,7 @@ def test_a_cluster_without_it_has_nothing_of_it(synthesise: Synthesise) -> None:
     template = synthesise(idle_minutes=0)
     services = {item["Type"].split("::")[1] for item in template.resources.values()}
     assert not services & {"CloudWatch", "Logs", "SNS"}
-    assert [id[:-8] for id in template.of("AWS::SSM::Parameter")] == ["RolesAdmittedKey"]
+    assert [id[:-8] for id in template.of("AWS::SSM::Parameter")] == ["RolesAdmittedKey", "RolesHandover"]
     assert "DEEPCDK_AGENT" not in template.user_data("WorkerGroup")
     assert "MetricsCollection" not in template.resources["WorkerGroup"]["Properties"]
 

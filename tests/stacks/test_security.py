@@ -103,18 +103,28 @@ def test_workers_may_signal_their_own_stack_read_the_masters_key_and_no_more(tem
 
 def key_arn(template: Template) -> object:
     """Return the ARN of the parameter with the master's key."""
-    (name,) = template.of("AWS::SSM::Parameter")
+    (name,) = (name for name in template.of("AWS::SSM::Parameter") if name.startswith("RolesAdmittedKey"))
     parts = [{"Ref": "AWS::Partition"}, ":ssm:", {"Ref": "AWS::Region"}, ":", {"Ref": "AWS::AccountId"}]
     return {"Fn::Join": ["", ["arn:", *parts, ":parameter/", {"Ref": name}]]}
 
 
 def test_no_role_but_the_masters_may_write_the_key_by_which_the_workers_admit_it(template: Template) -> None:
     writing = [item for item in template.statements() if "ssm:PutParameter" in str(item["Action"])]
-    assert [(item["Action"], item["Resource"]) for item in writing] == [("ssm:PutParameter", key_arn(template))]
+    own = [item["Action"] for item in writing if item["Resource"] == key_arn(template)]
+    assert (own, len(writing)) == (["ssm:PutParameter"], 2), "and what a master leaves to the next one"
     (policy,) = (item for item in template.of("AWS::IAM::Policy").values() if "ssm:PutParameter" in str(item))
     assert [role["Ref"] for role in policy["Roles"]] == [
         role for role in template.of("AWS::IAM::Role") if role.startswith("RolesMaster")
     ]
+
+
+def test_no_role_but_the_masters_may_use_the_digest_of_what_a_master_leaves(template: Template) -> None:
+    (name,) = (name for name in template.of("AWS::SSM::Parameter") if name.startswith("RolesHandover"))
+    (policy,) = (item for item in template.of("AWS::IAM::Policy").values() if name in str(item))
+    (using,) = (item for item in policy["PolicyDocument"]["Statement"] if name in str(item["Resource"]))
+    assert using["Action"] == ["ssm:GetParameter", "ssm:PutParameter"]
+    assert using["Resource"]["Fn::Join"][1][-1] == {"Ref": name}
+    assert [role["Ref"].startswith("RolesMaster") for role in policy["Roles"]] == [True]
 
 
 def test_the_master_reads_the_consoles_of_the_clusters_workers_alone(template: Template) -> None:

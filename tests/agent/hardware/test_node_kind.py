@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.hardware import node_kind
+from agent.hardware import node_conf, node_kind
 from agent.hardware.gpus import NvidiaSmiError
 from agent.hardware.node_kind import this_node_kind
 from agent.spec.kinds import NodeKind
@@ -59,5 +59,5 @@ def test_gpus_whose_capability_nothing_tells_are_gpus_all_the_same(
 
 def test_the_kind_is_read_where_the_boot_writes_it() -> None:
     script = (Path(node_kind.__file__).parents[2] / "stacks" / "scripts" / "node.sh").read_text()
-    assert f'>"$root{node_kind.NODE_CONF}"' in script
-    assert node_kind.NODE_CONF.is_absolute()
+    assert f'>"$root{node_conf.NODE_CONF}"' in script
+    assert node_conf.NODE_CONF.is_absolute()

@@ -50,6 +50,9 @@ echo "deepcdk-rank:x:60900:60900::/home/deepcdk-rank:/bin/bash" >>"$DEEPCDK_ROOT
 case "$*" in
   *put-parameter*) [ "$LAB_ROLE" = master ] && [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
     while [ $# -gt 0 ]; do [ "$1" = --value ] && printf '%s' "$2" >"$LAB_CLOUD/parameter"; shift; done ;;
+  *get-parameter*CFN-RolesHandover*)
+    [ "$LAB_ROLE" = master ] && [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
+    cat "$LAB_CLOUD/handover" 2>/dev/null || echo none ;;
   *get-parameter*) echo "$LAB_ID" >>"$LAB_CLOUD/asked"
     [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
     cat "$LAB_CLOUD/parameter" 2>/dev/null || echo none ;;
@@ -191,6 +194,7 @@ class Lab:
             login_user="ec2-user",
             instance_type="c5.2xlarge",
             key_parameter="CFN-RolesAdmittedKey",
+            handover_parameter="CFN-RolesHandover" if role == "master" else "",
         )
         return Node(
             root=root,

@@ -65,6 +65,12 @@ class Node:
         (found,) = (value for id, value in self.physical.items() if id.startswith("RolesAdmittedKey"))
         return found
 
+    @property
+    def handover_parameter(self) -> str:
+        """Return the name of the parameter with the digest of what a master leaves to the next one."""
+        (found,) = (value for id, value in self.physical.items() if id.startswith("RolesHandover"))
+        return found
+
     def instance(self, role: str) -> str:
         """Return the id of an instance of a role of this cluster."""
         tags = {f"tag:{CLUSTER_TAG}": STACK, f"tag:{ROLE_TAG}": role}
@@ -103,6 +109,9 @@ class Node:
         if self.kind == MASTER:
             written = {"Name": key, "Type": "String", "Value": "ssh-ed25519 AAAA 10.0.0.1", "Overwrite": True}
             yield "give the workers its key", lambda: ssm.put_parameter(**written)
+            left = {"Name": self.handover_parameter, "Type": "String", "Value": "0" * 64, "Overwrite": True}
+            yield "leave something to its successor", lambda: ssm.put_parameter(**left)
+            yield "read what its predecessor left", lambda: ssm.get_parameter(Name=self.handover_parameter)
             console = self._client("ec2").get_console_output
             yield "read a worker's console", lambda: console(InstanceId=self.instance(WORKER))
         else:
@@ -298,6 +307,8 @@ def test_nothing_else_is_allowed_to_a_node(node: Node) -> None:
         others += [
             lambda: client("ssm").put_parameter(**forged),
             lambda: client("ssm").delete_parameter(Name=node.key_parameter),
+            lambda: client("ssm").put_parameter(**(forged | {"Name": node.handover_parameter})),
+            lambda: client("ssm").get_parameter(Name=node.handover_parameter),
             lambda: client("ec2").get_console_output(InstanceId=node.instance(WORKER)),
         ]
     with acting_as(caller):

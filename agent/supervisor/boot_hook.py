@@ -1,0 +1,39 @@
+"""What a booting master runs: a scheduler, which takes up the lost runs, and starts the queued ones."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+from agent.files.atomic_write import write_atomically
+from agent.remote.command import OWN_TREE
+from agent.runs.store import Runs
+
+HOOK: Final = ".deepcdk/at-boot"
+"""Below the login user's home on the master's own disk: what a booting master runs, no rank can write."""
+SHARED_HOOK: Final = ".at-boot"
+"""Where earlier versions wrote it, among the runs; masters that were made by them still run it."""
+LOCK_PATIENCE_S: Final = 300
+"""A file server keeps the locks of a master that is gone until its lease has run out."""
+
+
+def scheduler_command(runs: Runs) -> list[str]:
+    """Build the scheduler's command line; it runs in the agent's tree."""
+    return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "schedule"]
+
+
+def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
+    """Write the script that a booting master runs, with the agent in `tree` on its own disk."""
+    with contextlib.suppress(OSError):
+        (runs.root / SHARED_HOOK).unlink(missing_ok=True)
+    path = Path.home() / HOOK
+    words = [*scheduler_command(runs), "--wait", str(LOCK_PATIENCE_S)]
+    text = f"#!/bin/sh\ncd {shlex.quote(str(tree))} && exec {shlex.join(words)}\n"
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_text(encoding="utf-8") == text:
+            return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text, mode=0o755)

@@ -1,0 +1,116 @@
+"""A master that its group replaces while runs are live and waiting: the next one goes on with them by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.waiting import eventually
+
+FORGED: Final = """\
+set -e
+for file in /mnt/efs/runs/.handover/*.tar; do printf x >>"$file"; done
+for file in /mnt/efs/payloads/*/agent/supervisor/scheduler.py; do
+  printf 'import pathlib\\n(pathlib.Path.home() / "planted").touch()\\n' >>"$file"
+done
+"""
+"""What root on a worker can do on the shared file system, for the next master to run it."""
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[EmbeddedCloud]:
+    """Deploy on a cloud whose master is this module's to end."""
+    with start_cloud(f"m{os.getpid()}") as cloud:
+        cloud.fab("up", "--yes")
+        yield cloud
+
+
+def start(cloud: EmbeddedCloud, *words: str) -> str:
+    """Start a run on two nodes and leave it; return its id."""
+    said = cloud.fab("train", "--nodes", "2", "--skip-preflight", "--yes", "--detach", *words).stdout
+    (found,) = re.findall(r"run (\S+): \d+ ranks", said)
+    return str(found)
+
+
+def restarts_of(cloud: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
+    """Return the restarts of a run as its directory has them, also while there is no master."""
+    course = json.loads((cloud.run(run).path / "course.json").read_text())
+    found: list[dict[str, Any]] = course.get("restarts", [])
+    return found
+
+
+def end_master(cloud: EmbeddedCloud) -> str:
+    """Terminate the master as AWS may at any time; return its instance id."""
+    (master,) = cloud.instances("master")
+    cloud.aws("ec2", "terminate-instances", "--instance-ids", master["InstanceId"])
+    return str(master["InstanceId"])
+
+
+def handed_over(cloud: EmbeddedCloud, run: str) -> set[str]:
+    """Return the runs that a successor would go on with: those in the archive whose digest AWS knows."""
+    made = cloud.ask("cloudformation", "describe_stack_resources", StackName="deepcdk")["StackResources"]
+    (name,) = (each["PhysicalResourceId"] for each in made if each["LogicalResourceId"].startswith("RolesHandover"))
+    digest = cloud.ask("ssm", "get_parameter", Name=name)["Parameter"]["Value"]
+    archive = cloud.run(run).path.parent / ".handover" / f"{digest}.tar"
+    if not archive.exists():
+        return set()
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == digest
+    with tarfile.open(archive) as packed:
+        contents = packed.extractfile("handover.json")
+        assert contents is not None
+        return set(json.load(contents)["specs"])
+
+
+def test_the_next_master_goes_on_with_a_live_run_and_with_the_queue(own: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "short").touch()
+    first = start(own, "--epochs", "5000")
+    second = start(own, "--payload", str(tmp_path), "--entry", "true", "--queue")
+    eventually(lambda: own.run(first).checkpoints)
+    eventually(lambda: handed_over(own, first) == {first, second})
+    before, ended = end_master(own), time.time()
+    try:
+        restarted = eventually(lambda: restarts_of(own, first))
+        assert [each["for"] for each in restarted] == ["the master was replaced"]
+        last_epoch = own.run(first).last_epoch()
+        eventually(lambda: own.run(first).state == "running" and own.run(first).last_epoch() > last_epoch)
+        print(f"from the end of the master to the next epoch {time.time() - ended:.1f} s")
+        assert [i["InstanceId"] for i in own.instances("master")] != [before]
+        queued = {run["run_id"]: run for run in json.loads(own.fab("runs", "--json").stdout)}
+        assert (queued[first]["state"], queued[second]["position"]) == ("running", 1)
+        own.fab("stop", "--run", first)
+        eventually(lambda: own.run(second).state == "succeeded")
+        eventually(lambda: not handed_over(own, first))
+    finally:
+        own.fab("stop", "--run", first, check=False)
+
+
+def test_what_root_on_a_worker_changed_is_not_run_on_the_next_master(own: EmbeddedCloud) -> None:
+    run = start(own, "--epochs", "5000")
+    eventually(lambda: own.run(run).checkpoints)
+    eventually(lambda: handed_over(own, run) == {run})
+    (worker, _) = own.instances("worker")
+    own.localcloud("exec", worker["InstanceId"], "--", "sh", "-c", FORGED)
+    before = end_master(own)
+    try:
+        (master,) = eventually(lambda: [i for i in own.instances("master") if i["InstanceId"] != before])
+        said = "what the master before this one left is not there"
+        log = ("exec", master["InstanceId"], "--", "cat", "/var/log/deepcdk-registry.log")
+        eventually(lambda: said in own.localcloud(*log, check=False).stdout)
+        home = own.localcloud(
+            "exec", master["InstanceId"], "--", "sh", "-c", "ls -A ~ec2-user ~ec2-user/.deepcdk; true"
+        ).stdout
+        assert "planted" not in home
+        assert "at-boot" not in home
+        assert restarts_of(own, run) == []
+    finally:
+        own.fab("stop", "--run", run, "--force", check=False)
