@@ -2,8 +2,8 @@
 
 AWS Budgets has actions of its own, which attach policies or stop instances with given ids. The first end no running
 instance; the second miss newer instances, and Auto Scaling replaces those that they stop. So the budget notifies a
-topic, the topic fills a queue, and an alarm acts on the queue's length. A message, and so the alarm, stays until it is
-removed, or for two weeks.
+topic, the topic fills a queue, and an alarm acts on the queue's length. SQS drops a message after two weeks; so a
+second alarm, on the age of the oldest one, sends another before that, and so on until the queue is purged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from aws_cdk import Acknowledgment, Aws, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -25,6 +26,9 @@ WARNING_PERCENT: Final = 80
 SPENT_PERCENT: Final = 100
 HELD: Final = Duration.days(14)
 """How long SQS keeps a message at most."""
+RENEWED: Final = Duration.days(12)
+"""So old is a message when another is sent: two days are for metrics that come late, and for a topic's own retries."""
+RENEWAL_PERIOD_S: Final = 3600
 
 _Notification = budgets.CfnBudget.NotificationWithSubscribersProperty
 _Subscriber = budgets.CfnBudget.SubscriberProperty
@@ -97,7 +101,43 @@ class Budget(Construct):
         )
         topic.add_subscription(subscriptions.SqsSubscription(queue))
         self.queue_name = queue.queue_name
+        self._renew(topic)
         return topic
+
+    def _renew(self, topic: sns.Topic) -> None:
+        """Send another message before the oldest one expires: the queue reports no age while it is empty."""
+        alarm = cloudwatch.CfnAlarm(
+            self,
+            "Renewal",
+            alarm_description="The message that the budget is spent expires in two days: another one is sent.",
+            namespace="AWS/SQS",
+            metric_name="ApproximateAgeOfOldestMessage",
+            dimensions=[cloudwatch.CfnAlarm.DimensionProperty(name="QueueName", value=self.queue_name)],
+            statistic="Maximum",
+            period=RENEWAL_PERIOD_S,
+            evaluation_periods=1,
+            threshold=RENEWED.to_seconds(),
+            comparison_operator="GreaterThanOrEqualToThreshold",
+            treat_missing_data="notBreaching",
+            alarm_actions=[topic.topic_arn],
+        )
+        alarm.override_logical_id(GuardId.RENEWAL)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="TheAlarmOfThisStackTells",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
+                    "ArnLike": {"aws:SourceArn": f"{_alarm_arn_prefix()}{Aws.STACK_NAME}-{GuardId.RENEWAL}-*"},
+                },
+            )
+        )
+
+
+def _alarm_arn_prefix() -> str:
+    return f"arn:{Aws.PARTITION}:cloudwatch:{Aws.REGION}:{Aws.ACCOUNT_ID}:alarm:"
 
 
 def _notification(kind: str, percent: int, subscribers: list[_Subscriber]) -> _Notification:

@@ -79,6 +79,8 @@ class GuardId:
     BUDGET: Final = "GuardBudget"
     POLICY: Final = "GuardStop"
     QUEUE: Final = "GuardBudgetSpent"
+    RENEWAL: Final = "GuardBudgetRenewal"
+    """The one alarm that stops no workers: it keeps the message of the spent budget in its queue."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -68,10 +68,23 @@ def test_the_word_stays_in_the_queue_as_long_as_sqs_keeps_it(synthesise: Synthes
     assert queue["SqsManagedSseEnabled"]
 
 
+def test_another_message_is_sent_before_the_oldest_one_expires(synthesise: Synthesise) -> None:
+    template = synthesise(budget_usd=500.0)
+    alarm = template.of("AWS::CloudWatch::Alarm")["GuardBudgetRenewal"]
+    assert alarm["Dimensions"][0]["Value"] == {"Fn::GetAtt": ["GuardBudgetSpent", "QueueName"]}
+    assert alarm["AlarmActions"] == [{"Ref": template.only("AWS::SNS::Topic")}]
+    held = template.of("AWS::SQS::Queue")["GuardBudgetSpent"]["MessageRetentionPeriod"]
+    assert held - alarm["Threshold"] >= 24 * alarm["Period"] * alarm["EvaluationPeriods"]
+
+
 def test_only_this_accounts_budgets_may_tell_and_only_over_tls(synthesise: Synthesise) -> None:
     (policy,) = synthesise(budget_usd=500.0).of("AWS::SNS::TopicPolicy").values()
     allowed = [each for each in policy["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
     denied = [each for each in policy["PolicyDocument"]["Statement"] if each["Effect"] == "Deny"]
-    assert [each["Principal"] for each in allowed] == [{"Service": "budgets.amazonaws.com"}]
-    assert allowed[0]["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    tellers = ["budgets.amazonaws.com", "cloudwatch.amazonaws.com"]
+    assert [each["Principal"]["Service"] for each in allowed] == tellers
+    ours = {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    assert [each["Condition"]["StringEquals"] for each in allowed] == [ours, ours]
+    (alarm,) = allowed[1]["Condition"]["ArnLike"].values()
+    assert alarm["Fn::Join"][1][-2:] == [{"Ref": "AWS::StackName"}, "-GuardBudgetRenewal-*"]
     assert [each["Condition"] for each in denied] == [{"Bool": {"aws:SecureTransport": "false"}}]

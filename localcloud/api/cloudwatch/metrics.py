@@ -51,10 +51,14 @@ class Recorder:
                 self._add("AWS/AutoScaling", name, {"AutoScalingGroupName": group.name}, values[name], "None")
 
     def queues(self, sqs: Any) -> None:
-        """Record how many messages wait in each queue."""
+        """Record how many messages wait in each queue, and the age of the oldest where one does."""
         for queue in sqs.queues.values():
-            owner = {"QueueName": queue.name}
-            self._add("AWS/SQS", "ApproximateNumberOfMessagesVisible", owner, len(queue.messages), "Count")
+            owner, now = {"QueueName": queue.name}, epoch(self._now)
+            sent = [message.sent_timestamp / 1000 for message in queue.messages]
+            waiting = [at for at in sent if now - at < float(queue.message_retention_period)]
+            self._add("AWS/SQS", "ApproximateNumberOfMessagesVisible", owner, len(waiting), "Count")
+            if waiting:
+                self._add("AWS/SQS", "ApproximateAgeOfOldestMessage", owner, max(0.0, now - min(waiting)), "Seconds")
 
     def _add(self, namespace: str, name: str, dimensions: Dimensions, value: float, unit: str) -> None:
         listed = [{"Name": key, "Value": text} for key, text in dimensions.items()]
