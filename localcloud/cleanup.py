@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from localcloud.hosts.cpu_limit import remove_groups
 from localcloud.layout import Layout
 
 MARKER: Final = "LOCALCLOUD_NAME"
@@ -29,6 +30,7 @@ def remove(layout: Layout) -> None:
     for directory in (layout.run, layout.data):
         if directory.exists():
             shutil.rmtree(directory)
+    remove_groups(layout.name)
     for root in (layout.run_root, layout.data_root):
         with contextlib.suppress(OSError):  # another cloud's files are there
             root.rmdir()

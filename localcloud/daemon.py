@@ -45,7 +45,7 @@ class Daemon:
         self._error = ""
         self._mount_layers()
         self.cloud = Cloud(options.metrics_speed, manners_seed=options.manners)
-        self.meter = Meter(options.metrics_speed)
+        self.meter = Meter(options.metrics_speed, cpus=options.cpus)
         self.internet = Internet()
         self._packages = self._package_index()
         hosts = host_kinds.choose(
@@ -61,6 +61,7 @@ class Daemon:
             region=REGION,
             account=ACCOUNT,
             outside=self._outside,
+            link_mbit=options.link_mbit,
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
         self.cloud.serve_sessions(

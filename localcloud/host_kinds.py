@@ -9,6 +9,7 @@ from typing import Final
 
 from localcloud.hosts import debian_image, debian_root, machine_image, nfs_client
 from localcloud.hosts.binds import aws_cli_binds, interpreter_binds
+from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
 from localcloud.hosts.images import Image, Images
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
@@ -83,9 +84,9 @@ def _namespaces(options: Options, layout: Layout, region: str, packages: Package
         archive = debian_root.archive_hosts(root)
     shared = SharedDirectory(path=layout.efs, caches=options.nfs_client)
     images = Images(machine=machine, by_id=by_id)
-    return Chosen(
-        kind=NamespaceHosts(images=images, region=region, layers=layout.layers, shared=shared), archive=archive
-    )
+    limit = CpuLimit(cloud=layout.name, cpus=options.cpus) if options.cpus else None
+    kind = NamespaceHosts(images=images, region=region, layers=layout.layers, shared=shared, cpu_limit=limit)
+    return Chosen(kind=kind, archive=archive)
 
 
 def _machines(options: Options, layout: Layout, region: str, publish: Publish) -> Chosen:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from localcloud import cleanup, requirements
 from localcloud.errors import LocalCloudError, NotRunningError
+from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.layout import Layout, log_tail
 from localcloud.options import MACHINES, Options
 
@@ -73,6 +74,8 @@ def start(options: Options) -> dict[str, Any]:
 def check(options: Options) -> None:
     """Raise MissingRequirementsError where this machine lacks something that the options need."""
     requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)
+    if options.cpus:
+        CpuLimit(cloud=options.name, cpus=options.cpus).check()
 
 
 def make_directory(directory: Path) -> None:

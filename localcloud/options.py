@@ -16,6 +16,8 @@ NAMESPACES, MACHINES = "namespace", "vm"
 MACHINE_IMAGE: Final = "debian-12"
 """The image of machines where none is named: they boot no other than a distribution's own."""
 
+_CPUS: Final = r"[0-9]{1,3}(\.[0-9]{1,3})?"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
@@ -35,6 +37,10 @@ class Options:
     """Whether hosts reach the package index that this machine's pip is configured with."""
     nfs_client: bool = False
     """Whether each host sees the shared file system as an NFS client does: caches, slow opens, polled locks."""
+    cpus: float = 0.0
+    """Processors' worth of time that each host has; 0: what the others leave."""
+    link_mbit: int = 0
+    """Bandwidth of each host's link, Mbit/s; 0: what the machine can do."""
     hosts: str = NAMESPACES
     """What hosts are made of: `namespace` or `vm`."""
     manners: int | None = None
@@ -47,9 +53,11 @@ class Options:
         reach = [part for host in self.reach for part in ("--reach", host)]
         image = ["--image", self.image] if self.image else []
         flags = [*(["--packages"] if self.packages else []), *(["--nfs-client"] if self.nfs_client else [])]
+        limits = ["--cpus", f"{self.cpus:g}"] if self.cpus else []
+        limits += ["--link-mbit", str(self.link_mbit)] if self.link_mbit else []
         manners = [] if self.manners is None else ["--manners", str(self.manners)]
         sizes = ["--efs-size", self.efs_size, *speed]
-        return ["--name", self.name, "--hosts", self.hosts, *sizes, *binds, *image, *reach, *flags, *manners]
+        return ["--name", self.name, "--hosts", self.hosts, *sizes, *binds, *image, *reach, *flags, *limits, *manners]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -83,6 +91,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="show each host the shared file system as NFS does: others' files late, slow opens, locks asked for again",
     )
     command.add_argument(
+        "--cpus",
+        default="",
+        metavar="N",
+        help="give each host the time of N processors, such as 0.25, and no more; default: what the others leave",
+    )
+    command.add_argument(
+        "--link-mbit",
+        default="",
+        metavar="N",
+        help="let each host receive N Mbit/s and no more, such as 1000; default: what this machine can do",
+    )
+    command.add_argument(
         "--hosts",
         default=NAMESPACES,
         metavar="KIND",
@@ -101,6 +121,8 @@ def _check_hosts(arguments: argparse.Namespace) -> None:
         raise LocalCloudError(f"--hosts {arguments.hosts!r}: must be {NAMESPACES} or {MACHINES}")
     if arguments.hosts == MACHINES and arguments.nfs_client:
         raise LocalCloudError(f"--nfs-client with --hosts {MACHINES}: machines have the real client of a real server")
+    if arguments.hosts == MACHINES and arguments.cpus:
+        raise LocalCloudError(f"--cpus with --hosts {MACHINES}: machines have processors of their own")
     if arguments.hosts == MACHINES and arguments.packages:
         raise LocalCloudError(f"--packages with --hosts {MACHINES}: machines have no package index but apt's")
 
@@ -118,6 +140,10 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
             raise LocalCloudError(f"--reach {host!r}: must be the name of a host in lower case, without port or path")
     if arguments.manners and not re.fullmatch(r"[0-9]{1,9}", arguments.manners, flags=re.ASCII):
         raise LocalCloudError(f"--manners {arguments.manners!r}: must be a whole number from 0 to 999999999")
+    if arguments.cpus and not (re.fullmatch(_CPUS, arguments.cpus, re.ASCII) and 0.05 <= float(arguments.cpus) <= 999):
+        raise LocalCloudError(f"--cpus {arguments.cpus!r}: must be a number from 0.05 to 999, such as 0.25")
+    if arguments.link_mbit and not re.fullmatch(r"[1-9][0-9]{0,5}", arguments.link_mbit, flags=re.ASCII):
+        raise LocalCloudError(f"--link-mbit {arguments.link_mbit!r}: must be a whole number from 1 to 999999")
     _check_hosts(arguments)
     return Options(
         name=arguments.name,
@@ -129,5 +155,7 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         reach=tuple(arguments.reach),
         packages=arguments.packages,
         nfs_client=arguments.nfs_client,
+        cpus=float(arguments.cpus or 0),
+        link_mbit=int(arguments.link_mbit or 0),
         manners=int(arguments.manners) if arguments.manners else None,
     )

@@ -74,7 +74,10 @@ class Reconciler:
         region: str,
         account: str,
         outside: Mapping[str, str],
+        link_mbit: int = 0,
     ) -> None:
+        """`link_mbit`: bandwidth of each host's link, Mbit/s; 0: what the machine can do."""
+        self.link_mbit = link_mbit
         self.cloud, self.layout, self.internet, self.kind = cloud, layout, internet, kind
         self.region, self.account, self.outside = region, account, outside
         self.fd_poller = FdPoller()
@@ -156,6 +159,7 @@ class Reconciler:
                 account=self.account,
                 outside=self.outside,
                 answers_mounts=self.kind.answers_mounts,
+                link_mbit=self.link_mbit,
             )
             self.internet.attach(index, router.namespace)
             self.routers[vpc_id] = router

@@ -86,8 +86,9 @@ def load(
 class Meter:
     """Measure all hosts once a minute, or `speed` times as often."""
 
-    def __init__(self, speed: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._speed, self._clock = speed, clock
+    def __init__(self, speed: float, clock: Callable[[], float] = time.monotonic, *, cpus: float = 0.0) -> None:
+        """`cpus`: processors' worth of time that each host has; 0: a fair share of the machine's."""
+        self._speed, self._clock, self._cpus = speed, clock, cpus
         self._last = clock()
         self._readings: dict[str, Reading] = {}
 
@@ -102,7 +103,7 @@ class Meter:
         elapsed_s, self._last = max(now - self._last, 1e-3), now
         instances = {instance.id: (instance, pid) for instance, pid in hosts if pid}
         readings = read({id: pid for id, (_, pid) in instances.items()})
-        fair_cores = min(1.0, (os.cpu_count() or 1) / max(1, len(readings)))
+        fair_cores = self._cpus or min(1.0, (os.cpu_count() or 1) / max(1, len(readings)))
         loads = [
             load(
                 instances[id][0],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from localcloud.hosts import nfs_client
+from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.first_process import FirstProcess
 from localcloud.hosts.host import Host, domain, firmware_id, hostname
 from localcloud.hosts.images import Image, Images
@@ -70,9 +71,17 @@ class NamespaceHost(Host):
     grace_s = 1.0
 
     def __init__(
-        self, *, instance: Instance, subnet: Subnet, directory: Path, region: str, image: Image, shared: SharedDirectory
+        self,
+        *,
+        instance: Instance,
+        subnet: Subnet,
+        directory: Path,
+        region: str,
+        image: Image,
+        shared: SharedDirectory,
+        cpu_limit: CpuLimit | None = None,
     ) -> None:
-        self.image, self.shared = image, shared
+        self.image, self.shared, self.cpu_limit = image, shared, cpu_limit
         super().__init__(instance=instance, subnet=subnet, directory=directory, region=region)
 
     def _prepare(self) -> None:
@@ -97,12 +106,19 @@ class NamespaceHost(Host):
             output=self.console,
             namespaces=("--uts", "--ipc"),
             environment=self.image.environment,
+            group=self.cpu_limit.make(self.instance.id) if self.cpu_limit else None,
         )
 
     def shut_down(self) -> None:
         """Ask the host's first process to end the others."""
         if self.process is not None:
             self.process.terminate()
+
+    def remove(self) -> None:
+        """Kill the host and remove its network, its files and its control group."""
+        super().remove()
+        if self.cpu_limit:
+            self.cpu_limit.remove(self.instance.id)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,6 +130,8 @@ class NamespaceHosts:
     layers: Path
     """Directory of the hosts' layers."""
     shared: SharedDirectory
+    cpu_limit: CpuLimit | None = None
+    """How much processor time each host has; None: what the others leave."""
     answers_mounts: ClassVar[bool] = True
 
     def directory(self, instance_id: str) -> Path:
@@ -124,7 +142,13 @@ class NamespaceHosts:
         """Make a host. Raises OSError where that cannot be."""
         image = self.images.of(instance.image_id)
         return NamespaceHost(
-            instance=instance, subnet=subnet, directory=directory, region=self.region, image=image, shared=self.shared
+            instance=instance,
+            subnet=subnet,
+            directory=directory,
+            region=self.region,
+            image=image,
+            shared=self.shared,
+            cpu_limit=self.cpu_limit,
         )
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:

@@ -144,6 +144,11 @@ class NetworkNamespace:
         if commands:
             self.enter(lambda: run(["ip", "-batch", "-"], "\n".join(commands) + "\n"))
 
+    def tc(self, commands: Sequence[str]) -> None:
+        """Run a batch of `tc` commands inside."""
+        if commands:
+            self.enter(lambda: run(["tc", "-batch", "-"], "\n".join(commands) + "\n"))
+
     def nft(self, ruleset: str) -> None:
         """Load an nftables ruleset inside, all of it or nothing."""
         self.enter(lambda: run(["nft", "-f", "-"], ruleset))

@@ -5,12 +5,27 @@ from __future__ import annotations
 import dataclasses
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from localcloud.fd_poller import FdPoller
 from localcloud.network import addressing, nftables, resolver
 from localcloud.network.instance_metadata import Credentials, MetadataServer
 from localcloud.network.internet import new_router
 from localcloud.snapshot import Instance, Snapshot
+
+_BURST_MS: Final = 4
+"""What passes at once, in the link's own time: one tick of a kernel of 250 Hz."""
+_QUEUED_MS: Final = 50
+"""What waits longer is dropped, and sent again by TCP."""
+
+
+def limit_command(interface: str, mbit: int) -> str:
+    """Return the `tc` command that bounds what an instance receives, at the router, where its root cannot change it.
+
+    So each link carries as much in either direction of a ring: what one node sends, another receives.
+    """
+    burst = max(65536, mbit * 1000 // 8 * _BURST_MS)
+    return f"qdisc add dev {interface} root tbf rate {mbit}mbit burst {burst} latency {_QUEUED_MS}ms"
 
 
 class Router:
@@ -27,8 +42,13 @@ class Router:
         account: str,
         outside: Mapping[str, str],
         answers_mounts: bool = True,
+        link_mbit: int = 0,
     ) -> None:
-        """`answers_mounts`: answer at the addresses of mount targets; otherwise a file server has them."""
+        """`answers_mounts`: answer at the addresses of mount targets; otherwise a file server has them.
+
+        `link_mbit`: bandwidth of each instance's link, Mbit/s; 0: what the machine can do.
+        """
+        self._link_mbit = link_mbit
         self._answers_mounts = answers_mounts
         self.vpc_id, self.index, self.region, self.outside = vpc_id, index, region, outside
         self._fd_poller = fd_poller
@@ -73,6 +93,7 @@ class Router:
         self.namespace.ip([line for instance, path in links for line in addressing.link_commands(instance, path)])
         # By default, a proxied ARP answer waits up to 0.8 s. New links inherit the machine's setting.
         names = [addressing.interface(instance.id) for instance, _ in links]
+        self.namespace.tc([limit_command(name, self._link_mbit) for name in names if self._link_mbit])
         self.namespace.set_sysctls({f"ipv4/neigh/{name}/proxy_delay": "0" for name in names})
 
     def disconnect(self, instances: Iterable[Instance]) -> None:

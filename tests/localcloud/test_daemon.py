@@ -26,6 +26,8 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
         reach=("a.example.org", "b"),
         packages=True,
         nfs_client=True,
+        cpus=0.25,
+        link_mbit=1000,
         manners=0,
     )
     machines = Options(name="lc2", hosts="vm", image="debian-13", efs_size="64m")
@@ -45,6 +47,11 @@ def test_machines_boot_debian_where_no_image_is_named() -> None:
         (["--hosts", "docker"], "--hosts 'docker': must be namespace or vm"),
         (["--hosts", "vm", "--nfs-client"], "machines have the real client of a real server"),
         (["--hosts", "vm", "--packages"], "machines have no package index but apt's"),
+        (["--hosts", "vm", "--cpus", "1"], "machines have processors of their own"),
+        (["--cpus", "0.01"], "--cpus '0.01': must be a number from 0.05 to 999"),
+        (["--cpus", "1e3"], "--cpus '1e3': must be a number"),
+        (["--cpus", "-1"], "must be a number"),
+        (["--link-mbit", "1.5"], "--link-mbit '1.5': must be a whole number from 1 to 999999"),
     ],
 )
 def test_what_hosts_cannot_be_is_refused_at_the_start(words: list[str], why: str) -> None:

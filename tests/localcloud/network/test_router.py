@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from localcloud.fd_poller import FdPoller
-from localcloud.network.addressing import METADATA_ADDRESS, RESOLVER_ADDRESS
+from localcloud.network.addressing import METADATA_ADDRESS, RESOLVER_ADDRESS, interface
+from localcloud.network.namespaces import NetworkNamespace, run
 from localcloud.network.router import Router
 from tests.localcloud.network.test_resolver import EFS, question
 from tests.localcloud.testbed import VPC, WORKER, FakeCloud, reachable, snapshot
@@ -17,8 +19,8 @@ from tests.localcloud.testbed import VPC, WORKER, FakeCloud, reachable, snapshot
 pytestmark = pytest.mark.root
 
 
-@pytest.fixture
-def router() -> Iterator[Router]:
+@contextlib.contextmanager
+def make_router(*, link_mbit: int = 0) -> Iterator[Router]:
     poller = FdPoller()
     router = Router(
         vpc_id=VPC,
@@ -28,10 +30,19 @@ def router() -> Iterator[Router]:
         region="us-east-1",
         account="123456789012",
         outside={},
+        link_mbit=link_mbit,
     )
-    yield router
-    router.close()
-    poller.close()
+    try:
+        yield router
+    finally:
+        router.close()
+        poller.close()
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    with make_router() as made:
+        yield made
 
 
 def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Router) -> None:
@@ -65,3 +76,15 @@ def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
     empty = snapshot()
     router.apply(type(empty)(vpcs=empty.vpcs), [])
     assert not reachable(router.namespace, "10.0.1.200", 2049)
+
+
+@pytest.mark.parametrize(("mbit", "bounded"), [(0, False), (100, True)])
+def test_what_an_instance_receives_is_bounded_at_the_router(mbit: int, bounded: bool) -> None:
+    namespace = NetworkNamespace()
+    try:
+        with make_router(link_mbit=mbit) as router:
+            router.connect([(WORKER, namespace.path)])
+            shown = router.namespace.enter(lambda: run(["tc", "qdisc", "show", "dev", interface(WORKER.id)]))
+            assert ("tbf" in shown and "rate 100Mbit" in shown) == bounded
+    finally:
+        namespace.close()

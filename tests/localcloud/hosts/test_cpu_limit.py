@@ -1,0 +1,83 @@
+"""The control groups that give each host so much processor time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from localcloud.hosts.cpu_limit import PERIOD_US, CpuLimit, NoCpuControllerError, remove_groups
+
+
+def make_version_1(root: Path) -> Path:
+    (root / "cpu").mkdir(parents=True)
+    (root / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+    return root
+
+
+def make_version_2(root: Path) -> Path:
+    root.mkdir(parents=True)
+    (root / "cgroup.controllers").write_text("cpuset cpu io memory\n")
+    return root
+
+
+def test_version_2_has_the_quota_in_one_file_and_the_controller_on_from_the_top(tmp_path: Path) -> None:
+    groups = make_version_2(tmp_path / "groups")
+    procs = CpuLimit(cloud="one", cpus=0.25, groups=groups).make("i-1")
+    assert procs == groups / "localcloud/one/i-1/cgroup.procs"
+    assert (procs.parent / "cpu.max").read_text() == f"{PERIOD_US // 4} {PERIOD_US}"
+    for above in (groups, groups / "localcloud", groups / "localcloud/one"):
+        assert (above / "cgroup.subtree_control").read_text() == "+cpu"
+
+
+def test_version_1_has_it_in_two(tmp_path: Path) -> None:
+    groups = make_version_1(tmp_path / "groups")
+    procs = CpuLimit(cloud="one", cpus=1.5, groups=groups).make("i-1")
+    assert procs == groups / "cpu/localcloud/one/i-1/cgroup.procs"
+    assert (procs.parent / "cpu.cfs_quota_us").read_text() == str(PERIOD_US * 3 // 2)
+    assert (procs.parent / "cpu.cfs_period_us").read_text() == str(PERIOD_US)
+
+
+def test_a_machine_without_the_controller_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    with pytest.raises(NoCpuControllerError, match="no cpu controller"):
+        CpuLimit(cloud="one", cpus=1.0, groups=tmp_path).check()
+    remove_groups("one", tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for control groups")
+def test_a_process_gets_no_more_than_its_group_and_nothing_is_left() -> None:
+    limit = CpuLimit(cloud=f"t{os.getpid()}", cpus=0.1)
+    try:
+        limit.check()
+    except NoCpuControllerError as error:
+        pytest.skip(str(error))
+    assert not limit.directory.exists(), "the check leaves nothing"
+    procs = limit.make("i-1")
+    busy = subprocess.Popen(["sh", "-c", 'echo $$ >"$0" && while :; do :; done', str(procs)])
+    try:
+        time.sleep(2.0)
+        fields = Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()
+        used_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    finally:
+        busy.kill()
+        busy.wait()
+        limit.remove("i-1")
+    assert used_s < 0.6, "of 2 s and more"
+    assert not limit.directory.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for control groups")
+def test_what_a_cloud_has_left_is_removed() -> None:
+    limit = CpuLimit(cloud=f"t{os.getpid()}", cpus=0.1)
+    try:
+        limit.check()
+    except NoCpuControllerError as error:
+        pytest.skip(str(error))
+    for instance in ("i-1", "i-2"):
+        limit.make(instance)
+    remove_groups(limit.cloud)
+    assert not limit.directory.exists()
