@@ -116,7 +116,10 @@ def run(way: str, work: Mapping[str, Any], peers_python: Path) -> Figures:
                 "localhost:2",
                 f"--{controller}",
             ]
-            outputs = _outputs([[*launcher, *program]], [environ | (HOROVOD_DEFAULTS if way == "defaults" else {})])
+            in_root = ("env", "-C", str(ROOT))  # over MPI the launcher takes no other command of a rank
+            outputs = _outputs(
+                [[*launcher, *in_root, *program]], [environ | (HOROVOD_DEFAULTS if way == "defaults" else {})]
+            )
         case "mwms":
             workers = [f"localhost:{port}", f"localhost:{_free_port()}"]
             tasks = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}} for rank in range(2)]
