@@ -223,6 +223,7 @@ def follow(
     progress = RunProgress(run_id=run_id)
     failures = 0
     while True:
+        stream = None
         try:
             stream = BackgroundReader(open_stream(progress))
             while (line := stream.next(timeout_s=silence_s)) is not None:
@@ -248,3 +249,6 @@ def follow(
             display.note(f"connection lost ({error or 'silence'}); trying again")
             wait(pauses_s[failures])
             failures += 1
+        finally:
+            if stream:
+                stream.abandon()

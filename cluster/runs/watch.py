@@ -34,6 +34,8 @@ def watch(
     opened: list[Master] = []
 
     def open_stream(seen: RunProgress) -> Iterator[str]:
+        while opened[1:]:  # The last one broke, or fell silent.
+            opened.pop().close()
         master = connect() if opened else supervisor.master
         opened.append(master)
         lines = ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -9,12 +10,15 @@ from typing import Final
 
 MOST_WAITING: Final = 1000
 """Items that are read ahead: a far side that sends faster than they are used has to wait."""
+_LOOK_S: Final = 1.0
+"""How often a thread whose items nobody takes looks whether anybody still will."""
 
 
 class BackgroundReader:
     """Read a blocking stream in a thread, so that Ctrl-C and time-outs reach the caller at once."""
 
     def __init__(self, source: Iterator[str]) -> None:
+        self._is_abandoned = False
         self._queue: queue.Queue[str | BaseException | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
         self._thread.start()
@@ -22,10 +26,26 @@ class BackgroundReader:
     def _pump(self, source: Iterator[str]) -> None:
         try:
             for item in source:
-                self._queue.put(item)
-            self._queue.put(None)
+                if not self._put(item):
+                    return
+            self._put(None)
         except BaseException as error:
-            self._queue.put(error)
+            self._put(error)
+        finally:
+            if close := getattr(source, "close", None):
+                close()  # A generator's own clean-up, in its own thread: another could not run it meanwhile.
+
+    def _put(self, item: str | BaseException | None) -> bool:
+        """Put an item where the caller takes it; return False once nobody will."""
+        while not self._is_abandoned:
+            with contextlib.suppress(queue.Full):
+                self._queue.put(item, timeout=_LOOK_S)
+                return True
+        return False
+
+    def abandon(self) -> None:
+        """Let the stream end at its next item, and close it: nobody takes any more."""
+        self._is_abandoned = True
 
     def next(self, timeout_s: float) -> str | None:
         """Return the next item, or None at the end. Raises queue.Empty on a time-out."""

@@ -174,6 +174,23 @@ def test_a_silent_stream_is_given_up() -> None:
     assert asked == [0, 0]
 
 
+def test_a_stream_that_is_given_up_is_closed_so_that_nothing_goes_on_for_it_on_the_master() -> None:
+    given_up, closed = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[str]:
+        try:
+            yield json.dumps(STATE)
+            assert given_up.wait(60)
+            while True:
+                yield json.dumps({"type": "heartbeat"})
+        finally:
+            closed.set()
+
+    open_stream, _ = opener(slow, lambda: stream(END))
+    assert follow(open_stream, Recorder(), silence_s=0.05, wait=lambda _: given_up.set()).state == "succeeded"
+    assert closed.wait(60)
+
+
 def test_after_too_many_failures_the_error_says_that_the_run_goes_on() -> None:
     open_stream, _ = opener(*[lambda: stream()] * 3)
     with pytest.raises(SilenceError, match="ended before the run") as caught:

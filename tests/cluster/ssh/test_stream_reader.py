@@ -57,3 +57,37 @@ def test_a_stream_that_sends_without_end_waits_until_it_is_read() -> None:
     time.sleep(0.1)
     assert sent <= MOST_WAITING + 1
     assert stream.next(timeout_s=5) == "x"
+
+
+@pytest.mark.parametrize("items", [1, 2 * MOST_WAITING])
+def test_an_abandoned_stream_is_closed_at_its_next_item_also_one_that_waits_to_be_read(items: int) -> None:
+    gate, closed = threading.Event(), threading.Event()
+
+    def heard() -> Iterator[str]:
+        try:
+            yield from ["x"] * items
+            assert gate.wait(60)
+            yield "a heartbeat"
+            pytest.fail("nobody listens")
+        finally:
+            closed.set()
+
+    stream = BackgroundReader(heard())
+    assert stream.next(timeout_s=60) == "x"
+    stream.abandon()
+    gate.set()
+    assert closed.wait(60)
+
+
+def test_a_stream_that_has_ended_is_closed() -> None:
+    closed = threading.Event()
+
+    def short() -> Iterator[str]:
+        try:
+            yield "x"
+        finally:
+            closed.set()
+
+    stream = BackgroundReader(short())
+    assert [stream.next(timeout_s=60) for _ in range(2)] == ["x", None]
+    assert closed.wait(60)
