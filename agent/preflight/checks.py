@@ -38,6 +38,18 @@ FACTS_TIMEOUT_S: Final = 180.0
 """On a node with GPUs TensorFlow is imported for its facts."""
 PROOF_TIMEOUT_S: Final = 240.0
 """A slow node's import of TensorFlow, and Horovod's own time-outs, fit in it."""
+PROOF_BY_START: Final = 10.0
+"""Where the ranks alone take long to start, as on emulated processors, the proof may take so many times as long."""
+
+
+def is_everyone_here(spec: RunSpec, output: str) -> bool:
+    """Return whether all ranks of the allreduce have started, by what they printed."""
+    return len(marked(output, HERE)) >= spec.ranks
+
+
+def proof_timeout_s(started_s: float) -> float:
+    """Return how long an allreduce may take altogether whose ranks had all started after so many seconds."""
+    return max(PROOF_TIMEOUT_S, PROOF_BY_START * started_s)
 
 
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:

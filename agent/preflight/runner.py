@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -89,10 +90,22 @@ class Preflight:
         command = self._proof_command(pythons)
         path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link.
         with path.open("xb") as output:
-            launcher = self.hosts.start(command, output)
-            self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=self.is_cancelled)
+            launcher, began = self.hosts.start(command, output), time.monotonic()
+
+            def has_started() -> bool:
+                return self.is_cancelled() or checks.is_everyone_here(self.spec, _text(path))
+
+            self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=has_started)
+            started_s = time.monotonic() - began
+            if started_s < checks.PROOF_TIMEOUT_S:
+                left_s = checks.proof_timeout_s(started_s) - started_s
+                self.hosts.wait_for(launcher, left_s, until=self.is_cancelled)
         status = launcher.poll()
         if status is None:
             self.hosts.kill(launcher)
             launcher.wait()
-        return 124 if status is None else status, path.read_text(encoding="utf-8", errors="replace")
+        return 124 if status is None else status, _text(path)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

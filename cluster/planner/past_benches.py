@@ -8,13 +8,14 @@ from typing import Any
 
 from cluster.bench.measurements import Bench, Measurement
 from cluster.errors import DeepcdkError
-from cluster.planner.hardware import Hardware, hardware_of
+from cluster.planner.assumptions import Assumptions
+from cluster.planner.hardware import hardware_of
 from cluster.planner.layers import networks
 from cluster.planner.past_links import NO_LINKS, Links
 from cluster.planner.past_records import is_embedded, type_of
 from cluster.planner.past_runs import SINGLE_SPREAD, PastRate, assumed_of, rate_of
 from cluster.planner.recipe_workload import PAYLOAD
-from cluster.planner.run_time import Cluster
+from cluster.planner.run_time import Cluster, run_seconds
 from cluster.planner.workload import Phase, Workload
 from payload.settings.bench import TRAINING
 
@@ -24,26 +25,37 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Links = NO_LINKS
 
     Where ranks do not wait for others, and the batch fills what computes, a rate is that of the computation alone.
     """
-    try:
-        hardware = hardware_of(type_of(record))
-    except DeepcdkError:
-        return []
     found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
         key = (each.cell.network, each.cell.precision)
-        if key not in found and (rate := _of_cell(each, hardware, record, links)) is not None:
+        if key not in found and (rate := _of_cell(each, record, links)) is not None:
             found[key] = rate
     return list(found.values())
 
 
-def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any], links: Links) -> PastRate | None:
+def predicted_step_s(cell: Measurement, rate: PastRate, record: Mapping[str, Any], links: Links) -> float | None:
+    """Return how long the planner expects a step of a cell to take, at this rate of one rank and over these links.
+
+    None where it knows nothing of the nodes or the network.
+    """
+    modelled = _modelled(cell, record, links)
+    if modelled is None:
+        return None
+    workload, cluster, assumed = modelled
+    parts = run_seconds(workload, cluster, assumed.at("images_s", rate.value))
+    return parts.compute + parts.communication + parts.input
+
+
+def _modelled(
+    cell: Measurement, record: Mapping[str, Any], links: Links
+) -> tuple[Workload, Cluster, Assumptions] | None:
+    """Return one step of a cell as a workload, its nodes, and what is assumed of them."""
     nodes, ranks = cell.cell.nodes, cell.ranks
     if nodes < 1 or ranks % nodes:
         return None
-    hardware = dataclasses.replace(kind, ranks_per_node=ranks // nodes)
-    cluster = Cluster(hardware=hardware, nodes=nodes)
     batch = cell.cell.batch_per_rank * ranks
     try:
+        hardware = dataclasses.replace(hardware_of(type_of(record)), ranks_per_node=ranks // nodes)
         known = networks()[cell.cell.network]
         workload = Workload(
             network=cell.cell.network,
@@ -56,12 +68,20 @@ def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any], links
             program=PAYLOAD,
         )
         assumed = assumed_of(workload, hardware, record, links)
-        low, value, high = (
-            rate_of(seconds, workload, cluster, assumed)
-            for seconds in (max(cell.seconds), cell.median_s, min(cell.seconds))
-        )
-    except (LookupError, ValueError, ArithmeticError):
+    except (DeepcdkError, LookupError, ValueError, ArithmeticError):
         return None
+    return workload, Cluster(hardware=hardware, nodes=nodes), assumed
+
+
+def _of_cell(cell: Measurement, record: Mapping[str, Any], links: Links) -> PastRate | None:
+    modelled = _modelled(cell, record, links)
+    if modelled is None:
+        return None
+    workload, cluster, assumed = modelled
+    low, value, high = (
+        rate_of(seconds, workload, cluster, assumed)
+        for seconds in (max(cell.seconds), cell.median_s, min(cell.seconds))
+    )
     if value is None:
         return None
     alone = len(cell.seconds) < 2
@@ -70,10 +90,10 @@ def _of_cell(cell: Measurement, kind: Hardware, record: Mapping[str, Any], links
         finished=float(record["state"]["updated"]),
         network=workload.network,
         precision=workload.precision,
-        instance_type=hardware.instance_type,
-        ranks_per_node=hardware.ranks,
+        instance_type=cluster.hardware.instance_type,
+        ranks_per_node=cluster.hardware.ranks,
         embedded=is_embedded(record),
-        nodes=nodes,
+        nodes=cluster.nodes,
         low=value * (1 - SINGLE_SPREAD) if alone else low or value,
         value=value,
         high=value * (1 + SINGLE_SPREAD) if alone else high or value,

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.bench.measurements import read_bench
-from cluster.planner.past_benches import bench_rates
+from cluster.planner.past_benches import bench_rates, predicted_step_s
+from cluster.planner.past_links import NO_LINKS
 from payload.settings.bench import TRAINING
 from tests.cluster.bench.benches import event, scaling, written
 from tests.cluster.planner.test_past_runs import record
@@ -46,3 +47,19 @@ def test_without_a_single_node_the_wait_for_gradients_is_not_the_computation_s(t
 
 def test_a_benchmark_without_a_type_gives_no_rate(tmp_path: Path) -> None:
     assert bench_rates(scaling(tmp_path), record(origin={"instance_types": {}})) == []
+
+
+def test_from_one_node_and_the_link_the_model_expects_what_it_would_of_a_plan(tmp_path: Path) -> None:
+    bench = scaling(tmp_path)
+    (rate,) = bench_rates(bench, record())
+    one, two, four = (predicted_step_s(each, rate, record(), NO_LINKS) for each in bench.of_kind(TRAINING))
+    assert one == pytest.approx(0.1, rel=1e-3)
+    assert one is not None and two is not None and four is not None
+    assert one < two < four
+
+
+def test_of_unknown_nodes_nothing_is_expected(tmp_path: Path) -> None:
+    bench = scaling(tmp_path)
+    (rate,) = bench_rates(bench, record())
+    nowhere = record(origin={"instance_types": {}})
+    assert predicted_step_s(bench.of_kind(TRAINING)[1], rate, nowhere, NO_LINKS) is None

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -26,7 +27,18 @@ SLOW_S: Final = 1800.0
 SEMAPHORE: Final = "/var/lib/cloud/instance/sem/config_scripts_user"
 """cloud-init's mark that user data has run for this instance."""
 
-pytestmark = pytest.mark.skipif(os.environ.get(WANTED) != "1", reason="half an hour in machines: run `make machines`")
+ADDS_UP: Final = """\
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+hvd.init()
+print("the sum of", hvd.size(), "ranks is", int(hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)[0]))
+"""
+
+pytestmark = [
+    pytest.mark.skipif(os.environ.get(WANTED) != "1", reason="half an hour in machines: run `make machines`"),
+    pytest.mark.timeout(2 * SLOW_S),
+]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +84,9 @@ def test_every_node_is_a_machine_that_cloud_init_made_a_node(cluster_of_machines
         said = on(cluster_of_machines, instance, "uname -r; systemd-detect-virt; cat /proc/1/comm; id -un 1000").split()
         assert said[0].endswith("-cloud-amd64")
         assert said[1:] == ["amazon", "systemd", "admin"]
-        result = on(cluster_of_machines, instance, "cat /run/cloud-init/result.json")
+        result = on(
+            cluster_of_machines, instance, "cloud-init status --wait >/dev/null; cat /run/cloud-init/result.json"
+        )
         assert ("DataSourceEc2" in result, '"errors": []' in result) == (True, True), result
         boots.add(on(cluster_of_machines, instance, "cat /proc/sys/kernel/random/boot_id"))
     assert len(boots) == 3
@@ -95,6 +109,7 @@ def test_the_shared_file_system_is_nfs_4_1_of_a_server_that_keeps_locks(cluster_
 
 
 def test_nodes_have_names_and_find_each_other_by_them(cluster_of_machines: EmbeddedCloud) -> None:
+    eventually(lambda: len(registered(cluster_of_machines)) == 3, timeout_s=SLOW_S)
     names = registered(cluster_of_machines)
     assert sorted(names.values()) == ["deeplearning-master", "deeplearning-worker1", "deeplearning-worker2"]
     addresses = {
@@ -133,3 +148,26 @@ def test_a_reboot_keeps_disk_and_name_and_does_not_run_the_user_data_again(clust
     assert on(cluster_of_machines, worker, look).splitlines()[1:] == before[1:]
     assert registered(cluster_of_machines) == names
     assert fab(cluster_of_machines, "run", "--", "hostname").count("ip-10-") == 2
+
+
+def test_two_ranks_pass_the_pre_flight_and_add_up(cluster_of_machines: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "add_up.py").write_text(ADDS_UP)
+    words = ("--nodes", "2", "--payload", str(tmp_path), "--entry", "add_up.py", "--controller", "gloo", "--yes")
+    said = fab(cluster_of_machines, "train", *words)
+    assert said.count("the sum of 2 ranks is 3") == 2
+    found = json.loads(fab(cluster_of_machines, "show", "--json"))
+    checked = found["preflight"]
+    assert (found["state"]["state"], checked["findings"], checked["allowed"]) == ("succeeded", [], [])
+    assert checked["lines"][-1] == "pre-flight: 2 nodes are well"
+    assert "-" not in {row[checked["columns"].index("allreduce")] for row in checked["rows"]}
+
+
+def test_a_replaced_node_boots_as_the_others_did_and_takes_the_name(cluster_of_machines: EmbeddedCloud) -> None:
+    names = registered(cluster_of_machines)
+    (lost,) = (instance for instance, name in names.items() if name == "deeplearning-worker2")
+    fab(cluster_of_machines, "replace", "deeplearning-worker2", "--yes")
+    after = registered(cluster_of_machines)
+    assert (sorted(after.values()), lost in after) == (sorted(names.values()), False)
+    assert fab(cluster_of_machines, "run", "--", "hostname").count("ip-10-") == 2
+    (new,) = after.keys() - names.keys()
+    assert on(cluster_of_machines, new, "cat /proc/1/comm; findmnt -no FSTYPE /mnt/efs").split() == ["systemd", "nfs4"]

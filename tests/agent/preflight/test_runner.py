@@ -1,0 +1,75 @@
+"""How long the pre-flight's allreduce may take: ranks that alone need long to start get more for the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.launch.horovodrun_command import Interpreters
+from agent.launch.hosts import Hosts
+from agent.preflight import checks
+from agent.preflight.allreduce import HERE
+from agent.preflight.runner import Preflight
+from agent.remote.command import Completed
+from agent.runs.directory import RunDirectory
+from agent.spec.run import RunSpec
+from tests.factories import make_nodes, make_spec
+
+PYTHONS = Interpreters(launcher="python", ranks="python", runtime="")
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return make_spec(run_id="one", hosts=make_nodes(2))
+
+
+@pytest.fixture
+def preflight(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preflight:
+    """Return a pre-flight whose allreduce may take 2 s, and 10 times as long as its ranks take to start."""
+    monkeypatch.setattr(checks, "PROOF_TIMEOUT_S", 2.0)
+    (tmp_path / "one").mkdir()
+    hosts = Hosts(
+        spec,
+        tmp_path,
+        lambda argv, _: Completed(status=0, output=""),
+        on_poll=lambda: None,
+        is_cancelled=lambda: False,
+        log_line=print,
+    )
+    return Preflight(
+        spec=spec,
+        directory=RunDirectory(path=tmp_path / "one"),
+        runs_root=tmp_path,
+        hosts=hosts,
+        is_cancelled=lambda: False,
+        set_reason=print,
+        log_line=print,
+    )
+
+
+def prove(preflight: Preflight, monkeypatch: pytest.MonkeyPatch, script: str) -> tuple[int, str]:
+    lines = "".join(f"echo '{HERE}{json.dumps({'host': host.name})}'; " for host in preflight.spec.hosts)
+    command = ["/bin/sh", "-c", script.replace("START", lines)]
+    monkeypatch.setattr(Preflight, "_proof_command", lambda self, pythons: command)
+    return preflight._prove(PYTHONS)
+
+
+def test_ranks_that_start_slowly_may_take_longer_altogether(
+    preflight: Preflight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, output = prove(preflight, monkeypatch, "sleep 1; START sleep 3; echo proved")
+    assert (status, output.endswith("proved\n")) == (0, True)
+
+
+@pytest.mark.parametrize("script", ["START sleep 60", "sleep 60"])
+def test_ranks_that_start_at_once_or_never_may_not(
+    preflight: Preflight, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    assert prove(preflight, monkeypatch, script)[0] == 124
+
+
+def test_everyone_is_here_once_each_rank_has_said_so(spec: RunSpec) -> None:
+    line = '[0]<stdout>:deepcdk-here {"host": "deeplearning-worker1"}\n'
+    assert [checks.is_everyone_here(spec, line * count) for count in (0, 1, 2)] == [False, False, True]

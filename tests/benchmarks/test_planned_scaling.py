@@ -1,0 +1,55 @@
+"""Facts about the planner's own benchmark: one node is what is known, and an expectation that is far off fails it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.spec.states import RECORD_FILE
+from benchmarks import planned_scaling
+from benchmarks.planned_scaling import Point, draw, judge, table
+from tests.cluster.bench.benches import scaling
+from tests.cluster.planner.test_past_runs import record
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> Path:
+    """Return a directory with a benchmark over one link, as `--runs` takes it."""
+    directory = tmp_path / "100-Mbit-s"
+    directory.mkdir()
+    scaling(directory)
+    (directory / "bench" / RECORD_FILE).write_text(json.dumps(record()))
+    return tmp_path
+
+
+def test_one_node_is_known_and_the_others_are_expected(fetched: Path) -> None:
+    one, two, four = judge(fetched / "100-Mbit-s/bench", "100 Mbit/s")
+    assert (one.nodes, two.nodes, four.nodes) == (1, 2, 4)
+    assert one.measured == pytest.approx(320)
+    assert one.off == pytest.approx(0, abs=1e-3)
+    assert two.measured == pytest.approx(2 * 32 / 0.11)
+    assert two.slowest < two.measured < two.quickest
+
+
+def test_the_table_says_how_far_each_is_off_and_a_far_one_fails(
+    fetched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot = tmp_path / "plot.png"
+    status = planned_scaling.main(["--runs", str(fetched), "--plot", str(plot)])
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1].startswith("the farthest off: ")
+    assert "100 Mbit s" in said[2]
+    assert said[2].endswith("known")
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(planned_scaling, "WANTED", 0.0)
+    assert (status, planned_scaling.main(["--runs", str(fetched)])) == (status, 1)
+
+
+def test_a_picture_has_a_part_for_each_link() -> None:
+    point = Point(link="a", network="lenet", nodes=1, measured=1.0, quickest=1.1, slowest=0.9, expected=1.0)
+    points = [dataclasses.replace(point, link=link, nodes=nodes) for link in ("a", "b") for nodes in (1, 2)]
+    assert len(draw(points).axes) == 2
+    assert len(list(table(points))) == 5
