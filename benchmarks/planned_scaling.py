@@ -117,6 +117,7 @@ def measure(options: argparse.Namespace, link_mbit: int, into: Path) -> Path:
         output_of(laptop("fab", "up", "--yes", *demo.settings(int(most))))
         command = ["fab", "bench", "--nodes", options.nodes, "--networks", options.networks, "--yes", "--json"]
         command += ["--batch-sizes", str(options.batch), "--repeats", str(options.repeats)]
+        command += ["--input-size", "0", "--storage-mib", "0"]
         done = json.loads(output_of(laptop(*command, "--steps", str(options.steps))))
     into.mkdir(parents=True)
     return Path(shutil.move(demo.ROOT / "runs" / str(done["run_id"]), into))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.bench.measurements import Bench, Measurement
 from cluster.planner.plot import SETTINGS
 from cluster.report.palette import DASHES, LIGHT, MARKERS
-from payload.settings.bench import ALLREDUCE, TRAINING
+from payload.settings.bench import ALLREDUCE, INPUT, PLACES, READ, TRAINING, WRITE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FEEDING: Final = (INPUT, WRITE, READ)
 Value = Callable[[Measurement, float], float]
 """The figure of a measurement that takes so many seconds."""
 
@@ -22,12 +23,13 @@ def draw_bench(bench: Bench) -> Figure:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    rows = [kind for kind in (TRAINING, ALLREDUCE) if bench.of_kind(kind)]
+    drawn = (((TRAINING,), _draw_training), ((ALLREDUCE,), _draw_allreduce), (FEEDING, _draw_feeding))
+    rows = [draw for kinds, draw in drawn if bench.of_kind(*kinds)]
     with rc_context(SETTINGS):
         figure = Figure(figsize=(9.0, 3.6 * len(rows)), layout="constrained")
         parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
-        for part, kind in zip(parts, rows, strict=True):
-            (_draw_training if kind == TRAINING else _draw_allreduce)(part, bench)
+        for part, draw in zip(parts, rows, strict=True):
+            draw(part, bench)
     return figure
 
 
@@ -72,6 +74,29 @@ def _draw_allreduce(figure: Any, bench: Bench) -> None:
         axes.set_xlabel("size of the tensor, bytes")
         axes.set_title(what, loc="left", fontsize=10)
     figure.legend(*widths.get_legend_handles_labels(), loc="outside lower left", ncols=4)
+
+
+def _draw_feeding(figure: Any, bench: Bench) -> None:
+    """Draw what feeds the training: images of the input pipeline, and files."""
+    images, files = figure.subplots(1, 2)
+    if found := list(bench.of_kind(INPUT)):
+        label = f"input, {found[0].cell.image_size} pixels"
+        _line(images, [m.cell.nodes for m in found], found, lambda m, s: m.images_per_s * m.median_s / s, 0, label)
+    for number, (place, kind) in enumerate((place, kind) for place in PLACES for kind in (WRITE, READ)):
+        if found := [m for m in bench.of_kind(kind) if m.cell.place == place]:
+            nodes = [m.cell.nodes for m in found]
+            label = f"{kind}, {place}"
+            _line(files, nodes, found, lambda m, s: m.file_bytes_per_s * m.median_s / s / 1e6, number + 1, label)
+    every = sorted({m.cell.nodes for m in bench.of_kind(*FEEDING)})
+    for axes, what in ((images, "images/s of all ranks"), (files, "files, MB/s of all nodes")):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(every, labels=[str(n) for n in every])
+        axes.set_xlabel("nodes")
+        axes.set_ylim(bottom=0)
+        axes.set_title(what, loc="left", fontsize=10)
+    handles, labels = images.get_legend_handles_labels()
+    others, more = files.get_legend_handles_labels()
+    figure.legend([*handles, *others], [*labels, *more], loc="outside lower left", ncols=5)
 
 
 def _binary(size: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.bench.measurements import Bench
 from cluster.terminal.tables import Table
-from payload.settings.bench import ALLREDUCE, TRAINING
+from payload.settings.bench import ALLREDUCE, INPUT, READ, TRAINING, WRITE
 
 
 def training_table(bench: Bench) -> Table:
@@ -46,6 +46,42 @@ def allreduce_table(bench: Bench) -> Table:
     return Table(title=f"allreduce, benchmark {bench.run_id}", columns=columns, rows=rows, expendable=("ranks",))
 
 
+def input_table(bench: Bench) -> Table:
+    """Build the table of the input pipeline by nodes."""
+    rows = tuple(
+        (
+            str(each.cell.image_size),
+            str(each.cell.nodes),
+            str(each.ranks),
+            f"{each.images_per_s:,.0f}",
+            f"{each.images_per_s / each.ranks:,.0f}",
+            f"{each.spread:.1%}",
+        )
+        for each in bench.of_kind(INPUT)
+    )
+    columns = ("pixels", "nodes", "ranks", "images/s", "a rank", "spread")
+    return Table(title=f"input pipeline, benchmark {bench.run_id}", columns=columns, rows=rows, expendable=("ranks",))
+
+
+def storage_table(bench: Bench) -> Table:
+    """Build the table of files written and read by place and nodes."""
+    rows = tuple(
+        (
+            each.cell.place,
+            each.cell.kind,
+            str(each.cell.nodes),
+            f"{each.cell.message_bytes >> 20:,}",
+            f"{each.file_bytes_per_s / 1e6:,.0f}",
+            f"{each.file_bytes_per_s / each.cell.nodes / 1e6:,.0f}",
+            f"{each.spread:.1%}",
+        )
+        for each in bench.of_kind(WRITE, READ)
+    )
+    columns = ("files", "", "nodes", "MiB a node", "MB/s", "a node", "spread")
+    return Table(title=f"storage, benchmark {bench.run_id}", columns=columns, rows=rows)
+
+
 def tables(bench: Bench) -> tuple[Table, ...]:
     """Return the tables that have a row."""
-    return tuple(table for table in (training_table(bench), allreduce_table(bench)) if table.rows)
+    made = (training_table(bench), allreduce_table(bench), input_table(bench), storage_table(bench))
+    return tuple(table for table in made if table.rows)

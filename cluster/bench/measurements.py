@@ -11,7 +11,7 @@ from typing import Any
 
 from cluster import answers
 from cluster.errors import DeepcdkError
-from payload.settings.bench import ALLREDUCE, BENCH_FILE, TRAINING, Cell
+from payload.settings.bench import ALLREDUCE, BENCH_FILE, INPUT, KINDS, PLACES, READ, TRAINING, WRITE, Cell
 from payload.settings.precision import NUMBER_FORMATS
 
 
@@ -36,13 +36,18 @@ class Measurement:
 
     @property
     def images_per_s(self) -> float:
-        """Return the images of all ranks in a second; 0 for an allreduce."""
+        """Return the images of all ranks in a second; 0 where there are none."""
         return self.cell.batch_per_rank * self.ranks / self.median_s
 
     @property
     def algorithm_bytes_per_s(self) -> float:
         """Return the size of the tensor over the time, as nccl-tests' algbw; 0 for training."""
         return self.cell.message_bytes / self.median_s
+
+    @property
+    def file_bytes_per_s(self) -> float:
+        """Return what all nodes together have written or read in a second; only of a file's cell."""
+        return self.cell.message_bytes * self.cell.nodes / self.median_s
 
     @property
     def bus_bytes_per_s(self) -> float:
@@ -64,9 +69,9 @@ class Bench:
     origin: Mapping[str, Any]
     """Machine, hosts, versions and arguments of the last attempt."""
 
-    def of_kind(self, kind: str) -> tuple[Measurement, ...]:
-        """Return the measurements of training, or of allreduce."""
-        return tuple(each for each in self.measurements if each.cell.kind == kind)
+    def of_kind(self, *kinds: str) -> tuple[Measurement, ...]:
+        """Return the measurements of these kinds."""
+        return tuple(each for each in self.measurements if each.cell.kind in kinds)
 
     def efficiency(self, measurement: Measurement) -> float | None:
         """Return images/s against linear from the fewest nodes of the same network and batch; None for an allreduce."""
@@ -100,7 +105,28 @@ class Bench:
             }
             for each in self.of_kind(ALLREDUCE)
         ]
-        return {"run_id": self.run_id, "origin": dict(self.origin), "training": training, "allreduce": sums}
+        inputs = [
+            {**_common(each), "image_size": each.cell.image_size, "images_per_s": each.images_per_s}
+            for each in self.of_kind(INPUT)
+        ]
+        files = [
+            {
+                **_common(each),
+                "operation": each.cell.kind,
+                "place": each.cell.place,
+                "bytes_per_node": each.cell.message_bytes,
+                "bytes_per_s": each.file_bytes_per_s,
+            }
+            for each in self.of_kind(WRITE, READ)
+        ]
+        return {
+            "run_id": self.run_id,
+            "origin": dict(self.origin),
+            "training": training,
+            "allreduce": sums,
+            "input": inputs,
+            "storage": files,
+        }
 
 
 def _common(measurement: Measurement) -> dict[str, Any]:
@@ -148,8 +174,10 @@ def read_bench(directory: Path) -> Bench:
 def _cell(values: Mapping[str, Any]) -> Cell:
     """Return a cell. Raises TypeError or ValueError for what is none."""
     cell = Cell(**values)
-    if cell.kind not in (TRAINING, ALLREDUCE) or not isinstance(cell.network, str):
+    if cell.kind not in KINDS or not isinstance(cell.network, str):
         raise ValueError(cell.kind)
+    if cell.place not in (*PLACES, "") or bool(cell.place) != (cell.kind in (WRITE, READ)):
+        raise ValueError(cell.place)
     if cell.precision not in NUMBER_FORMATS:
         raise ValueError(cell.precision)
     numbers = (cell.nodes, cell.batch_per_rank, cell.image_size, cell.message_bytes)

@@ -31,5 +31,7 @@ def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSett
         # Published images need not be square: 0 leaves them their shape.
         image_size=longest.size if longest.size != published else 0,
         message_bytes=(SMALL_BYTES, LARGE_BYTES) if workers > 1 else (),
+        input_size=0,
+        storage_mib=0,
         repeats=ROUNDS,
     )

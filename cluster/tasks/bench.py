@@ -33,6 +33,8 @@ class BenchFlags:
     batch_sizes: Annotated[str, "images a step and rank, ascending, with commas between; default: 32"] = ""
     precisions: Annotated[str, "number formats of the layers, with commas between; default: float32"] = ""
     image_size: Annotated[str, "side of the images, pixels; default: as each network was published"] = ""
+    input_size: Annotated[str, "side to which the input pipeline resizes, pixels, 0 for none; default: 224"] = ""
+    storage_mib: Annotated[str, "MiB that each node writes and reads, 0 for none; default: 64"] = ""
     message_bytes: Annotated[str, "sizes of the allreduces, ascending; default: 1 KiB to 64 MiB in five"] = ""
     repeats: Annotated[str, "rounds, in each of which every cell is measured; default: 5"] = ""
     steps: Annotated[str, "steps timed in a cell, whose median counts; default: 10"] = ""
@@ -69,7 +71,7 @@ def bench(
     key: Key = "",
 ) -> None:
     """
-    Measure the cluster: networks by batch and nodes, efficiency, allreduce by size; as table, picture and JSON.
+    Measure the cluster: networks by batch and nodes, allreduces, input, storage; as table, picture and JSON.
 
     A benchmark is a run, which goes on without the laptop; one that was stopped goes on with `fab resume`.
 

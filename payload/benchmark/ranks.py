@@ -11,15 +11,18 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.hardware.machine import this_machine
 from payload.benchmark import journal
+from payload.benchmark.input_images import InputBench
+from payload.benchmark.storage import StorageBench
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
-from payload.settings.bench import TRAINING, BenchConfig, BenchSettings, Cell
+from payload.settings.bench import INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
 from payload.train import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, StopRequest
 from payload.training.rank_setup import RankSetup, set_up_rank
 
@@ -92,7 +95,7 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
 
     from payload.training import distributed
 
-    size = int(os.environ.get("HOROVOD_SIZE", "1"))
+    size, steps = int(os.environ.get("HOROVOD_SIZE", "1")), None
     with distributed.raising_lost_ranks():
         ranks = distributed.join([count for count in ranks_by_nodes.values() if count < size])
         try:
@@ -103,31 +106,47 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
             if ranks.is_root:
                 journal.append(config.run_dir, _origin(config.settings, ranks.hosts, rank_setup))
             left = [each for each in config.settings.rounds() if each not in done]
-            steps = Steps(config.settings)
+            steps = Steps(config.settings, config.run_dir, ranks.rank)
             for place, (number, cell) in enumerate(left, start=1):
                 if any(distributed.gather_values(stop(), name="stop")):
                     return EXIT_STOPPED
                 count = ranks_by_nodes[cell.nodes]
-                own = steps.seconds(cell, count) if ranks.rank < count else None
+                own = steps.seconds(cell, count) if takes_part(cell, ranks.rank, count, os.environ) else None
                 slowest = max(each for each in distributed.gather_values(own, name="seconds") if each is not None)
                 if ranks.is_root:
                     journal.append_cell(config.run_dir, number, cell, ranks=count, seconds=slowest)
                     print(f"{place} of {len(left)}, round {number + 1}: {cell}: {slowest * 1e3:.4g} ms", flush=True)
         finally:
+            if steps:
+                steps.remove_files()
             distributed.leave()
     return 0
+
+
+def takes_part(cell: Cell, rank: int, count: int, environ: Mapping[str, str]) -> bool:
+    """Return whether a rank measures a cell on the first `count` ranks; of storage only the first of each node does."""
+    return rank < count and (cell.kind not in (WRITE, READ) or environ.get("HOROVOD_LOCAL_RANK", "0") == "0")
 
 
 class Steps:
     """The compiled steps of all cells; each is compiled once and its weights are kept, for it is measured again."""
 
-    def __init__(self, bench: BenchSettings) -> None:
+    def __init__(self, bench: BenchSettings, run_dir: Path, rank: int = 0) -> None:
         self._bench = bench
+        self._storage = StorageBench(run_dir, Path.home(), rank)
+        self._input = InputBench(Path.home())
         self._models: dict[tuple[str, str], tuple[Any, Any]] = {}
         self._compiled: dict[Cell, Step] = {}
 
     def seconds(self, cell: Cell, ranks: int) -> float:
-        """Return the median time of the cell's steps on this rank, seconds (collective among its first `ranks`)."""
+        """Return the median time of the cell's steps on this rank, seconds (collective among its first `ranks`).
+
+        Of the input pipeline and of storage a round is one pass or file, and not collective.
+        """
+        if cell.kind in (WRITE, READ):
+            return self._storage.seconds(cell)
+        if cell.kind == INPUT:
+            return self._input.seconds(cell)
         import tensorflow as tf
 
         from payload.training import distributed
@@ -143,6 +162,11 @@ class Steps:
             except tf.errors.ResourceExhaustedError as error:
                 what = f"{cell}: the memory does not suffice ({str(error).splitlines()[0]})"
                 raise ReportedError(f"{what}; give smaller --batch-sizes, or leave the network out") from None
+
+    def remove_files(self) -> None:
+        """Remove what was written to be measured."""
+        self._storage.remove()
+        self._input.remove()
 
     def _training(self, cell: Cell, ranks: int) -> Step:
         """Compile what `payload.train` runs for each batch, with images that lie in memory."""

@@ -14,6 +14,16 @@ from payload.settings.rules import SettingError, flag_of
 
 TRAINING: Final = "training"
 ALLREDUCE: Final = "allreduce"
+INPUT: Final = "input"
+WRITE: Final = "write"
+READ: Final = "read"
+KINDS: Final = (TRAINING, ALLREDUCE, INPUT, WRITE, READ)
+SHARED: Final = "shared"
+LOCAL: Final = "local"
+PLACES: Final = (SHARED, LOCAL)
+"""Where files are: on the shared file system, or on the node's own disk."""
+INPUT_IMAGES: Final = 256
+"""Images of a pass of the input pipeline, on each rank."""
 MESSAGE_BYTES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
 """1 KiB to 64 MiB; a gradient of ResNet-50 has 98 MiB, which Horovod sends in buffers of at most 128."""
 BENCH_FILE: Final = "bench.jsonl"
@@ -25,16 +35,18 @@ class Cell:
     """One thing to measure, on the ranks of the first `nodes` nodes."""
 
     kind: str
-    """`training`, steps of a network, or `allreduce`, sums of one tensor."""
+    """One of KINDS: steps of a network, sums of one tensor, passes of the input pipeline, a file written or read."""
     network: str = ""
     batch_per_rank: int = 0
-    """Images of a step, on each rank."""
+    """Images of a step, or of a pass of the input pipeline, on each rank."""
     image_size: int = 0
     """Side of the images, pixels; 0: as the network was published."""
     precision: str = FLOAT32
     """Number format of the layers; weights, gradients and the tensors of allreduces are float32."""
     message_bytes: int = 0
-    """Size of the tensor that is summed."""
+    """Size of the tensor that is summed, or of the file of each node."""
+    place: str = ""
+    """Where the file is, of PLACES."""
     nodes: int
 
     def __str__(self) -> str:
@@ -42,6 +54,10 @@ class Cell:
         if self.kind == TRAINING:
             size = f" of {self.image_size} pixels" if self.image_size else ""
             return f"{self.program}, {self.batch_per_rank} images{size} a rank, {nodes}"
+        if self.kind == INPUT:
+            return f"input, {self.batch_per_rank} images to {self.image_size} pixels a rank, {nodes}"
+        if self.kind in (WRITE, READ):
+            return f"{self.kind} {self.message_bytes:,} bytes a node, {self.place}, {nodes}"
         return f"allreduce of {self.message_bytes:,} bytes, {nodes}"
 
     @property
@@ -64,6 +80,10 @@ class BenchSettings:
     message_bytes: tuple[int, ...] = MESSAGE_BYTES
     image_size: int = 0
     """Side of the images, pixels; 0: as each network was published."""
+    input_size: int = 224
+    """Side to which the input pipeline crops and resizes, pixels; 0: it is not measured."""
+    storage_mib: int = 64
+    """MiB that each node writes, and reads, in a round; 0: storage is not measured."""
     repeats: int = 5
     """Rounds, in each of which every cell is measured once: enough for a median and a spread."""
     steps: int = 10
@@ -96,6 +116,8 @@ class BenchSettings:
             ("steps", 1, 10_000),
             ("warmup_steps", 1, 10_000),
             ("image_size", 0, 1 << 13),
+            ("input_size", 0, 1 << 13),
+            ("storage_mib", 0, 1 << 16),
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(flag_of(name), getattr(self, name), f"must be {low} to {high}")
@@ -124,7 +146,19 @@ class BenchSettings:
             for nodes in self.nodes
             if nodes > 1
         ]
-        return (*training, *sums)
+        inputs = [
+            Cell(kind=INPUT, batch_per_rank=INPUT_IMAGES, image_size=self.input_size, nodes=nodes)
+            for nodes in self.nodes
+            if self.input_size
+        ]
+        files = [
+            Cell(kind=kind, message_bytes=self.storage_mib << 20, place=place, nodes=nodes)
+            for place in PLACES
+            for kind in (WRITE, READ)
+            for nodes in self.nodes
+            if self.storage_mib
+        ]
+        return (*training, *sums, *inputs, *files)
 
     def rounds(self) -> tuple[tuple[int, Cell], ...]:
         """Return each round with each of its cells, in the order of measuring.

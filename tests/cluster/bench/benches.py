@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.bench.measurements import Bench, read_bench
-from payload.settings.bench import ALLREDUCE, BENCH_FILE, TRAINING, Cell
+from payload.settings.bench import ALLREDUCE, BENCH_FILE, INPUT, READ, SHARED, TRAINING, WRITE, Cell
 
 
 def event(kind: str, nodes: int, seconds: Sequence[float], *, message_bytes: int = 1 << 20) -> list[dict[str, Any]]:
@@ -17,6 +17,10 @@ def event(kind: str, nodes: int, seconds: Sequence[float], *, message_bytes: int
     cell = Cell(kind=kind, network="lenet", batch_per_rank=32, nodes=nodes)
     if kind == ALLREDUCE:
         cell = Cell(kind=kind, message_bytes=message_bytes, nodes=nodes)
+    if kind == INPUT:
+        cell = Cell(kind=kind, batch_per_rank=256, image_size=224, nodes=nodes)
+    if kind in (WRITE, READ):
+        cell = Cell(kind=kind, message_bytes=message_bytes, place=SHARED, nodes=nodes)
     values = dataclasses.asdict(cell)
     return [
         {"type": "cell", "round": number, "cell": values, "ranks": nodes, "seconds": each}
@@ -30,6 +34,12 @@ def written(directory: Path, events: Sequence[Sequence[dict[str, Any]]], name: s
     lines = [json.dumps(line) for lines in ([{"type": "origin"}], *events) for line in lines]
     (directory / name / BENCH_FILE).write_text("".join(f"{line}\n" for line in lines))
     return directory / name
+
+
+def feeding(directory: Path) -> Bench:
+    """Return a benchmark of the input pipeline and of files on the shared file system, on 1 and 2 nodes."""
+    times = {(INPUT, 1): 0.5, (INPUT, 2): 0.5, (WRITE, 1): 0.1, (WRITE, 2): 0.16, (READ, 1): 0.05, (READ, 2): 0.05}
+    return read_bench(written(directory, [event(kind, nodes, [s, s, 1.1 * s]) for (kind, nodes), s in times.items()]))
 
 
 def scaling(directory: Path, name: str = "bench", factor: float = 1.0, noise: float = 0.02) -> Bench:

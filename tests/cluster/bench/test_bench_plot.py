@@ -10,7 +10,7 @@ import pytest
 from cluster.bench.bench_plot import draw_bench
 from cluster.bench.measurements import read_bench
 from payload.settings.bench import TRAINING
-from tests.cluster.bench.benches import event, scaling, written
+from tests.cluster.bench.benches import event, feeding, scaling, written
 
 
 def test_every_median_is_a_point_of_its_figure(tmp_path: Path) -> None:
@@ -25,3 +25,12 @@ def test_every_median_is_a_point_of_its_figure(tmp_path: Path) -> None:
 
 def test_one_node_has_no_picture_of_sums(tmp_path: Path) -> None:
     assert len(draw_bench(read_bench(written(tmp_path, [event(TRAINING, 1, (0.1, 0.1))]))).axes) == 2
+
+
+def test_what_feeds_the_training_is_a_row_of_its_own(tmp_path: Path) -> None:
+    images, files = draw_bench(feeding(tmp_path)).axes
+    assert np.asarray(images.lines[0].get_ydata()).tolist() == pytest.approx([512, 1024])
+    handles, labels = files.get_legend_handles_labels()
+    drawn = {label: np.asarray(each.lines[0].get_ydata()).tolist() for each, label in zip(handles, labels, strict=True)}
+    assert drawn["write, shared"] == pytest.approx([10.48576, 2 * 1.048576 / 0.16])
+    assert drawn["read, shared"] == pytest.approx([20.97152, 2 * 20.97152])

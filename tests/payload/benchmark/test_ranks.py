@@ -12,12 +12,20 @@ import pytest
 from cluster.bench.bench_comparison import compare
 from cluster.bench.measurements import read_bench
 from payload.benchmark import journal, ranks
-from payload.settings.bench import BENCH_FILE, BenchSettings
+from payload.settings.bench import BENCH_FILE, TRAINING, BenchSettings
 
 LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:1,127.0.0.1:1", "--gloo"]
 PROGRAM = [sys.executable, "-m", "payload.benchmark.ranks"]
 TINY = BenchSettings(
-    nodes=(1,), networks=("lenet",), batch_sizes=(1,), image_size=16, message_bytes=(), repeats=2, steps=2
+    nodes=(1,),
+    networks=("lenet",),
+    batch_sizes=(1,),
+    image_size=16,
+    message_bytes=(),
+    repeats=2,
+    steps=2,
+    input_size=0,
+    storage_mib=0,
 )
 
 
@@ -55,16 +63,27 @@ def test_one_rank_measures_each_round_and_only_what_is_missing(tmp_path: Path) -
 def test_a_cell_on_one_node_of_two_has_its_ranks_alone_and_sums_are_timed(tmp_path: Path) -> None:
     argv = ["--run-dir", str(tmp_path), "--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1"]
     sizes = ["--message-bytes", "1024,1048576", "--repeats", "2", "--steps", "2", "--image-size", "16"]
-    sizes += ["--precisions", "float32,float16"]
+    sizes += ["--precisions", "float32,float16", "--input-size", "16", "--storage-mib", "1"]
     subprocess.run([*LAUNCHER, *PROGRAM, *argv, *sizes], capture_output=True, text=True, check=True)
     bench = read_bench(tmp_path)
+    assert not list(tmp_path.glob(".bench-*"))
     assert [(str(each.cell), each.ranks, len(each.seconds)) for each in bench.measurements] == [
         ("allreduce of 1,024 bytes, 2 nodes", 2, 2),
         ("allreduce of 1,048,576 bytes, 2 nodes", 2, 2),
+        ("input, 256 images to 16 pixels a rank, 1 node", 1, 2),
+        ("input, 256 images to 16 pixels a rank, 2 nodes", 2, 2),
+        ("read 1,048,576 bytes a node, local, 1 node", 1, 2),
+        ("read 1,048,576 bytes a node, local, 2 nodes", 2, 2),
+        ("read 1,048,576 bytes a node, shared, 1 node", 1, 2),
+        ("read 1,048,576 bytes a node, shared, 2 nodes", 2, 2),
         ("lenet in float16, 1 images of 16 pixels a rank, 1 node", 1, 2),
         ("lenet in float16, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
         ("lenet, 1 images of 16 pixels a rank, 1 node", 1, 2),
         ("lenet, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
+        ("write 1,048,576 bytes a node, local, 1 node", 1, 2),
+        ("write 1,048,576 bytes a node, local, 2 nodes", 2, 2),
+        ("write 1,048,576 bytes a node, shared, 1 node", 1, 2),
+        ("write 1,048,576 bytes a node, shared, 2 nodes", 2, 2),
     ]
     assert len(bench.origin["hosts"]) == 2
 
@@ -72,8 +91,8 @@ def test_a_cell_on_one_node_of_two_has_its_ranks_alone_and_sums_are_timed(tmp_pa
 @pytest.mark.tensorflow
 def test_the_layers_of_a_cell_compute_in_its_precision() -> None:
     bench = BenchSettings(nodes=(1,), networks=("lenet",), precisions=("float32", "bfloat16"), image_size=16)
-    steps = ranks.Steps(bench)
-    for cell in bench.cells():
+    steps = ranks.Steps(bench, Path("/nowhere"))
+    for cell in (each for each in bench.cells() if each.kind == TRAINING):
         model, _ = steps._model(ranks.settings_of(cell, bench), (16, 16, 1))
         assert cell.precision in {layer.compute_dtype for layer in model.layers}
         assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
@@ -86,11 +105,20 @@ def test_steps_that_take_a_fifth_longer_are_found_and_equal_ones_are_not(
     from payload.training import distributed
 
     distributed.join()
-    bench = BenchSettings(nodes=(1,), networks=("lenet",), batch_sizes=(1,), message_bytes=(), repeats=3, steps=5)
+    bench = BenchSettings(
+        nodes=(1,),
+        networks=("lenet",),
+        batch_sizes=(1,),
+        message_bytes=(),
+        repeats=3,
+        steps=5,
+        input_size=0,
+        storage_mib=0,
+    )
 
     def measured(name: str, step_s: float) -> Path:
         monkeypatch.setattr(ranks.Steps, "_training", lambda self, cell, ranks: lambda: time.sleep(step_s))
-        steps = ranks.Steps(bench)
+        steps = ranks.Steps(bench, tmp_path)
         for number, cell in bench.rounds():
             journal.append_cell(tmp_path / name, number, cell, ranks=1, seconds=steps.seconds(cell, 1))
         return tmp_path / name

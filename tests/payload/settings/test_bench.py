@@ -9,14 +9,27 @@ import pytest
 
 from payload.benchmark.ranks import settings_of
 from payload.settings import SettingError
-from payload.settings.bench import ALLREDUCE, TRAINING, BenchConfig, BenchSettings, Cell, parse_settings
+from payload.settings.bench import (
+    ALLREDUCE,
+    INPUT,
+    READ,
+    TRAINING,
+    WRITE,
+    BenchConfig,
+    BenchSettings,
+    Cell,
+    parse_settings,
+)
 
+ALONE = {"input_size": "0", "storage_mib": "0"}
+"""Without what feeds the training."""
 SETTINGS = BenchSettings(nodes=(1, 2, 4), networks=("lenet", "resnet50"), batch_sizes=(8, 32), repeats=3)
 
 
 def test_the_cells_are_networks_by_batch_by_nodes_and_sums_by_size_where_there_are_two_nodes() -> None:
     cells = SETTINGS.cells()
-    assert Counter(cell.kind for cell in cells) == {TRAINING: 2 * 2 * 3, ALLREDUCE: 5 * 2}
+    counts = {TRAINING: 2 * 2 * 3, ALLREDUCE: 5 * 2, INPUT: 3, WRITE: 2 * 3, READ: 2 * 3}
+    assert Counter(cell.kind for cell in cells) == counts
     assert cells[0] == Cell(kind=TRAINING, network="lenet", batch_per_rank=8, nodes=1)
     assert {cell.nodes for cell in cells if cell.kind == ALLREDUCE} == {2, 4}
 
@@ -31,20 +44,24 @@ def test_each_round_measures_every_cell_once_and_every_second_one_backwards() ->
 
 def test_a_cell_says_what_it_is() -> None:
     assert str(SETTINGS.cells()[0]) == "lenet, 8 images a rank, 1 node"
-    assert str(SETTINGS.cells()[-1]) == "allreduce of 67,108,864 bytes, 4 nodes"
+    told = [str(cell) for cell in SETTINGS.cells() if cell.kind != TRAINING]
+    assert told[9] == "allreduce of 67,108,864 bytes, 4 nodes"
+    assert told[12] == "input, 256 images to 224 pixels a rank, 4 nodes"
+    assert told[13] == "write 67,108,864 bytes a node, shared, 1 node"
+    assert told[-1] == "read 67,108,864 bytes a node, local, 4 nodes"
 
 
 def test_images_of_another_size_are_another_cell_and_sums_can_be_measured_alone() -> None:
-    small = parse_settings({"nodes": "1", "networks": "resnet50", "image_size": "64"})
+    small = parse_settings({**ALONE, "nodes": "1", "networks": "resnet50", "image_size": "64"})
     assert [str(cell) for cell in small.cells()] == ["resnet50, 32 images of 64 pixels a rank, 1 node"]
-    alone = parse_settings({"nodes": "2", "networks": ","})
+    alone = parse_settings({**ALONE, "nodes": "2", "networks": ","})
     assert {cell.kind for cell in alone.cells()} == {ALLREDUCE}
     argv = ["--run-dir", "/run", *alone.arguments()]
     assert BenchConfig.from_argv(argv).settings == alone
 
 
 def test_layers_of_another_precision_are_another_cell_and_float32_needs_no_word() -> None:
-    both = parse_settings({"nodes": "1", "networks": "resnet50", "precisions": "float32,bfloat16"})
+    both = parse_settings({**ALONE, "nodes": "1", "networks": "resnet50", "precisions": "float32,bfloat16"})
     told = ["resnet50, 32 images a rank, 1 node", "resnet50 in bfloat16, 32 images a rank, 1 node"]
     assert [str(cell) for cell in both.cells()] == told
     assert settings_of(both.cells()[1], both).precision == "bfloat16"
@@ -70,7 +87,9 @@ def test_the_ranks_read_what_the_laptop_writes() -> None:
         ({"networks": "lenet,lenet"}, "--networks lenet,lenet: must name none twice"),
         ({"precisions": "float23"}, "--precisions float23: unknown; did you mean float32?"),
         ({"precisions": "float32,float32"}, "--precisions float32,float32: must name none twice"),
-        ({"networks": "", "nodes": "1"}, "there is nothing to measure"),
+        ({**ALONE, "networks": "", "nodes": "1"}, "there is nothing to measure"),
+        ({"input_size": "9000"}, "--input-size 9000: must be 0 to 8192"),
+        ({"storage_mib": "-1"}, "--storage-mib -1: must be 0 to 65536"),
         ({"message_bytes": "1022"}, "--message-bytes 1022: must be whole float32s"),
     ],
 )

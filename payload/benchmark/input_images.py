@@ -1,0 +1,91 @@
+"""Time the input pipeline: drawn JPEG in record files on the node's own disk, as `payload.train` reads them."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from payload.settings.bench import Cell
+
+DRAWN: Final = 32
+"""Images that differ; a pass takes each of them several times."""
+HEIGHT, WIDTH = 375, 500
+"""Pixels: near ImageNet's mean, 469 x 387 on average (Russakovsky et al. 2015, as commonly quoted)."""
+QUALITY: Final = 90
+SMALLEST_CROP: Final = 0.08
+"""Least part of the area that a random crop takes, as for ImageNet."""
+
+
+class InputBench:
+    """Images drawn once, and the passes over them."""
+
+    def __init__(self, home: Path) -> None:
+        """`home`: a directory on the node's own disk."""
+        self._home = home
+        self._folder = ""
+        self._split: Any = None
+        self._epoch = 0
+
+    def seconds(self, cell: Cell) -> float:
+        """Return how long this rank takes to read, check, crop, decode and batch as many images as the cell has."""
+        if self._split is None:
+            self._split = self._draw(cell.batch_per_rank)
+            self._pass(cell)
+        return self._pass(cell)
+
+    def remove(self) -> None:
+        """Remove the files."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _pass(self, cell: Cell) -> float:
+        from payload.data.pipeline.batches import training_batches
+        from payload.data.types import View
+
+        view = View(size=(cell.image_size, cell.image_size), smallest_crop=SMALLEST_CROP, flip=True)
+        began, self._epoch = time.perf_counter(), self._epoch + 1
+        batches = training_batches(
+            self._split,
+            view,
+            seed=1,
+            epoch=self._epoch,
+            global_batch=min(32, cell.batch_per_rank),
+            rank=0,
+            ranks=1,
+        )
+        for _ in batches:
+            pass
+        return time.perf_counter() - began
+
+    def _draw(self, count: int) -> Any:
+        from payload.data.records.example import IMAGE, LABEL, example
+        from payload.data.records.record_split import open_record_splits
+        from payload.data.records.tfrecord import framed
+
+        self._folder = tempfile.mkdtemp(prefix=".bench-input-", dir=self._home)
+        records = [framed(example({IMAGE: _picture(number), LABEL: 1 + number % 2})) for number in range(DRAWN)]
+        with (Path(self._folder) / "train-00000-of-00001").open("wb") as file:
+            for number in range(count):
+                file.write(records[number % DRAWN])
+        split, _ = open_record_splits(
+            Path(self._folder), name="drawn", classes=0, skip=False, cache="none", with_test=False
+        )
+        return split
+
+
+def _picture(seed: int) -> bytes:
+    """Draw soft colours with noise as JPEG, which takes as long to decode as a photograph of its size and quality."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(seed)
+    coarse = Image.fromarray(random.integers(0, 256, (12, 16, 3)).astype(np.uint8))
+    soft = np.asarray(coarse.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC), dtype=np.float64)
+    noisy = np.clip(soft + random.normal(0, 12, soft.shape), 0, 255).astype(np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(noisy).save(content, "JPEG", quality=QUALITY)
+    return content.getvalue()

@@ -1,0 +1,75 @@
+"""Time what a node writes to, and reads from, the shared file system and its own disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ReportedError
+from payload.settings.bench import LOCAL, READ, SHARED, Cell
+
+BLOCK: Final = 1 << 20
+"""Bytes of a call: what the shared file system's mount sends at once (`wsize` and `rsize`)."""
+
+
+class StorageBench:
+    """One file in each place, written whole and read whole; removed at the end."""
+
+    def __init__(self, run_dir: Path, home: Path, rank: int) -> None:
+        """`home`: a directory on the node's own disk. The name is hidden, so that no copy of the run has it."""
+        self._files: Mapping[str, Path] = {SHARED: run_dir / f".bench-{rank}", LOCAL: home / f".bench-{rank}"}
+        self._block = os.urandom(BLOCK)  # Nothing on the way can make it smaller.
+
+    def seconds(self, cell: Cell) -> float:
+        """Return how long the cell's operation takes on its file. Raises ReportedError where the disk refuses it."""
+        file = self._files[cell.place]
+        try:
+            if cell.kind == READ:
+                if not file.exists() or file.stat().st_size != cell.message_bytes:
+                    self._write(file, cell.message_bytes)
+                _forget(file)
+                return _timed(lambda: _read(file))
+            file.unlink(missing_ok=True)
+            return _timed(lambda: self._write(file, cell.message_bytes))
+        except OSError as error:
+            self.remove()
+            where = f"{cell}: {file}: {error.strerror or error}"
+            raise ReportedError(f"{where}; make room there, or measure less with --storage-mib") from None
+
+    def remove(self) -> None:
+        """Remove the files."""
+        for file in self._files.values():
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+
+    def _write(self, file: Path, size: int) -> None:
+        with file.open("wb", buffering=0) as opened:
+            for _ in range(size // BLOCK):
+                opened.write(self._block)
+            os.fsync(opened.fileno())
+
+
+def _read(file: Path) -> None:
+    with file.open("rb", buffering=0) as opened:
+        while opened.read(BLOCK):
+            pass
+
+
+def _forget(file: Path) -> None:
+    """Drop a file from this node's page cache, so that it is read from where it lies."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def _timed(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began

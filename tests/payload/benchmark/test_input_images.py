@@ -1,0 +1,36 @@
+"""The input pipeline of a benchmark: drawn images, one pass after the other, gone at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from payload.benchmark.input_images import InputBench
+from payload.settings.bench import INPUT, Cell
+
+
+@pytest.mark.tensorflow
+def test_each_pass_takes_all_images_in_another_order_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from payload.data.pipeline import batches
+
+    taken: list[tuple[int, int]] = []
+    whole = batches.training_batches
+
+    def counted(split: object, view: object, **given: int) -> object:
+        images = 0
+        for batch in whole(split, view, **given):  # type: ignore[arg-type]
+            images += int(batch.weights.sum())
+            yield batch
+        taken.append((given["epoch"], images))
+
+    monkeypatch.setattr(batches, "training_batches", counted)
+    bench = InputBench(tmp_path)
+    cell = Cell(kind=INPUT, batch_per_rank=64, image_size=32, nodes=1)
+    assert min(bench.seconds(cell) for _ in range(2)) > 0
+    assert taken == [(1, 64), (2, 64), (3, 64)], "the first pass is not timed"
+    assert len(list(tmp_path.iterdir())) == 1
+    bench.remove()
+    assert not list(tmp_path.iterdir())
