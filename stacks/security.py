@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from aws_cdk import Acknowledgment, Aws, Stack, Validations
+from aws_cdk import Acknowledgment, Aws, Stack, Tags, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -97,7 +97,7 @@ class NodeRoles(Construct):
             # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
             role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
         self.key_parameter = self._share_key_of_master()
-        self.handover_parameter = self._hand_over()
+        self.handover_parameter = self._hand_over(props.config)
         self._show_consoles(props.config)
         self._share_runs(props.bucket)
         if props.key:
@@ -120,10 +120,13 @@ class NodeRoles(Construct):
         self.workers.add_to_policy(iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[arn]))
         return parameter.ref
 
-    def _hand_over(self) -> str:
+    def _hand_over(self, config: ClusterConfig) -> str:
         """Create the parameter by which a master knows what the one before it left to it; return its name.
 
         That lies on the shared file system, and holds what a master runs: root on a worker could change it there.
+
+        It has no tags, and its properties stay as they are for ever: where one changes, CloudFormation writes the
+        template's value again (UpdateHandler of aws-cloudformation/aws-cloudformation-resource-providers-ssm).
         """
         parameter = ssm.CfnParameter(
             self,
@@ -132,6 +135,8 @@ class NodeRoles(Construct):
             value="none",
             description="SHA-256 of what the master leaves to the one that replaces it: the master writes it",
         )
+        for key in (CLUSTER_TAG, *config.tag_values):
+            Tags.of(parameter).remove(key)
         arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
         actions = ["ssm:GetParameter", "ssm:PutParameter"]
         self.master.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.hardware.node_conf import read_node_conf
+
+BOOTS: Final = ".deepcdk/boots"
+"""Below the login user's home on the node's own disk: the ids of its boots, one a line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +25,6 @@ class ProcessIdentity:
     """Start time in clock ticks since boot, from /proc/PID/stat."""
     boot_id: str
     host: str
-    """The instance's id; elsewhere than on a node, and as earlier versions have it, the name of the host."""
 
     @classmethod
     def from_document(cls, document: Any) -> ProcessIdentity:
@@ -33,11 +37,12 @@ class ProcessIdentity:
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
         """Read the identity of a live process on this host."""
-        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=_names()[0])
+        _note_boot()
+        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
 
     def is_alive(self) -> bool:
         """Return whether this process still runs on this host."""
-        if self.boot_id != _boot_id() or self.host not in _names():
+        if self.boot_id != _boot_id() or self.host != socket.gethostname():
             return False
         try:
             return _start_ticks(self.pid) == self.start_ticks
@@ -47,16 +52,32 @@ class ProcessIdentity:
     @property
     def end_cause(self) -> str:
         """Return what ended it, as far as this host can know; "" where only the process itself is gone."""
-        if self.host not in _names():
-            return "the master was replaced"
-        return "the master was rebooted" if self.boot_id != _boot_id() else ""
+        if self.host == socket.gethostname() and self.boot_id == _boot_id():
+            return ""
+        _note_boot()
+        # A master may have the name and address of the one that it replaces.
+        known = _own_boots()
+        is_another = self.host != socket.gethostname() or (known and self.boot_id not in known)
+        return "the master was replaced" if is_another else "the master was rebooted"
+
+
+def _own_boots() -> list[str]:
+    """Return the boots of this node, by their ids; [] where none has been noted."""
+    try:
+        return (Path.home() / BOOTS).read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        return []
 
 
 @functools.cache
-def _names() -> tuple[str, ...]:
-    """Return the names of this host, the one that no other has first: a host's own may be that of the one before it."""
-    name, instance_id = socket.gethostname(), read_node_conf().get("instance_id")
-    return (instance_id, name) if instance_id else (name,)
+def _note_boot() -> None:
+    """Note on this node's own disk that this boot is one of its own."""
+    boots, boot = _own_boots(), _boot_id()
+    if boot in boots or not read_node_conf():
+        return
+    with contextlib.suppress(OSError):  # It only tells a reboot from a replacement.
+        (Path.home() / BOOTS).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(Path.home() / BOOTS, "".join(f"{each}\n" for each in [*boots, boot]))
 
 
 def _boot_id() -> str:

@@ -37,3 +37,12 @@ def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
             return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text, mode=0o755)
+
+
+def hooked_tree() -> Path:
+    """Return the tree of the agent that a booting master runs: that of the newest submission; else this process's."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        change, directory = shlex.split((Path.home() / HOOK).read_text(encoding="utf-8").splitlines()[1])[:2]
+        if change == "cd" and (Path(directory) / "agent").is_dir():
+            return Path(directory)
+    return OWN_TREE

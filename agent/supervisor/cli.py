@@ -32,12 +32,15 @@ from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED, STOP_GRACE_S
-from agent.supervisor.inheritance import wait_until_taken_over
+from agent.supervisor import inheritance
+from agent.supervisor.inheritance import wait_until_settled
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
 LIVE_RUN: Final = 3
 NO_SUCH_RUN: Final = 4
+CHANGING: Final = ("start", "resume", "stop", "remove")
+"""Commands that would store the runs of a former master as failed before this one knows that they go on."""
 
 
 class NoSuchRunError(LookupError):
@@ -156,8 +159,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))
-    wait_until_taken_over()
+    settled = options.command in ("schedule", "supervise") or wait_until_settled()
     try:
+        if not settled:
+            if options.command in CHANGING:
+                raise RuntimeError(inheritance.UNKNOWN)
+            print(f"warning: {inheritance.UNKNOWN}", file=sys.stderr)
+            return _dispatch(runs, options)
         if options.command in ("follow", "logs"):
             _ensure_scheduler(runs)  # They may wait for a run that only a scheduler takes up.
         status = _dispatch(runs, options)

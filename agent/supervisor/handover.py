@@ -1,41 +1,43 @@
-"""What a master leaves to the one that replaces it: this agent, and the digests of the specs that it has accepted.
+"""What a master leaves to the one that replaces it: the agent, and the digests of the specs that it has accepted.
 
     python3 -m agent.supervisor.handover RUNS_ROOT    # take over what is unpacked here; a booting master calls it
 
 A master carries out what lies on its own disk, since root on any worker can write on the shared file system; and that
-disk goes with it. So the scheduler, while runs wait or are to be watched, packs the agent that it runs, and the digests
-of their specs, into an archive among the runs, named by its SHA-256, and writes that into a parameter of Systems
-Manager that no role but the master's may write or read. The next master takes from the shared file system what has this
-digest, and nothing else (`stacks/scripts/master.sh`); its scheduler then finds the runs lost, and takes them up.
+disk goes with it. So the scheduler, while runs wait or are to be watched, packs the agent that a booting master runs,
+and the digests of their specs, into an archive among the runs, named by its SHA-256, and writes that into a parameter
+of Systems Manager that no role but the master's may write or read. The next master takes from the shared file system
+what has this digest, and nothing else (`stacks/scripts/master.sh`); its scheduler then finds the runs lost, and takes
+them up.
 
 Not left: the secrets of runs, which lie on no shared file system. A run with secrets fails, and says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic_write import new_directory, write_atomically
+from agent.files.atomic_write import new_directory
 from agent.hardware.node_conf import NODE_CONF, read_node_conf
-from agent.remote.command import OWN_TREE
 from agent.runs import accepted_spec
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.nodes import MASTERS_TREES
 from agent.spec.states import is_run_id
 from agent.staging.aws_cli import aws_command, cli_environment
-from agent.supervisor.boot_hook import write_boot_hook
+from agent.supervisor.boot_hook import HOOK, hooked_tree, write_boot_hook
 
 FOLDER: Final = ".handover"
 """Among the runs: archives by their digests, of which the parameter names the one that counts."""
@@ -44,6 +46,10 @@ NOTHING: Final = "none"
 CONTENTS: Final = "handover.json"
 AGENT: Final = "agent"
 RETRY_S: Final = 60.0
+AGAIN_S: Final = 300.0
+"""How often it is all written again: a change of the stack may reset the parameter, and any worker remove the file."""
+_NAME: Final = re.compile(r"[0-9a-f]{64}\.tar")
+_TREE: Final = re.compile("[0-9a-f]{16}")
 
 
 class Handover:
@@ -55,7 +61,7 @@ class Handover:
         log: Callable[[str], None],
         *,
         conf: Path = NODE_CONF,
-        tree: Path = OWN_TREE,
+        tree: Callable[[], Path] = hooked_tree,
         start: Callable[[Sequence[str]], subprocess.Popen[bytes]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -63,13 +69,13 @@ class Handover:
         self.parameter, self._region = facts.get("handover_parameter", ""), facts.get("region", "")
         self._runs, self._log, self._tree = runs, log, tree
         self._start, self._clock = start or _start, clock
-        self._agent: bytes | None = None
+        self._packed: dict[Path, bytes] = {}
         self._call: subprocess.Popen[bytes] | None = None
-        self._shared: Mapping[str, Sequence[str]] | None = None
-        """The digests of specs that the archive has of which AWS was told last, or is being told."""
+        self._shared: tuple[Path, Mapping[str, Sequence[str]]] | None = None
+        """Of which AWS was told last, or is being told: the agent's tree, and the digests of specs."""
         self._digest = ""
-        self._retry = 0.0
-        """When AWS is told again, after a call that failed; 0 after one that did not."""
+        self._next = 0.0
+        """When the same is told again."""
         self._failure = ""
 
     @property
@@ -81,62 +87,64 @@ class Handover:
         """Share what is new since the last call, and look after AWS's answer. A failure is logged, and tried again."""
         if not self.parameter:
             return  # A node of an earlier version, or none.
-        if self._call and self._call.poll() is None:
-            return
-        if self._call:
-            self._finish(self._call)
-        wanted = self._specs()
-        if wanted == self._shared and (not self._retry or self._clock() < self._retry):
-            return
         try:
-            self._share(wanted)
-        except OSError as error:
-            self._fail(wanted, str(error))
+            if self._call and self._call.poll() is None:
+                return
+            if self._call:
+                self._finish(self._call)
+            wanted = (self._tree(), self._specs())
+            if wanted != self._shared or self._clock() >= self._next:
+                self._share(wanted)
+        except (OSError, ValueError) as error:
+            self._fail(str(error))
 
     def _specs(self) -> dict[str, list[str]]:
-        """Return the digests of the accepted specs of all runs that wait or hold nodes."""
-        held = [claim.run_id for claim in self._runs.claims() if claim.run_id and not claim.task]
-        found = {run_id: accepted_spec.digests(run_id) for run_id in (*RunQueue(runs=self._runs).ids(), *held)}
-        return {run_id: digests for run_id, digests in sorted(found.items()) if digests}
+        """Return the digests of the accepted specs of all runs that wait, or would be restarted."""
+        ids = {*RunQueue(runs=self._runs).ids(), *self._runs.watched()}
+        found = {run_id: accepted_spec.digests(run_id) for run_id in sorted(ids)}
+        return {run_id: digests for run_id, digests in found.items() if digests}
 
-    def _share(self, wanted: dict[str, list[str]]) -> None:
+    def _share(self, wanted: tuple[Path, dict[str, list[str]]]) -> None:
+        tree, specs = wanted
+        self._shared, self._next = wanted, self._clock() + AGAIN_S
         self._digest = NOTHING
-        if wanted:
-            archive = self._pack(wanted)
+        if specs:
+            archive = self._pack(tree, specs)
             self._digest = hashlib.sha256(archive).hexdigest()
-            folder = self._runs.root / FOLDER
-            folder.mkdir(mode=0o755, exist_ok=True)
-            path = folder / f"{self._digest}.tar"
-            if not path.exists():
-                write_atomically(path, archive)
+            with _folder(self._runs.root / FOLDER) as folder:
+                _write(folder, f"{self._digest}.tar", archive)
         words = ("--name", self.parameter, "--type", "String", "--value", self._digest, "--overwrite")
         self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, in_background=True))
-        self._shared = wanted
 
-    def _pack(self, specs: Mapping[str, Sequence[str]]) -> bytes:
-        """Return the archive of this agent and these digests: the same bytes for the same content."""
-        if self._agent is None:
-            self._agent = _packed_agent(self._tree)
-        buffer = io.BytesIO(self._agent)
-        contents = json.dumps({"tree": self._tree.name, "specs": specs}, sort_keys=True)
+    def _pack(self, tree: Path, specs: Mapping[str, Sequence[str]]) -> bytes:
+        """Return the archive of an agent and these digests: the same bytes for the same content."""
+        if tree not in self._packed:
+            self._packed = {tree: _packed_agent(tree)}
+        buffer = io.BytesIO(self._packed[tree])
+        contents = json.dumps({"tree": tree.name, "specs": specs}, sort_keys=True)
         with tarfile.open(fileobj=buffer, mode="a:") as archive:
             _add(archive, CONTENTS, contents.encode(), 0o600)
         return buffer.getvalue()
 
     def _finish(self, call: subprocess.Popen[bytes]) -> None:
         said, _ = call.communicate()
-        self._call, self._retry = None, 0.0
+        self._call = None
         if call.returncode:
             lines = said.decode(errors="replace").strip().splitlines()
-            self._fail(self._shared or {}, lines[-1] if lines else f"status {call.returncode}")
+            self._fail(lines[-1] if lines else f"status {call.returncode}")
             return
         self._failure = ""
-        for path in (self._runs.root / FOLDER).glob("*.tar"):
-            if path.stem != self._digest:
-                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), _folder(self._runs.root / FOLDER) as folder:
+            with os.scandir(folder) as entries:
+                others = [each.name for each in entries if _NAME.fullmatch(each.name)]
+            for name in others:
+                if name != f"{self._digest}.tar":
+                    with contextlib.suppress(OSError):
+                        os.unlink(name, dir_fd=folder)
 
-    def _fail(self, wanted: Mapping[str, Sequence[str]], why: str) -> None:
-        self._shared, self._retry = wanted, self._clock() + RETRY_S
+    def _fail(self, why: str) -> None:
+        self._next = self._clock() + RETRY_S
+        self._shared = self._shared or (Path(), {})
         if why != self._failure:
             self._failure = why
             self._log(f"a master that replaces this one would not go on with the runs: {why}; tried again each minute")
@@ -150,17 +158,47 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
     """
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree, specs = str(contents["tree"]), contents["specs"]
-    if not re.fullmatch("[0-9a-f]{16}", tree) or not all(is_run_id(run_id) for run_id in specs):
+    if not _TREE.fullmatch(tree) or not all(is_run_id(run_id) for run_id in specs):
         raise ValueError(f"{left / CONTENTS} is not a master's")
     target = home / MASTERS_TREES / tree
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.is_dir():
         with new_directory(target) as partial:
             shutil.copytree(left / AGENT, partial / AGENT)
+            os.sync()  # A tree that is there counts as whole: a crash must not leave empty files in it.
     for run_id, digests in specs.items():
         accepted_spec.take_over(run_id, digests)
-    write_boot_hook(runs, target)
+    if not (home / HOOK).exists():
+        write_boot_hook(runs, target)
     return target
+
+
+@contextlib.contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    """Open the archives' directory, made where it is missing, for a block.
+
+    Raises OSError where it is a link: root on any worker can put one there, and it would lead into this disk.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o755)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    """Write a file into an open directory atomically, whatever has its name there."""
+    partial = f".{name}.partial"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(partial, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(partial, flags, 0o644, dir_fd=folder), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _packed_agent(tree: Path) -> bytes:
@@ -189,7 +227,7 @@ def main(argv: Sequence[str]) -> int:
     """Take over what lies in the present directory; return the exit status."""
     try:
         take_over(Path.cwd(), Runs(root=Path(argv[0])), Path.home())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

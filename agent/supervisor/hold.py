@@ -26,7 +26,8 @@ from agent.runs.claims import ClaimedNode
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import make_run_id
-from agent.supervisor.inheritance import wait_until_taken_over
+from agent.supervisor import inheritance
+from agent.supervisor.inheritance import wait_until_settled
 from agent.supervisor.lost_run import mark_lost
 
 HEARTBEAT_S: Final = 15.0
@@ -88,7 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("nodes", nargs="*", type=_node, metavar="NAME=INSTANCE")
     options = parser.parse_args(argv)
     nodes = None if options.every else tuple(options.nodes)
-    wait_until_taken_over()
+    if not wait_until_settled():
+        print(inheritance.UNKNOWN, file=sys.stderr)
+        return 1
     try:
         hold(Runs(root=Path(options.root)), options.task, nodes, sys.stdin.fileno())
     except LiveRunError as error:

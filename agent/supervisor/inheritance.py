@@ -1,12 +1,11 @@
 """Whether this master has what the one before it left (`agent.supervisor.handover`); each command asks first.
 
-It imports little: the laptop waits for it.
+Until then the runs of that one look lost for good, and would be stored as failed. It imports little: the laptop waits
+for it.
 """
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +13,26 @@ from agent.deadline import wait_until
 from agent.hardware.node_conf import NODE_CONF, read_node_conf
 
 INHERITED: Final = Path("/opt/deepcdk/inherited")
-"""Made by root once the master has what the one before it left, or knows that there is nothing."""
+"""This instance's id, written by root once the master has it, or knows that there is nothing, or has given up."""
 PATIENCE_S: Final = 60.0
-"""Of a master's first minute, in which it asks; later on nobody waits for it any more."""
+POLL_S: Final = 0.2
+UNKNOWN: Final = (
+    "this master is new, and could not learn yet what the one before it left: repeat it in some minutes "
+    "(`journalctl -u deepcdk-registry` on the master says why)"
+)
 
 
-def wait_until_taken_over(
-    conf: Path = NODE_CONF, inherited: Path = INHERITED, *, patience_s: float = PATIENCE_S
-) -> None:
-    """Wait until a booting master has what the one before it left: until then its runs look lost for good."""
-    if inherited.exists() or not read_node_conf(conf).get("handover_parameter"):
-        return
-    left_s = conf.stat().st_mtime + patience_s - time.time()
-    if not wait_until(inherited.exists, timeout_s=min(patience_s, max(0.0, left_s)), poll_s=0.2):
-        print(
-            "warning: this master could not learn yet what the one before it left: runs of that one do not go on by "
-            "themselves (`journalctl -u deepcdk-registry` on the master says why)",
-            file=sys.stderr,
-        )
+def is_settled(conf: Path = NODE_CONF, inherited: Path = INHERITED) -> bool:
+    """Return whether there is nothing to wait for: it is taken over, or this is no master that could have any."""
+    facts = read_node_conf(conf)
+    if not facts.get("handover_parameter"):
+        return True
+    try:
+        return inherited.read_text(encoding="ascii", errors="replace").strip() == facts.get("instance_id")
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_settled(timeout_s: float = PATIENCE_S) -> bool:
+    """Wait until it is; return whether it is."""
+    return wait_until(is_settled, timeout_s=timeout_s, poll_s=POLL_S)

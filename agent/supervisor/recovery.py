@@ -12,6 +12,7 @@ import dataclasses
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from agent.remote import secret_files
@@ -30,8 +31,11 @@ from agent.supervisor.restart import describe_restart
 from agent.supervisor.submit import detach
 
 
-def recover_lost_runs(runs: Runs) -> None:
-    """Restart each run whose supervisor is gone, as after a reboot; else kill its remains and store that it failed."""
+def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) -> None:
+    """Restart each run whose supervisor is gone, as after a reboot; else kill its remains and store that it failed.
+
+    `between` is called after each, which may have taken a minute.
+    """
     for run_id in runs.lost():
         try:
             obstacle = _restart(runs, runs[run_id])
@@ -39,6 +43,7 @@ def recover_lost_runs(runs: Runs) -> None:
             obstacle = str(error) or type(error).__name__
         if obstacle is not None:
             _fail(runs, run_id, obstacle)
+        between()
 
 
 def _restart(runs: Runs, directory: RunDirectory) -> str | None:

@@ -29,14 +29,17 @@ from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
-from agent.supervisor import then_stop
+from agent.supervisor import inheritance, then_stop
 from agent.supervisor.boot_hook import scheduler_command
 from agent.supervisor.handover import Handover
+from agent.supervisor.inheritance import wait_until_settled
 from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.lost_run import claim_hosts
 from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
 
+TAKEN_OVER_S: Final = 1200.0
+"""How long it waits for a booting master to have what the one before it left; that gives up after half as long."""
 POLL_S: Final = 1.0
 WATCH_S: Final = 2.0
 """How often it looks for lost supervisors while no run waits."""
@@ -71,6 +74,9 @@ def run(
     Return when none waits or is to be watched, if another scheduler runs, for whose lock `lock_s` seconds are waited,
     and on `ending`: while the master shuts down, its supervisors end, and nothing is to begin.
     """
+    if not wait_until_settled(TAKEN_OVER_S):
+        log(inheritance.UNKNOWN)
+        return
     queue, since = RunQueue(runs=runs), time.monotonic()
     handover = Handover(runs, log)
     warn = functools.lru_cache(maxsize=256)(log)  # A line of the nodes file that is left out stays so for many rounds.
@@ -81,7 +87,8 @@ def run(
         while True:
             if ending and ending.is_set():
                 return
-            recover_lost_runs(runs)
+            handover.keep_up()
+            recover_lost_runs(runs, between=handover.keep_up)
             handover.keep_up()
             with runs.guard():
                 waiting = queue.ids()

@@ -153,31 +153,47 @@ as_login_user() {
   if ((EUID == login_uid)); then "$@"; else setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$@"; fi
 }
 
+# Note that this instance has what it could take over.
+settle() {
+  sync -f "$root/opt/deepcdk"
+  printf '%s\n' "$instance_id" >"$root/opt/deepcdk/inherited"
+}
+
 # Take over what the master before this one left, once: its agent, and which specs it accepted. It lies among the runs,
 # where root on any node can write, and counts only with the digest in the parameter that a master alone may write.
 inherit() {
-  local digest left=$root$login_home/.deepcdk/handover archive=$root/opt/deepcdk/handover.tar
-  if [[ -e $root/opt/deepcdk/inherited ]]; then return; fi
-  if ! digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>&1); then
-    note 'AWS does not tell what the master before this one left' "${digest##*$'\n'}"
+  local digest archive home=$root$login_home/.deepcdk marker=$root/opt/deepcdk/inherited
+  local errors=$root/opt/deepcdk/handover.errors
+  read_line "$marker"
+  if [[ $text == "$instance_id" ]]; then return; fi
+  # This disk is an image of another master's.
+  if [[ -e $marker ]]; then rm -rf "$marker" "$home/at-boot" "$home/specs" "$home/boots"; fi
+  if ! digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>"$errors"); then
+    note 'AWS does not tell what the master before this one left' "$(tail -n 1 "$errors")"
     return 1
   fi
-  if [[ $digest =~ ^[0-9a-f]{64}$ ]]; then
-    beginning 99999999 "$root$efs_mount/runs/.handover/$digest.tar" >"$archive"
-    if ! sha256sum --check --status <<<"$digest  $archive"; then
-      note 'what the master before this one left is not there' "$digest"
-      return 1
-    fi
-    rm -rf "$left"
-    if ! { as_login_user mkdir -p "$left" && as_login_user tar -xf "$archive" -C "$left" \
-      && (cd "$left" && as_login_user "$root/opt/deepcdk/bin/python3" -m agent.supervisor.handover "$root$efs_mount/runs"); }; then
-      note 'what the master before this one left could not be taken over' "$digest"
-      return 1
-    fi
-    rm -rf "$left" "$archive"
-    log 'took over what the master before this one left'
+  if [[ $digest == none ]]; then
+    settle
+    return
   fi
-  : >"$root/opt/deepcdk/inherited"
+  archive=$root$efs_mount/runs/.handover/$digest.tar
+  # shellcheck disable=SC2016 # the words are those of the other shell
+  if ! [[ $digest =~ ^[0-9a-f]{64}$ ]] || ! is_file "$archive" || ! as_login_user bash -c 'umask 077
+rm -rf "$2"; mkdir -p "$2/tree"; timeout 30 head -c 99999999 -- "$1" >"$2/tar"' _ "$archive" "$home/handover" \
+    || ! sha256sum --check --status <<<"$digest  $home/handover/tar"; then
+    note 'what the master before this one left is not there' "$digest"
+    rm -rf "$home/handover"
+    return 1
+  fi
+  if ! { as_login_user tar -xf "$home/handover/tar" -C "$home/handover/tree" && (cd "$home/handover/tree" \
+    && as_login_user "$root/opt/deepcdk/bin/python3" -m agent.supervisor.handover "$root$efs_mount/runs"); }; then
+    note 'what the master before this one left could not be taken over' "$digest"
+    rm -rf "$home/handover"
+    return 1
+  fi
+  rm -rf "$home/handover"
+  log 'took over what the master before this one left'
+  settle
 }
 
 # Do at each boot what the supervisor left for it: to tell what became of the live run, to keep the queue. It lies on the
@@ -189,7 +205,7 @@ at_boot() {
     inherit_s=$((SECONDS + ${DEEPCDK_INHERIT_S:-10}))
     if ((SECONDS < ${DEEPCDK_INHERIT_LIMIT_S:-600})); then return; fi
     log 'gave up: the runs of the master before this one do not go on by themselves'
-    : >"$root/opt/deepcdk/inherited"
+    settle
   fi
   booted=1
   if [[ ! -x $hook ]]; then return; fi

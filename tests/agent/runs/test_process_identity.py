@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from agent.runs import process_identity
-from agent.runs.process_identity import ProcessIdentity
+from agent.runs.process_identity import BOOTS, ProcessIdentity
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make this machine the node of an instance."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make this machine a node with a home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(process_identity, "read_node_conf", lambda: {"instance_id": "i-0123456789abcdef0"})
-    process_identity._names.cache_clear()
-    yield
-    process_identity._names.cache_clear()
+    process_identity._note_boot.cache_clear()
+    yield tmp_path
+    process_identity._note_boot.cache_clear()
 
 
-def test_a_process_on_a_node_is_known_by_the_instance(node: None) -> None:
+def test_a_process_that_lives_is_itself(home: Path) -> None:
     mine = ProcessIdentity.of(os.getpid())
-    assert (mine.host, mine.is_alive(), mine.end_cause) == ("i-0123456789abcdef0", True, "")
+    assert (mine.is_alive(), mine.end_cause) == (True, "")
 
 
-def test_another_instance_under_the_same_name_is_another_master(node: None) -> None:
-    gone = dataclasses.replace(ProcessIdentity.of(os.getpid()), host="i-0fedcba9876543210", boot_id="another")
-    assert (gone.is_alive(), gone.end_cause) == (False, "the master was replaced")
-
-
-def test_the_same_instance_with_another_boot_was_rebooted(node: None) -> None:
-    gone = dataclasses.replace(ProcessIdentity.of(os.getpid()), boot_id="another")
+def test_one_of_another_boot_of_this_disk_was_rebooted(home: Path) -> None:
+    mine = ProcessIdentity.of(os.getpid())
+    (home / BOOTS).write_text(f"before\n{mine.boot_id}\n")
+    gone = dataclasses.replace(mine, boot_id="before")
     assert (gone.is_alive(), gone.end_cause) == (False, "the master was rebooted")
 
 
-def test_a_process_of_an_earlier_version_is_known_by_the_name_of_the_host(node: None) -> None:
-    mine = dataclasses.replace(ProcessIdentity.of(os.getpid()), host=socket.gethostname())
-    assert (mine.is_alive(), mine.end_cause) == (True, "")
+def test_one_of_a_boot_that_this_disk_does_not_know_was_on_another_master(home: Path) -> None:
+    gone = dataclasses.replace(ProcessIdentity.of(os.getpid()), boot_id="another")
+    process_identity._note_boot.cache_clear()
+    (home / BOOTS).unlink()
+    assert (gone.is_alive(), gone.end_cause) == (False, "the master was replaced")
+    other = dataclasses.replace(gone, host="another")
+    assert (other.is_alive(), other.end_cause) == (False, "the master was replaced")
+
+
+def test_elsewhere_than_on_a_node_nothing_is_noted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_identity, "read_node_conf", dict)
+    gone = dataclasses.replace(ProcessIdentity.of(os.getpid()), boot_id="another")
+    assert gone.end_cause == "the master was rebooted"
+    assert not (home / BOOTS).exists()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from agent.errors import SpecError
 from agent.runs import accepted_spec
 from agent.runs.store import Runs
-from agent.supervisor import boot_hook, handover, inheritance, scheduler
+from agent.supervisor import boot_hook, cli, handover, hold, inheritance, scheduler
 from agent.supervisor.handover import Handover, take_over
 from tests.agent.lost_runs import lose
 from tests.factories import make_spec
@@ -77,7 +77,9 @@ class Kept:
 
     def __init__(self, runs: Runs, aws: Aws, conf: Path, tree: Path) -> None:
         self.now, self.said = 1000.0, list[str]()
-        self.handover = Handover(runs, self.said.append, conf=conf, tree=tree, start=aws.start, clock=lambda: self.now)
+        self.handover = Handover(
+            runs, self.said.append, conf=conf, tree=lambda: tree, start=aws.start, clock=lambda: self.now
+        )
 
     def rounds(self, count: int) -> None:
         for _ in range(count):
@@ -162,16 +164,65 @@ def test_a_full_disk_is_a_failure_that_passes(
 ) -> None:
     lose(runs)
 
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device", str(path))
+    def full(folder: int, name: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device", name)
 
     with monkeypatch.context() as context:
-        context.setattr(handover, "write_atomically", full)
+        context.setattr(handover, "_write", full)
         kept.rounds(3)
     assert (aws.values, len(kept.said), "No space left" in kept.said[0]) == ([], 1, True)
     kept.now += handover.RETRY_S
     kept.rounds(1)
     assert len(aws.values) == 1
+
+
+def test_it_is_written_again_now_and_then_whatever_became_of_it(runs: Runs, aws: Aws, kept: Kept) -> None:
+    lose(runs)
+    kept.rounds(2)
+    (digest,) = archives(runs)
+    (runs.root / f".handover/{digest}.tar").write_bytes(b"what a worker's root has put there")
+    kept.now += handover.AGAIN_S
+    kept.rounds(2)
+    assert aws.values == [digest, digest], "as a change of the stack may have set the parameter back"
+    assert hashlib.sha256((runs.root / f".handover/{digest}.tar").read_bytes()).hexdigest() == digest
+
+
+def test_a_link_in_place_of_the_folder_leads_nowhere_and_what_cannot_be_removed_stays(
+    runs: Runs, aws: Aws, kept: Kept, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / f"{'a' * 64}.tar").touch()
+    (runs.root / ".handover").symlink_to(mine)
+    lose(runs)
+    kept.rounds(3)
+    assert (aws.values, len(kept.said)) == ([], 1)
+    assert [path.name for path in mine.iterdir()] == [f"{'a' * 64}.tar"]
+    (runs.root / ".handover").unlink()
+    for name in (f"{'b' * 64}.tar", "c.tar"):
+        (runs.root / ".handover" / name).mkdir(parents=True)
+    kept.now += handover.RETRY_S
+    kept.rounds(3)
+    assert len(aws.values) == 1
+    assert archives(runs) == sorted([aws.values[0], "b" * 64, "c"])
+
+
+def test_a_run_that_nobody_would_restart_is_left_to_nobody(runs: Runs, aws: Aws, kept: Kept) -> None:
+    lose(runs, restarts=0)
+    kept.rounds(2)
+    assert aws.values == [handover.NOTHING]
+
+
+def test_the_agent_is_the_one_that_the_boot_hook_names(
+    runs: Runs, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert boot_hook.hooked_tree() == boot_hook.OWN_TREE
+    spaced = tmp_path / "a tree"
+    shutil.copytree(tree, spaced)
+    boot_hook.write_boot_hook(runs, spaced)
+    assert boot_hook.hooked_tree() == spaced
+    shutil.rmtree(spaced)
+    assert boot_hook.hooked_tree() == boot_hook.OWN_TREE
 
 
 @pytest.mark.parametrize("text", ["", "role=master\nregion=us-east-1\nhandover_parameter=''\n"])
@@ -183,7 +234,7 @@ def test_a_master_of_an_earlier_version_leaves_nothing(runs: Runs, aws: Aws, con
     assert (aws.values, archives(runs), kept.handover.is_settled) == ([], [], True)
 
 
-def test_a_scheduler_ends_only_once_aws_knows_that_nothing_is_left(
+def test_a_scheduler_tells_aws_before_it_ends_that_nothing_is_left(
     runs: Runs, aws: Aws, conf: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept(runs, aws, conf, tree)
@@ -256,25 +307,46 @@ def test_what_no_scheduler_has_written_is_refused(
     assert not (Path.home() / boot_hook.HOOK).exists()
 
 
-def test_a_command_waits_for_a_booting_master_in_its_first_minute(
-    conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def booting(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make this a master that has not asked yet; return the file that says that it has."""
+    conf.write_text(f"instance_id=i-0123456789abcdef0\n{conf.read_text()}")
+    inherited = tmp_path / "inherited"
+    settled = inheritance.is_settled
+    monkeypatch.setattr(inheritance, "is_settled", lambda: settled(conf, inherited))
+    return inherited
+
+
+def test_a_booting_master_is_settled_once_this_instance_has_asked(booting: Path, tmp_path: Path) -> None:
+    assert not inheritance.wait_until_settled(0.0)
+    booting.write_text("i-0fedcba9876543210\n")
+    assert not inheritance.wait_until_settled(0.0), "the disk is an image of another master's"
+    booting.write_text("i-0123456789abcdef0\n")
+    assert inheritance.wait_until_settled(0.0)
+
+
+def test_a_machine_that_is_no_master_or_one_of_an_earlier_version_has_nothing_to_wait_for(tmp_path: Path) -> None:
+    conf = tmp_path / "node.conf"
+    assert inheritance.is_settled(conf, tmp_path / "inherited")
+    conf.write_text("instance_id=i-0123456789abcdef0\nhandover_parameter=''\n")
+    assert inheritance.is_settled(conf, tmp_path / "inherited")
+
+
+def test_until_then_nothing_is_changed_what_is_shown_says_so_and_no_scheduler_begins(
+    runs: Runs, booting: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    inherited, waited = tmp_path / "inherited", list[float]()
-
-    def wait(condition: Callable[[], bool], *, timeout_s: float, poll_s: float) -> bool:
-        waited.append(timeout_s)
-        return condition()
-
-    monkeypatch.setattr(inheritance, "wait_until", wait)
-    inheritance.wait_until_taken_over(tmp_path / "none", inherited)
-    assert (capsys.readouterr().err, waited) == ("", []), "a machine that is no node, or a worker"
-    inheritance.wait_until_taken_over(conf, inherited)
-    assert "runs of that one do not go on by themselves" in capsys.readouterr().err
-    assert 30.0 < waited[0] <= inheritance.PATIENCE_S
-    os.utime(conf, (0, 0))
-    inheritance.wait_until_taken_over(conf, inherited)
-    assert waited[1:] == [0.0], "on a master that has been up for longer nobody waits"
-    inherited.touch()
-    capsys.readouterr()
-    inheritance.wait_until_taken_over(conf, inherited)
-    assert (capsys.readouterr().err, len(waited)) == ("", 2)
+    lose(runs)
+    state = runs["one"].stored_state()
+    monkeypatch.setattr(cli, "wait_until_settled", lambda: inheritance.wait_until_settled(0.0))
+    monkeypatch.setattr(hold, "wait_until_settled", lambda: inheritance.wait_until_settled(0.0))
+    monkeypatch.setattr(scheduler, "TAKEN_OVER_S", 0.0)
+    monkeypatch.setattr(scheduler, "ensure_running", pytest.fail)
+    monkeypatch.setattr(scheduler, "recover_lost_runs", pytest.fail)
+    root = ["--root", str(runs.root)]
+    assert cli.main([*root, "stop", "one"]) == cli.FAILED
+    assert hold.main([*root, "--every", "fab down"]) == 1
+    assert cli.main([*root, "status", "one"]) == 0
+    assert capsys.readouterr().err.count("this master is new") == 3
+    scheduler.run(runs)
+    assert runs["one"].stored_state() == state
+    assert [claim.run_id for claim in runs.claims()] == ["one"]

@@ -146,7 +146,7 @@ def test_a_reboot_keeps_disk_and_name_and_does_not_run_the_user_data_again(clust
 
     eventually(ready, timeout_s=SLOW_S, what="a worker that is up again")
     assert on(cluster_of_machines, worker, look).splitlines()[1:] == before[1:]
-    assert registered(cluster_of_machines) == names
+    eventually(lambda: registered(cluster_of_machines) == names, timeout_s=SLOW_S)
     assert fab(cluster_of_machines, "run", "--", "hostname").count("ip-10-") == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -43,7 +44,7 @@ def runs(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
         told.write_text(command[command.index("--value") + 1])
         return subprocess.Popen(["true"], stdout=subprocess.PIPE)
 
-    Handover(runs, pytest.fail, conf=conf, tree=tree, start=tell).keep_up()  # type: ignore[arg-type]
+    Handover(runs, pytest.fail, conf=conf, tree=lambda: tree, start=tell).keep_up()  # type: ignore[arg-type]
     return runs
 
 
@@ -64,6 +65,10 @@ def master(lab: Lab, runs: Runs) -> Node:
 def archive(lab: Lab, runs: Runs) -> Path:
     """Return what the former master has left on the shared file system."""
     return runs.root / ".handover" / f"{(lab.folder / 'handover').read_text()}.tar"
+
+
+def is_later(path: Path, than: int) -> bool:
+    return path.stat().st_mtime_ns > than
 
 
 def watching(node: Node, **changes: str) -> Iterator[subprocess.Popen[str]]:
@@ -92,7 +97,7 @@ def test_a_master_that_replaces_another_has_its_agent_and_digests_and_runs_its_h
     monkeypatch.setenv("HOME", str(home))
     assert accepted_spec.read(runs["one"].spec).run_id == "one"
     assert not (home / ".deepcdk/handover").exists()
-    assert not (master.root / "opt/deepcdk/handover.tar").exists()
+    assert master.text(INHERITED).strip() == master.instance_id
 
 
 @pytest.mark.parametrize("change", ["a flipped bit", "a longer one", "a link to another", "nothing there"])
@@ -108,10 +113,11 @@ def test_what_a_rank_changed_is_not_taken_over_and_what_the_master_left_is_once_
     elif change == "a link to another":
         archive.symlink_to("/dev/zero")
     for _ in watching(master):
-        eventually(lambda: list(master.root.glob("opt/deepcdk/handover.tar")))
-        eventually(lambda: (master.root / "opt/deeplearning/nodes").exists())
+        asked = master.root / "opt/deepcdk/handover.errors"
+        eventually(asked.exists)
+        eventually(functools.partial(is_later, asked, asked.stat().st_mtime_ns))  # so the first time is over
         assert not (master.root / INHERITED).exists()
-        assert not (master.root / HOME / ".deepcdk").exists()
+        assert not (master.root / HOME / ".deepcdk/trees").exists()
         assert not (master.root / "watchers").exists()
         archive.unlink(missing_ok=True)
         archive.write_bytes(whole)
@@ -131,10 +137,33 @@ def test_a_reboot_takes_over_nothing_and_runs_the_hook_without_aws(lab: Lab, mas
     hook.parent.mkdir()
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
-    (master.root / INHERITED).touch()
+    (master.root / INHERITED).write_text(f"{master.instance_id}\n")
     for _ in watching(master, LAB_DENIED="1"):
         eventually(lambda: (master.root / "watchers").exists())
     assert hook.read_text() == "#!/bin/sh\n"
+
+
+def test_a_disk_that_is_an_image_of_another_masters_loses_what_that_one_had(lab: Lab, master: Node) -> None:
+    own = master.root / HOME / ".deepcdk"
+    (own / "specs").mkdir(parents=True)
+    (own / "specs/old").write_text("0" * 64)
+    (own / "at-boot").write_text("#!/bin/sh\n")
+    (own / "at-boot").chmod(0o755)
+    (master.root / INHERITED).write_text("i-0fedcba9876543210\n")
+    (lab.folder / "handover").write_text("none")
+    for _ in watching(master):
+        eventually(lambda: master.text(INHERITED).strip() == master.instance_id)
+    assert not (own / "at-boot").exists()
+    assert not (own / "specs").exists()
+    assert not (master.root / "watchers").exists()
+
+
+def test_what_is_no_digest_is_not_taken_for_nothing(lab: Lab, master: Node) -> None:
+    (lab.folder / "handover").write_text("a warning of the CLI\nnone")
+    for _ in watching(master):
+        eventually((master.root / "opt/deepcdk/handover.errors").exists)
+        eventually((master.root / "opt/deeplearning/nodes").exists)
+        assert not (master.root / INHERITED).exists()
 
 
 def test_without_aws_a_master_asks_again(master: Node) -> None:
