@@ -286,6 +286,15 @@ refresh() {
   if [[ $text == "$instance_id,"* ]]; then touch -ch "$registry/nodes/$name"; else claim; fi
   follow
 
+  # Gloo asks for the address of this host's own name (Horovod 0.28.1, GlooContext::InitializeForProcessSet), and
+  # nss-myhostname answers with one of IPv6's link-local addresses first, by which no other node reaches it.
+  local own_host=
+  { read -r own_host <"$root/proc/sys/kernel/hostname"; } 2>/dev/null || true
+  if [[ $own_host =~ ^[A-Za-z0-9][A-Za-z0-9.-]*$ ]]; then
+    hosts+="$ip $own_host"
+    if [[ $own_host == *.* ]]; then hosts+=" ${own_host%%.*}"; fi
+    hosts+=$'\n'
+  fi
   put_block "$root/etc/hosts" "$hosts"
   put "$root/opt/deeplearning/workers" "$workers"
   printf -v profile 'export %s=%q\n' DEEPLEARNING_WORKERS_COUNT "$count" \

@@ -146,6 +146,24 @@ def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: L
     assert (node.root / "opt/deepcdk/bin/python3").resolve() == made_by.resolve()
 
 
+@pytest.mark.parametrize(
+    ("hostname", "line"),
+    [
+        ("ip-10-0-64-2", "10.0.64.2 ip-10-0-64-2"),
+        ("ip-10-0-64-2.ec2.internal", "10.0.64.2 ip-10-0-64-2.ec2.internal ip-10-0-64-2"),
+        ("$(id)", ""),
+    ],
+)
+def test_a_nodes_own_name_leads_to_the_address_by_which_others_reach_it(lab: Lab, hostname: str, line: str) -> None:
+    node = lab.node("worker", 2)
+    (node.root / "proc/sys/kernel").mkdir(parents=True)
+    (node.root / "proc/sys/kernel/hostname").write_text(f"{hostname}\n")
+    booted(node)
+    lines = node.text("etc/hosts").splitlines()
+    assert lines[0] == "127.0.0.1 localhost"
+    assert [each for each in lines if hostname in each] == ([line] if line else [])
+
+
 def test_a_booting_master_runs_what_lies_on_its_own_disk_and_nothing_that_a_rank_left(
     lab: Lab,
 ) -> None:
