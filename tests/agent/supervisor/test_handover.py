@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
+from agent.remote.command import OWN_TREE
 from agent.runs import accepted_spec
 from agent.runs.store import Runs
 from agent.supervisor import boot_hook, cli, handover, hold, inheritance, scheduler
@@ -216,13 +217,13 @@ def test_a_run_that_nobody_would_restart_is_left_to_nobody(runs: Runs, aws: Aws,
 def test_the_agent_is_the_one_that_the_boot_hook_names(
     runs: Runs, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert boot_hook.hooked_tree() == boot_hook.OWN_TREE
+    assert boot_hook.hooked_tree() == OWN_TREE
     spaced = tmp_path / "a tree"
     shutil.copytree(tree, spaced)
     boot_hook.write_boot_hook(runs, spaced)
     assert boot_hook.hooked_tree() == spaced
     shutil.rmtree(spaced)
-    assert boot_hook.hooked_tree() == boot_hook.OWN_TREE
+    assert boot_hook.hooked_tree() == OWN_TREE
 
 
 @pytest.mark.parametrize("text", ["", "role=master\nregion=us-east-1\nhandover_parameter=''\n"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 
 from cluster.bench.bench_plot import draw_bench
 from cluster.bench.measurements import read_bench
@@ -30,7 +31,8 @@ def test_one_node_has_no_picture_of_sums(tmp_path: Path) -> None:
 def test_what_feeds_the_training_is_a_row_of_its_own(tmp_path: Path) -> None:
     images, files = draw_bench(feeding(tmp_path)).axes
     assert np.asarray(images.lines[0].get_ydata()).tolist() == pytest.approx([512, 1024])
-    handles, labels = files.get_legend_handles_labels()
-    drawn = {label: np.asarray(each.lines[0].get_ydata()).tolist() for each, label in zip(handles, labels, strict=True)}
+    labels = files.get_legend_handles_labels()[1]
+    lines = [bars.lines[0] for bars in files.containers if isinstance(bars, ErrorbarContainer)]
+    drawn = {label: np.asarray(line.get_ydata()).tolist() for label, line in zip(labels, lines, strict=True)}
     assert drawn["write, shared"] == pytest.approx([10.48576, 2 * 1.048576 / 0.16])
     assert drawn["read, shared"] == pytest.approx([20.97152, 2 * 20.97152])
