@@ -19,7 +19,7 @@ from agent.errors import ReportedError
 from agent.hardware.machine import this_machine
 from payload.benchmark import journal
 from payload.benchmark.input_images import InputBench
-from payload.benchmark.storage import StorageBench
+from payload.benchmark.node_files import StorageBench
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
 from payload.settings.bench import INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
