@@ -163,37 +163,30 @@ settle() {
 # where root on any node can write, and counts only with the digest in the parameter that a master alone may write.
 inherit() {
   local digest archive home=$root$login_home/.deepcdk marker=$root/opt/deepcdk/inherited
-  local errors=$root/opt/deepcdk/handover.errors
+  local left=$home/handover errors=$root/opt/deepcdk/handover.errors
   read_line "$marker"
   if [[ $text == "$instance_id" ]]; then return; fi
   # This disk is an image of another master's.
-  if [[ -e $marker ]]; then rm -rf "$marker" "$home/at-boot" "$home/specs" "$home/boots"; fi
-  if ! digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>"$errors"); then
-    note 'AWS does not tell what the master before this one left' "$(tail -n 1 "$errors")"
-    return 1
-  fi
+  if [[ -e $marker ]]; then rm -rf "$marker" "$home"/{at-boot,specs,boots}; fi
+  digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>"$errors") \
+    || digest=$(tail -n 1 "$errors")
   if [[ $digest == none ]]; then
     settle
     return
   fi
   archive=$root$efs_mount/runs/.handover/$digest.tar
   # shellcheck disable=SC2016 # the words are those of the other shell
-  if ! [[ $digest =~ ^[0-9a-f]{64}$ ]] || ! is_file "$archive" || ! as_login_user bash -c 'umask 077
-rm -rf "$2"; mkdir -p "$2/tree"; timeout 30 head -c 99999999 -- "$1" >"$2/tar"' _ "$archive" "$home/handover" \
-    || ! sha256sum --check --status <<<"$digest  $home/handover/tar"; then
-    note 'what the master before this one left is not there' "$digest"
-    rm -rf "$home/handover"
-    return 1
+  if [[ $digest =~ ^[0-9a-f]{64}$ ]] && is_file "$archive" && as_login_user bash -c 'umask 077
+rm -rf "$2"; mkdir -p "$2/tree"; timeout 30 head -c 99999999 -- "$1" >"$2/tar"' _ "$archive" "$left" \
+    && sha256sum --check --status <<<"$digest  $left/tar" && as_login_user tar -xf "$left/tar" -C "$left/tree" \
+    && (cd "$left/tree" && as_login_user "$root/opt/deepcdk/bin/python3" -m agent.supervisor.handover "$root$efs_mount/runs"); then
+    log 'took over what the master before this one left'
+    settle
+  else
+    note 'cannot take over what the master before this one left' "$digest"
   fi
-  if ! { as_login_user tar -xf "$home/handover/tar" -C "$home/handover/tree" && (cd "$home/handover/tree" \
-    && as_login_user "$root/opt/deepcdk/bin/python3" -m agent.supervisor.handover "$root$efs_mount/runs"); }; then
-    note 'what the master before this one left could not be taken over' "$digest"
-    rm -rf "$home/handover"
-    return 1
-  fi
-  rm -rf "$home/handover"
-  log 'took over what the master before this one left'
-  settle
+  rm -rf "$left"
+  [[ -e $marker ]]
 }
 
 # Do at each boot what the supervisor left for it: to tell what became of the live run, to keep the queue. It lies on the

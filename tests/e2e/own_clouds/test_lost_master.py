@@ -103,7 +103,7 @@ def test_what_root_on_a_worker_changed_is_not_run_on_the_next_master(own: Embedd
     before = end_master(own)
     try:
         (master,) = eventually(lambda: [i for i in own.instances("master") if i["InstanceId"] != before])
-        said = "what the master before this one left is not there"
+        said = "cannot take over what the master before this one left"
         log = ("exec", master["InstanceId"], "--", "cat", "/var/log/deepcdk-registry.log")
         eventually(lambda: said in own.localcloud(*log, check=False).stdout)
         home = own.localcloud(

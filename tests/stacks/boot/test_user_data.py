@@ -11,8 +11,9 @@ from tests.stacks.boot.nodelab import Lab
 
 
 def test_user_data_with_every_script_leaves_3_kib_of_the_limit_for_long_names(lab: Lab) -> None:
-    for number, role in enumerate(("master", "worker"), start=1):
-        fullest = lab.node(role, number, lustre="x", scratch="/s", agent="/a", heeds_notices=True)
+    workers_own: dict[str, str | bool] = {"scratch": "/s", "heeds_notices": True}
+    for number, (role, own) in enumerate((("master", {}), ("worker", workers_own)), start=1):
+        fullest = lab.node(role, number, mounts=True, lustre="x", agent="/a", **own)
         assert len(user_data(fullest.settings).encode()) < USER_DATA_LIMIT - 3072
 
 
