@@ -78,10 +78,13 @@ def _of_cell(cell: Measurement, record: Mapping[str, Any], links: Links) -> Past
     if modelled is None:
         return None
     workload, cluster, assumed = modelled
-    low, value, high = (
-        rate_of(seconds, workload, cluster, assumed)
-        for seconds in (max(cell.seconds), cell.median_s, min(cell.seconds))
-    )
+    try:
+        low, value, high = (
+            rate_of(seconds, workload, cluster, assumed)
+            for seconds in (max(cell.seconds), cell.median_s, min(cell.seconds))
+        )
+    except (LookupError, ValueError, ArithmeticError):
+        return None
     if value is None:
         return None
     alone = len(cell.seconds) < 2

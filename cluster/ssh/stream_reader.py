@@ -11,7 +11,7 @@ from typing import Final
 MOST_WAITING: Final = 1000
 """Items that are read ahead: a far side that sends faster than they are used has to wait."""
 _LOOK_S: Final = 1.0
-"""How often a thread whose items nobody takes looks whether anybody still will."""
+"""Seconds between two checks, while the queue is full, whether the stream was abandoned."""
 
 
 class BackgroundReader:
@@ -36,7 +36,7 @@ class BackgroundReader:
                 close()  # A generator's own clean-up, in its own thread: another could not run it meanwhile.
 
     def _put(self, item: str | BaseException | None) -> bool:
-        """Put an item where the caller takes it; return False once nobody will."""
+        """Queue an item for the caller; return False once the stream is abandoned."""
         while not self._is_abandoned:
             with contextlib.suppress(queue.Full):
                 self._queue.put(item, timeout=_LOOK_S)
@@ -44,7 +44,7 @@ class BackgroundReader:
         return False
 
     def abandon(self) -> None:
-        """Let the stream end at its next item, and close it: nobody takes any more."""
+        """End the stream at its next item and close it; call this where no further item is read."""
         self._is_abandoned = True
 
     def next(self, timeout_s: float) -> str | None:

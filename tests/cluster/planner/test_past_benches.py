@@ -63,3 +63,10 @@ def test_of_unknown_nodes_nothing_is_expected(tmp_path: Path) -> None:
     (rate,) = bench_rates(bench, record())
     nowhere = record(origin={"instance_types": {}})
     assert predicted_step_s(bench.of_kind(TRAINING)[1], rate, nowhere, NO_LINKS) is None
+
+
+def test_a_cell_without_images_gives_no_rate_in_place_of_an_error(tmp_path: Path) -> None:
+    lines = event(TRAINING, 1, [0.1] * 3)
+    for line in lines:
+        line["cell"]["batch_per_rank"] = 0
+    assert bench_rates(read_bench(written(tmp_path, [lines])), record()) == []
