@@ -44,6 +44,10 @@ def numbered(group: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("tried", each)
 
 
+# So many tries at once are slow to start: with one attempt of a second (the defaults) one may find no credentials.
+PATIENT: Final = "export AWS_METADATA_SERVICE_TIMEOUT=20 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5; "
+
+
 def attempt(
     nodes: Cluster, node: str, group: Sequence[Try], setting: Mapping[str, str], prefix: str = ""
 ) -> dict[Try, str]:
@@ -52,7 +56,8 @@ def attempt(
     variables = "".join(f"export {name}={shlex.quote(value)}; " for name, value in setting.items())
     lines = [f"rm -rf {answers}; mkdir -m 777 {answers}"]
     for number, each in enumerate(group):
-        one = f"{FIND_AWS}{variables}AWS_PAGER=; exec >{answers}/{number} 2>&1; {each.script} && echo SUCCEEDED; true"
+        start = f"{FIND_AWS}{PATIENT}{variables}AWS_PAGER=; exec >{answers}/{number} 2>&1; "
+        one = f"{start}{each.script} && echo SUCCEEDED; true"
         lines.append(f"{prefix} sh -c {shlex.quote(one)} &")
     lines.append("wait")
     lines += [f"echo '=== {number}'; cat {answers}/{number}" for number in range(len(group))]

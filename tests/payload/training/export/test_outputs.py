@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import os
@@ -203,7 +204,12 @@ def test_a_checkpoint_of_the_run_gives_the_same_export(
     images = np.random.default_rng(0).integers(0, 256, (4, 28, 28, 1), np.uint8)
     ours, first = load(stopped), load(run_dir)
     assert (ours.probabilities(images) == first.probabilities(images)).all()
-    assert ours.card == first.card
+    assert ours.card is not None and first.card is not None
+    assert ours.card.onnx is not None and first.card.onnx is not None
+    # tf2onnx numbers the names of nodes on through a process: a file may be bytes longer than the one before.
+    same_names = dataclasses.replace(ours.card.onnx, bytes=first.card.onnx.bytes)
+    assert dataclasses.replace(ours.card, onnx=same_names) == first.card
+    assert ours.card.onnx.bytes == pytest.approx(first.card.onnx.bytes, rel=1e-3)
     assert (stopped / "export" / "model.onnx").is_file()
     assert export.main(["--run-dir", str(stopped), "--checkpoint", "step-7"]) == 1
     assert "no checkpoint step-7; there are step-00000012" in capsys.readouterr().err
