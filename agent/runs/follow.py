@@ -7,7 +7,7 @@ import errno
 import re
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,15 +170,32 @@ def with_queue_position(state: State, directory: RunDirectory) -> State:
     )
 
 
+def _stragglers(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return which ranks the others wait for by the metrics so far; "" for none."""
+    known: dict[str, None] = {}
+    for record in records:
+        if record.get("event") == "start":
+            known.clear()
+        if record.get("event") == "straggler":
+            rank = f"rank {record.get('rank')} ({record.get('host')})"
+            known.pop(rank, None)
+            if not record.get("is_over"):
+                known[rank] = None
+    return f"straggler: {', '.join(known)}" if known else ""
+
+
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
     """Return a run's state with its last epoch's and last record's metrics, as JSON values.
 
+    The reason of one that runs without any names its stragglers.
     `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
     """
     records = [record for line in Tail(directory.metrics).lines() if (record := _record(line)) is not None]
     epochs = [record for record in records if record.get("event") == "epoch"]
     document = with_queue_position(state, directory).to_document()
     document.pop("last_lines")
+    if state.state == "running" and not state.reason:
+        document["reason"] = _stragglers(records)
     queue = RunQueue(runs=Runs(root=directory.path.parent))
     return {
         **document,

@@ -218,6 +218,9 @@ def _told(event: Document) -> list[Event]:
     elif event["event"] == "checkpoint_missed":
         text = f"no checkpoint {plain(str(event.get('checkpoint')))}: {plain(str(event.get('reason')))}"
         found.append(Event(at_s=at, kind=FAULT, text=text))
+    elif event["event"] == "straggler":
+        kind = RESUMED if event.get("is_over") else FAULT
+        found.append(Event(at_s=at, kind=kind, text=plain(str(event.get("text")))))
     elif event["event"] == "start":
         if event.get("resumed_from"):
             ranks = whole(event.get("ranks"))

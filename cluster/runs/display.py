@@ -85,6 +85,8 @@ def remarks(message: dict[str, Any]) -> list[str]:
     record = message["record"] if message["type"] == "metric" else {}
     if record.get("event") == "checkpoint_missed":
         return [printable(f"warning: no checkpoint {record.get('checkpoint')}: {record.get('reason')}")]
+    if record.get("event") == "straggler":
+        return [printable(f"{'' if record.get('is_over') else 'warning: '}{record.get('text')}")]
     if record.get("event") == "start" and record.get("passed_over"):
         return [printable(f"warning: passed over {record['passed_over']}; goes on from {record.get('resumed_from')}")]
     return []

@@ -150,6 +150,11 @@ def size() -> int:
     return int(_process_set().size() if _taking_part else hvd.size())
 
 
+def rank() -> int:
+    """Return the number of this rank among those that sum in graphs."""
+    return int(_process_set().rank() if _taking_part else hvd.rank())
+
+
 def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
     """Sum tensors over all ranks within a tf.function (collective), those of a type as one group: one negotiation.
 

@@ -53,7 +53,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         steps=schedule.steps(progress.epoch),
         empty=empty_batch(view.size, plan.data.train.channels, slots),
     )
-    timer = reporter.start_timer()
+    timer, own_s = reporter.start_timer(), 0.0
     saver.begin_epoch()
     errors: list[ReportedError] = []
 
@@ -67,7 +67,8 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         # A rank reports its error with the sums of the step, so that no rank waits for it in vain.
         stop = bool(feed.error or errors or saver.failed or context.stop_requested())
         with reporter.profiler.step(progress.total_steps + 1):
-            sums = _step(context, batch, rate, stop)
+            sums = _step(context, batch, rate, stop, own_s)
+        own_s = timer.last_wait_s + sums.pass_s
         if sums.stops:
             distributed.attempt(ranks, check)
         if not math.isfinite(sums.loss):  # summed over all ranks, so that all of them stop here
@@ -87,11 +88,22 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
     return progress, False
 
 
-def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool) -> StepSums:
-    """Run one step (collective) and return the sums over all ranks."""
-    values = context.train_step(batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped)
-    loss, correct, correct5, stops, skipped = (float(value) for value in values.numpy())
-    return StepSums(loss=loss, correct=correct, correct5=correct5, stops=stops, skipped=skipped)
+def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
+    """Run one step (collective). `own_s`: how long this rank's own part of the step before took."""
+    values = context.train_step(
+        batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped, own_s
+    )
+    loss, correct, correct5, stops, skipped, *seconds = values.numpy().tolist()
+    *own_s_of_all, pass_s = seconds or [0.0]
+    return StepSums(
+        loss=loss,
+        correct=correct,
+        correct5=correct5,
+        stops=stops,
+        skipped=skipped,
+        own_s=tuple(own_s_of_all),
+        pass_s=pass_s,
+    )
 
 
 def require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:

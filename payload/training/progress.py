@@ -9,7 +9,7 @@ from payload.training.run_files import Scores
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSums:
-    """The results of one step, summed over all ranks."""
+    """The results of one step, summed over all ranks where nothing else is said."""
 
     loss: float
     correct: float
@@ -20,6 +20,10 @@ class StepSums:
     """Ranks on which a stop was requested."""
     skipped: float
     """Damaged records left out on request."""
+    own_s: tuple[float, ...] = ()
+    """How long each rank's own part of the step before took, by rank, s; nothing where there is one rank."""
+    pass_s: float = 0.0
+    """How long this rank's own forward and backward pass took, not summed; 0 where there is one rank."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,13 +24,16 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
 
     The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255; labels int32 [slots]; weights
     float32 [slots], 1 or 0 for an unused slot; the size of the global batch; the learning rate; stop, whether a stop
-    was requested on this rank; skipped, the damaged records that it left out. It returns float32 [5], summed over all
-    ranks: loss, hits, top-5 hits, ranks on which a stop was requested, skipped records.
+    was requested on this rank; skipped, the damaged records that it left out; own_s, how long this rank's own part of
+    the step before took, s. It returns float32 [5], summed over all ranks: loss, hits, top-5 hits, ranks on which a
+    stop was requested, skipped records. With several ranks float32 [6 + ranks]: then come the own_s of each rank, and,
+    of this rank alone, the seconds of its forward and backward pass. Where a normalisation sums over all ranks within
+    that pass, they hold the wait for the others.
 
     Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed: they
     equal those of one rank with the whole batch, however unevenly it is split.
     """
-    ranks = distributed.size()
+    ranks, rank = distributed.size(), distributed.rank()
     synchronised = settings.batch_norm == "synchronised" and ranks > 1
     if synchronised and settings.xla:
         rule = "a normalisation over all ranks cannot be compiled; use --batch-norm local, or leave --xla out"
@@ -58,22 +61,39 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     compiled = tf.function(passes, autograph=False, jit_compile=True) if settings.xla else passes
 
     def step(images: Any, labels: Any, weights: Any, numbers: Any, partial: bool) -> Any:
-        batch_size, learning_rate, *rest = tf.unstack(numbers)
-        own, *gradients = compiled(images, labels, weights, batch_size, partial)
-        *gradients, own = _summed([*gradients, _vector([own, *rest], own.dtype)], settings.compression)
-        measures, moments, rest = tf.split(own, [MEASURES, -1, len(rest)])
+        batch_size, learning_rate, stop, skipped, own_s = tf.unstack(numbers)
+        if ranks == 1:
+            rest = tf.stack([stop, skipped])
+            own, *gradients = compiled(images, labels, weights, batch_size, partial)
+            seconds = []
+        else:
+            rest = _vector([stop, skipped, own_s * tf.one_hot(rank, ranks)], numbers.dtype)
+            began = tf.timestamp()
+            with tf.control_dependencies([began]):
+                images = tf.identity(images)
+            own, *gradients = compiled(images, labels, weights, batch_size, partial)
+            seconds = [tf.cast(_reached([own, *gradients]) - began, own.dtype)]
+        *gradients, own = _summed([*gradients, _vector([own, rest], own.dtype)], settings.compression)
+        measures, moments, rest = tf.split(own, [MEASURES, -1, rest.shape[0]])
         update_moving_moments(layers, moments)
         optimizer.apply(gradients, learning_rate)
-        return tf.concat([measures, rest], 0)
+        return _vector([measures, rest, *seconds], own.dtype)
 
     graph = tf.function(step, autograph=False)  # nothing in it depends on a tensor
 
     def run(
-        images: Any, labels: Any, weights: Any, batch_size: int, learning_rate: float, stop: bool, skipped: int
+        images: Any,
+        labels: Any,
+        weights: Any,
+        batch_size: int,
+        learning_rate: float,
+        stop: bool,
+        skipped: int,
+        own_s: float = 0.0,
     ) -> Any:
         # Two traces only where unused slots would otherwise change the moments of a fused normalisation.
         partial = synchronised or (normalised and not np.all(np.asarray(weights)))
-        numbers = tf.constant([batch_size, learning_rate, stop, skipped], tf.float32)
+        numbers = tf.constant([batch_size, learning_rate, stop, skipped, own_s], tf.float32)
         return graph(images, labels, weights, numbers, bool(partial))
 
     return run
@@ -82,6 +102,18 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
 def _vector(values: Sequence[Any], kind: Any) -> Any:
     """Join scalars and vectors."""
     return tf.concat([tf.reshape(tf.cast(value, kind), [-1]) for value in values], 0)
+
+
+def _reached(values: list[Any]) -> Any:
+    """Return the unix time at which all of these were computed; `values`: a vector, then anything.
+
+    On a GPU an operation counts as done for the graph as soon as it is queued there: so an element is read back behind
+    all of them, which the queue delivers in its turn. Not run on a GPU.
+    """
+    with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)):
+        element = tf.identity(values[0][:1])
+    with tf.device("CPU:0"), tf.control_dependencies([tf.identity(element)]):
+        return tf.timestamp()
 
 
 def _in_parts(

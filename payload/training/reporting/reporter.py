@@ -13,6 +13,7 @@ from payload.training.reporting.checkpoint_reporter import CheckpointReporter
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer
+from payload.training.reporting.stragglers import Straggler, StragglerWatch
 from payload.training.reporting.tensorboard import TensorBoard
 from payload.training.run_files import Metrics, Result, Scores
 from payload.training.state import TrainState
@@ -32,6 +33,7 @@ class Reporter:
         self.totals = RunTotals()
         self.checkpoints = CheckpointReporter(self._metrics, self.totals, plan.settings)
         self._timer = StepTimer()
+        self._stragglers = StragglerWatch(plan.ranks.hosts)
 
     def close(self) -> None:
         """Close the files."""
@@ -90,8 +92,12 @@ class Reporter:
 
     def step(self, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
         """Count a step of `size` images over all ranks; report it, at most twice a second. Raises StorageError."""
-        self.totals.training_seconds += self._timer.step(size)
+        seconds = self._timer.step(size)
+        self.totals.training_seconds += seconds
         self.totals.images += size
+        if self._metrics:
+            for each in self._stragglers.step(sums.own_s, seconds):
+                self._straggler(progress, each)
         figures = StepFigures(
             images_per_s=self._timer.images_per_s,
             loss=sums.loss / size,
@@ -100,6 +106,23 @@ class Reporter:
         )
         self._step(progress, figures)
         self.profiler.after(progress.total_steps)
+
+    def _straggler(self, progress: Progress, straggler: Straggler) -> None:
+        if not self._metrics:
+            return
+        self._metrics.event(
+            "straggler",
+            epoch=progress.epoch + 1,
+            step=progress.step,
+            rank=straggler.rank,
+            host=straggler.host,
+            own_s=straggler.own_s,
+            median_s=straggler.median_s,
+            lost=straggler.lost,
+            is_over=straggler.is_over,
+            text=str(straggler),
+        )
+        print(f"payload.train: {'' if straggler.is_over else 'warning: '}{straggler}", flush=True)
 
     def _step(self, progress: Progress, values: StepFigures) -> None:
         if not self._metrics or not self._tensorboard or not self._metrics.step_due():

@@ -23,6 +23,8 @@ class StepTimer:
         """Since the start, until the end of the last step."""
         self.waited_s = 0.0
         """Fraction of them in which this rank waited for its images."""
+        self.last_wait_s = 0.0
+        """How long it waited for those of the last step."""
         self.images = 0
         """Images over all ranks."""
 
@@ -39,7 +41,8 @@ class StepTimer:
             batch = next(source, None)
             if batch is None:  # not waited for: the epoch is over
                 return
-            self.waited_s += time.monotonic() - began
+            self.last_wait_s = time.monotonic() - began
+            self.waited_s += self.last_wait_s
             yield batch
 
     def step(self, size: int) -> float:

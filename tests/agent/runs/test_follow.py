@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,26 @@ def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event":"epoch","epoch":1}\n{"event":"epoch","epoch":2}\n{"event":"step","step":3}\n')
     told = summary(directory.effective_state(), directory)
     assert (told["epoch"], told["last"]) == ({"event": "epoch", "epoch": 2}, {"event": "step", "step": 3})
+
+
+def test_a_summary_of_a_live_run_names_its_stragglers_until_they_keep_up_or_it_starts_again(
+    directory: RunDirectory,
+) -> None:
+    def slow(rank: object, *, is_over: bool = False) -> str:
+        record = {"event": "straggler", "rank": rank, "host": f"worker{rank}", "is_over": is_over}
+        return json.dumps(record) + "\n"
+
+    def reason(own: str = "") -> object:
+        state = dataclasses.replace(directory.effective_state(), state="running", reason=own)
+        return summary(state, directory)["reason"]
+
+    append(directory.metrics, slow(2) + slow(1) + slow([]))
+    assert reason() == "straggler: rank 2 (worker2), rank 1 (worker1), rank [] (worker[])"
+    append(directory.metrics, slow([], is_over=True) + slow(2, is_over=True))
+    assert reason() == "straggler: rank 1 (worker1)"
+    assert reason("a notice") == "a notice"
+    append(directory.metrics, '{"event":"start"}\n')
+    assert reason() == ""
 
 
 def test_the_report_on_the_nodes_is_told_once_and_not_again_to_who_comes_back(directory: RunDirectory) -> None:

@@ -105,6 +105,17 @@ def test_a_checkpoint_that_could_not_be_written_is_a_fault_of_a_run_that_goes_on
     assert [event.text for event in timeline.events if event.kind == FAULT] == ["no checkpoint step-9: full"]
 
 
+def test_a_straggler_is_a_fault_of_a_run_that_goes_on_until_it_keeps_up() -> None:
+    files, began = changed(), raw()["state"]["started"]
+    told = [
+        {"event": "straggler", "time": began + 9, "rank": 1, "is_over": False, "text": "rank 1 is a straggler"},
+        {"event": "straggler", "time": began + 19, "rank": 1, "is_over": True, "text": "rank 1 keeps up again"},
+    ]
+    events = timeline_of(dataclasses.replace(files, metrics=(*files.metrics, *told))).events
+    assert [event.text for event in events if event.kind == FAULT] == ["rank 1 is a straggler"]
+    assert [event.text for event in events if event.kind == RESUMED] == ["rank 1 keeps up again"]
+
+
 def test_what_the_checks_found_is_a_fault() -> None:
     finding = {"node": "worker1", "check": "clock", "what": "40 s behind", "remedy": "wait"}
     timeline = timeline_of(changed(preflight={"findings": [finding, "and words"]}))

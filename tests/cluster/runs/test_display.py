@@ -79,6 +79,7 @@ def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() ->
 
 
 MISSED = {"event": "checkpoint_missed", "checkpoint": "step-9", "reason": "cannot write /mnt/efs: No \x1b[1mspace left"}
+SLOW = {"event": "straggler", "rank": 2, "is_over": False, "text": "rank 2 (worker2) is a straggler: \x1b[1mits own"}
 RESUMED = {"event": "start", "passed_over": "step-8: damaged checkpoint: cut", "resumed_from": "step-7"}
 
 
@@ -98,6 +99,15 @@ def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched
     assert written[1] == "warning: passed over step-8: damaged checkpoint: cut; goes on from step-7"
     shown = capsys.readouterr().out
     assert "warning: no checkpoint step-9" in shown and written[1] in shown
+
+
+def test_a_straggler_is_told_as_a_warning_and_that_it_keeps_up_again_as_none() -> None:
+    written: list[str] = []
+    display = PlainDisplay(written.append)
+    for record in (SLOW, {**SLOW, "is_over": True, "text": "rank 2 (worker2) keeps up with the others again"}):
+        display.show(PROGRESS, {"type": "metric", "record": record})
+    assert written[0].startswith("warning: rank 2 (worker2) is a straggler: ") and "\x1b" not in written[0]
+    assert written[1:] == ["rank 2 (worker2) keeps up with the others again"]
 
 
 def test_the_log_is_printed_as_it_came() -> None:

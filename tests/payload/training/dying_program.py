@@ -31,12 +31,12 @@ def main() -> int:
     if os.environ["HOROVOD_RANK"] == rank:
         step, left = epoch._step, iter(range(3))
 
-        def last(context: TrainingContext, batch: Batch, rate: float, stop: bool) -> StepSums:
+        def last(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
             if next(left, None) is None:
                 while not Path(checkpoint).exists():  # rank 0 writes it beside its steps
                     time.sleep(0.01)
                 os.kill(os.getpid(), signal.Signals[number])
-            return step(context, batch, rate, stop)
+            return step(context, batch, rate, stop, own_s)
 
         epoch._step = last
     return train.main(argv)

@@ -68,8 +68,8 @@ class Losses:
         self._step = epochs._step
         kept: list[float] = []
 
-        def step(context: TrainingContext, batch: Batch, rate: float, stop: bool) -> StepSums:
-            sums = self._step(context, batch, rate, stop)
+        def step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
+            sums = self._step(context, batch, rate, stop, own_s)
             kept.append(sums.loss)
             return sums
 

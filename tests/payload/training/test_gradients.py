@@ -89,11 +89,15 @@ def test_gradients_that_travel_as_float16_come_back_nearly_the_same(of_three: li
 
 
 def test_sums_are_those_of_all_ranks(of_three: list[dict[str, Any]]) -> None:
-    """One image; rank 1 was asked to stop; rank r left out r records. Of three classes, five are all."""
+    """One image; rank 1 was asked to stop; rank r left out r records. Of three classes, five are all.
+
+    Every rank knows how long the step before took each, and how long its own passes took now.
+    """
     skipped = sum(range(len(of_three)))
     for rank in of_three:
-        loss, first, five, stops, left_out = rank["sums"]
+        loss, first, five, stops, left_out, *own_s, pass_s = rank["sums"]
         assert loss > 0
+        assert (own_s, 0.0 < pass_s < 60.0) == ([0.25, 0.5, 0.75], True)
         assert (first in (0.0, 1.0), five, stops, left_out) == (True, 1.0, 1.0, skipped)
 
 
