@@ -96,51 +96,50 @@ class NodeRoles(Construct):
         for role in (self.master, self.workers):
             # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
             role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
-        self.key_parameter = self._share_key_of_master()
+        self.key_parameter = self._share_key_of_master(props.config)
         self.handover_parameter = self._hand_over(props.config)
         self._show_consoles(props.config)
         self._share_runs(props.bucket)
         if props.key:
             self._share_key(props.key)
 
-    def _share_key_of_master(self) -> str:
+    def _share_key_of_master(self, config: ClusterConfig) -> str:
         """Create the parameter by which the workers learn the master's public key; return its name.
 
         On the shared file system, where they meet otherwise, root on any worker could put a key of its own.
         """
-        parameter = ssm.CfnParameter(
-            self,
+        name, arn = self._parameter(
             "AdmittedKey",
-            type="String",
-            value="none",
-            description="The key by which the master logs in on the workers, and its address: the master writes it",
+            "The key by which the master logs in on the workers, and its address: the master writes it",
+            config,
         )
-        arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
         self.master.add_to_policy(iam.PolicyStatement(actions=["ssm:PutParameter"], resources=[arn]))
         self.workers.add_to_policy(iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[arn]))
-        return parameter.ref
+        return name
 
     def _hand_over(self, config: ClusterConfig) -> str:
         """Create the parameter by which a master knows what the one before it left to it; return its name.
 
         That lies on the shared file system, and holds what a master runs: root on a worker could change it there.
+        """
+        name, arn = self._parameter(
+            "Handover", "SHA-256 of what the master leaves to the one that replaces it: the master writes it", config
+        )
+        actions = ["ssm:GetParameter", "ssm:PutParameter"]
+        self.master.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
+        return name
+
+    def _parameter(self, construct_id: str, description: str, config: ClusterConfig) -> tuple[str, str]:
+        """Create a parameter whose value the master writes; return its name and ARN.
 
         It has no tags, and its properties stay as they are for ever: where one changes, CloudFormation writes the
         template's value again (UpdateHandler of aws-cloudformation/aws-cloudformation-resource-providers-ssm).
         """
-        parameter = ssm.CfnParameter(
-            self,
-            "Handover",
-            type="String",
-            value="none",
-            description="SHA-256 of what the master leaves to the one that replaces it: the master writes it",
-        )
+        parameter = ssm.CfnParameter(self, construct_id, type="String", value="none", description=description)
         for key in (CLUSTER_TAG, *config.tag_values):
             Tags.of(parameter).remove(key)
         arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
-        actions = ["ssm:GetParameter", "ssm:PutParameter"]
-        self.master.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
-        return parameter.ref
+        return parameter.ref, arn
 
     def _show_consoles(self, config: ClusterConfig) -> None:
         """Allow the master to read the consoles of the cluster's workers, on which they print their host keys."""

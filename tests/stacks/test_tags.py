@@ -58,3 +58,11 @@ def test_the_stack_is_protected_on_request() -> None:
         for choice in (True, False)
     ]
     assert [bool(stack.termination_protection) for stack in stacks] == [True, False]
+
+
+def test_no_change_of_tags_writes_the_first_value_again_over_what_the_master_wrote(
+    synthesise: Synthesise, template: Template
+) -> None:
+    tagged = synthesise(tags=("team=vision", "cost center=42"), idle_minutes=30, budget_usd=5.0, alarms=True)
+    assert tagged.of("AWS::SSM::Parameter") == template.of("AWS::SSM::Parameter")
+    assert len(template.of("AWS::SSM::Parameter")) == 2
