@@ -46,6 +46,17 @@ def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRan
     return PlacedRank(placement=placement, machine=str(topology), notes=notes)
 
 
+def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
+    """Return what a rank has that is bound to nothing: all CPUs, and the GPU that `place_rank` would give it."""
+    try:
+        topology = _read(root)
+    except TopologyError as error:
+        return unplaced(local_size, f"not placed: {error}")
+    bound = place(topology, local_rank, local_size)
+    placement = dataclasses.replace(bound, cpus=topology.cpus, node=None, exclusive=local_size == 1)
+    return PlacedRank(placement=placement, machine=str(topology), notes=_remarks(topology, bound, local_size))
+
+
 def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Bind this process to the cores near the GPU of its rank's number, where that takes nothing from others."""
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Final
 
 from cluster.bench.measurements import Bench, Measurement
 from cluster.errors import DeepcdkError
+from payload.settings.bench import CHOSEN
 
 LEAST: Final = 0.05
 """No smaller difference counts: what differs between two runs, as the instances, is in neither's spread."""
@@ -30,6 +32,11 @@ class Difference:
         return max(LEAST, self.now.spread + self.before.spread)
 
     @property
+    def gain(self) -> float:
+        """Return how many times as fast the cell is as before."""
+        return self.before.median_s / self.now.median_s
+
+    @property
     def is_significant(self) -> bool:
         """Return whether the change is larger than the threshold, upwards or downwards alike."""
         return max(1 + self.change, 1 / (1 + self.change)) - 1 > self.threshold
@@ -45,6 +52,9 @@ class Comparison:
     """Each cell that both have."""
     left_out: int
     """Cells that only one of the two has."""
+    tuned_now: bool = True
+    tuned_before: bool = True
+    """Whether their ranks were placed and tuned as a recipe's, or had all defaults."""
 
     @property
     def significant(self) -> tuple[Difference, ...]:
@@ -59,6 +69,8 @@ class Comparison:
         lines = [f"against {self.before}: {count} {'cell' if count == 1 else 'cells'} compared"]
         if self.left_out:
             lines[0] += f", {self.left_out} of only one of the two left out"
+        if self.tuned_now != self.tuned_before:
+            return (*lines, *self._gains())
         for each in self.significant:
             word = "slower" if each.change > 0 else "faster"
             took = f"{each.before.median_s * 1e3:.4g} ms before, {each.now.median_s * 1e3:.4g} ms now"
@@ -68,6 +80,17 @@ class Comparison:
         if not self.significant:
             lines.append(f"no difference beyond the spread, which hides up to {widest:.1%} in the least steady cell")
         return tuple(lines)
+
+    def _gains(self) -> Iterator[str]:
+        """Yield what the tuning is worth in each cell."""
+        for each in self.differences:
+            gain = each.gain if self.tuned_now else 1 / each.gain
+            tuned, by_default = (each.now, each.before) if self.tuned_now else (each.before, each.now)
+            within = "" if each.is_significant else f"; the spreads explain {each.threshold:.1%}"
+            yield (
+                f"{each.now.cell}: tuned {gain:.2f} times as fast as by default "
+                f"({tuned.median_s * 1e3:.4g} ms, {by_default.median_s * 1e3:.4g} ms{within})"
+            )
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -82,7 +105,8 @@ class Comparison:
             }
             for each in self.differences
         ]
-        return {"against": self.before, "left_out": self.left_out, "cells": cells}
+        tuned = {"tuned": self.tuned_now, "tuned_before": self.tuned_before}
+        return {"against": self.before, "left_out": self.left_out, **tuned, "cells": cells}
 
 
 def compare(now: Bench, before: Bench) -> Comparison:
@@ -99,4 +123,10 @@ def compare(now: Bench, before: Bench) -> Comparison:
             remedy="measure with the same --nodes, --networks and --batch-sizes",
         )
     left_out = len(now.measurements) + len(earlier) - 2 * len(differences)
-    return Comparison(before=before.run_id, differences=tuple(differences), left_out=left_out)
+    return Comparison(
+        before=before.run_id,
+        differences=tuple(differences),
+        left_out=left_out,
+        tuned_now=now.tuning == CHOSEN,
+        tuned_before=before.tuning == CHOSEN,
+    )

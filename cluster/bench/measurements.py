@@ -11,7 +11,19 @@ from typing import Any
 
 from cluster import answers
 from cluster.errors import DeepcdkError
-from payload.settings.bench import ALLREDUCE, BENCH_FILE, INPUT, KINDS, PLACES, READ, TRAINING, WRITE, Cell
+from payload.settings.bench import (
+    ALLREDUCE,
+    BENCH_FILE,
+    CHOSEN,
+    DEFAULTS,
+    INPUT,
+    KINDS,
+    PLACES,
+    READ,
+    TRAINING,
+    WRITE,
+    Cell,
+)
 from payload.settings.precision import NUMBER_FORMATS
 
 
@@ -69,6 +81,13 @@ class Bench:
     origin: Mapping[str, Any]
     """Machine, hosts, versions and arguments of the last attempt."""
 
+    @property
+    def tuning(self) -> str:
+        """Return which tuning the ranks had, of TUNINGS; those of versions that know no other had the chosen one."""
+        words = self.origin.get("arguments")
+        known = isinstance(words, list) and "--tuning" in words[:-1] and words[words.index("--tuning") + 1] == DEFAULTS
+        return DEFAULTS if known else CHOSEN
+
     def of_kind(self, *kinds: str) -> tuple[Measurement, ...]:
         """Return the measurements of these kinds."""
         return tuple(each for each in self.measurements if each.cell.kind in kinds)
@@ -121,6 +140,7 @@ class Bench:
         ]
         return {
             "run_id": self.run_id,
+            "tuning": self.tuning,
             "origin": dict(self.origin),
             "training": training,
             "allreduce": sums,

@@ -23,7 +23,7 @@ from cluster.planner.past_records import source
 from cluster.planner.past_runs import PastRate, PastStart, past_rate, past_start
 from cluster.planner.workload import Workload
 from cluster.report.run_files import read_run
-from payload.settings.bench import BENCH_FILE
+from payload.settings.bench import BENCH_FILE, CHOSEN
 
 Past = TypeVar("Past", PastRate, PastStart, PastLink)
 
@@ -83,7 +83,9 @@ def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
         try:
             record = read_run(path.parent).record
             if (path.parent / BENCH_FILE).is_file():
-                benches.append((read_bench(path.parent), record))
+                bench = read_bench(path.parent)
+                if bench.tuning == CHOSEN:  # as the runs that are planned will have it
+                    benches.append((bench, record))
             else:
                 records.append(record)
         except DeepcdkError:

@@ -36,6 +36,7 @@ class BenchFlags:
     input_size: Annotated[str, "side to which the input pipeline resizes, pixels, 0 for none; default: 224"] = ""
     storage_mib: Annotated[str, "MiB that each node writes and reads, 0 for none; default: 64"] = ""
     message_bytes: Annotated[str, "sizes of the allreduces, ascending; default: 1 KiB to 64 MiB in five"] = ""
+    tuning: Annotated[str, "chosen, or defaults: TensorFlow's, Horovod's and Linux's own; default: chosen"] = ""
     repeats: Annotated[str, "rounds, in each of which every cell is measured; default: 5"] = ""
     steps: Annotated[str, "steps timed in a cell, whose median counts; default: 10"] = ""
 

@@ -22,9 +22,9 @@ from payload.benchmark.input_images import InputBench
 from payload.benchmark.node_files import StorageBench
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
-from payload.settings.bench import INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
+from payload.settings.bench import CHOSEN, INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
 from payload.train import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, StopRequest
-from payload.training.rank_setup import RankSetup, set_up_rank
+from payload.training.rank_setup import RankSetup, set_up_rank, set_up_untuned_rank
 
 LEARNING_RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
@@ -43,7 +43,8 @@ def main(argv: Sequence[str]) -> int:
         config = BenchConfig.from_argv(argv)
         stop = StopRequest(config.run_dir, watch_file=rank == 0)
         check_networks(config.settings)
-        rank_setup = set_up_rank(settings_of(config.settings.cells()[0], config.settings), os.environ)
+        set_up = set_up_rank if config.settings.tuning == CHOSEN else set_up_untuned_rank
+        rank_setup = set_up(settings_of(config.settings.cells()[0], config.settings), os.environ)
         status = _measure(config, rank_setup, stop)
     except SettingError as error:
         return _fail(error, rank, EXIT_USAGE)

@@ -22,6 +22,10 @@ SHARED: Final = "shared"
 LOCAL: Final = "local"
 PLACES: Final = (SHARED, LOCAL)
 """Where files are: on the shared file system, or on the node's own disk."""
+CHOSEN: Final = "chosen"
+DEFAULTS: Final = "defaults"
+TUNINGS: Final = (CHOSEN, DEFAULTS)
+"""Placement, threads, oneDNN and Horovod's cycle and buffer: those that a recipe chooses, or none of it."""
 INPUT_IMAGES: Final = 256
 """Images of a pass of the input pipeline, on each rank."""
 MESSAGE_BYTES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
@@ -84,6 +88,8 @@ class BenchSettings:
     """Side to which the input pipeline crops and resizes, pixels; 0: it is not measured."""
     storage_mib: int = 64
     """MiB that each node writes, and reads, in a round; 0: storage is not measured."""
+    tuning: str = CHOSEN
+    """One of TUNINGS, for all cells."""
     repeats: int = 5
     """Rounds, in each of which every cell is measured once: enough for a median and a spread."""
     steps: int = 10
@@ -111,6 +117,8 @@ class BenchSettings:
                     raise unknown_value(flag, name, known)
             if len(set(names)) < len(names):
                 raise SettingError(flag, ",".join(names), "must name none twice")
+        if self.tuning not in TUNINGS:
+            raise unknown_value("--tuning", self.tuning, TUNINGS)
         for name, low, high in (
             ("repeats", 2, 100),
             ("steps", 1, 10_000),
@@ -211,6 +219,9 @@ def parse_settings(texts: dict[str, str]) -> BenchSettings:
         words = [word.strip() for word in text.split(",") if word.strip()]
         if name in ("networks", "precisions"):
             values[name] = tuple(words)
+            continue
+        if name == "tuning":
+            values[name] = text
             continue
         try:
             numbers = tuple(int(word) for word in words)

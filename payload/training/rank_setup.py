@@ -8,11 +8,11 @@ from pathlib import Path
 
 from agent.hardware.binding import gpu_variables
 from agent.hardware.machine import this_vector_bits
-from agent.hardware.placed_rank import AUTO, ROOT, PlacedRank, place_rank, unplaced
+from agent.hardware.placed_rank import AUTO, ROOT, PlacedRank, place_rank, unbound_rank, unplaced
 from payload.models.registry import network
 from payload.models.work import work
 from payload.settings import Settings
-from payload.training.rank_tuning import Job, Tuning, tune
+from payload.training.rank_tuning import Job, Tuning, tune, untuned
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,15 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
     )
     environ.update(tuning.variables)
     return RankSetup(placed=placed, tuning=tuning)
+
+
+def set_up_untuned_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
+    """Choose this rank's GPU, and leave everything else to the defaults of TensorFlow, Horovod and Linux."""
+    local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
+    placed = unbound_rank(local_rank, local_size, root)
+    environ.update(gpu_variables(placed.placement, environ))
+    job = job_of(settings, ranks=_number(environ, "HOROVOD_SIZE", 1))
+    return RankSetup(placed=placed, tuning=untuned(job, environ=environ))
 
 
 def job_of(settings: Settings, *, ranks: int) -> Job:

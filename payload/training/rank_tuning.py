@@ -51,9 +51,9 @@ class Tuning:
     """Settings of one rank, chosen here or given by the user."""
 
     intra_op_threads: int
-    """Threads within an operation: the rank's physical cores."""
+    """Threads within an operation: the rank's physical cores; 0: TensorFlow's choice, all that the process sees."""
     inter_op_threads: int
-    """Operations at a time: the network's branches, at least two, as far as there are cores."""
+    """Operations at a time: the network's branches, at least two, as far as there are cores; 0: TensorFlow's choice."""
     step_ms: float | None
     """Estimated computation of a step; None on a GPU, for which there is no estimate."""
     gradient_mib: float
@@ -81,7 +81,7 @@ class Tuning:
 
     def __str__(self) -> str:
         parts = [
-            f"intra-op {self.intra_op_threads}, inter-op {self.inter_op_threads}",
+            f"intra-op {self.intra_op_threads or 'by default'}, inter-op {self.inter_op_threads or 'by default'}",
             *([f"a step of about {self.step_ms:.3g} ms"] if self.step_ms is not None else []),
             f"gradients of {self.gradient_mib:.3g} MiB",
             *([f"cycle {self.cycle_time_ms:g} ms"] if self.cycle_time_ms is not None else []),
@@ -125,6 +125,21 @@ def tune(
         fusion_threshold_mib=_mib(environ.get(FUSION_THRESHOLD), buffer),
         variables=tuple((name, value) for name, value in variables.items() if name not in environ),
         given=(*(name for name, value in settings.items() if value), *(name for name in known if name in environ)),
+    )
+
+
+def untuned(job: Job, *, environ: Mapping[str, str]) -> Tuning:
+    """Leave all to TensorFlow and Horovod, but what a variable of `environ` says."""
+    known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN, CALLER_THREAD)
+    return Tuning(
+        intra_op_threads=0,
+        inter_op_threads=0,
+        step_ms=None,
+        gradient_mib=job.gradient_mib,
+        cycle_time_ms=_number(environ.get(CYCLE_TIME), None),
+        fusion_threshold_mib=_mib(environ.get(FUSION_THRESHOLD), None),
+        variables=(),
+        given=tuple(name for name in known if name in environ),
     )
 
 

@@ -28,10 +28,13 @@ def event(kind: str, nodes: int, seconds: Sequence[float], *, message_bytes: int
     ]
 
 
-def written(directory: Path, events: Sequence[Sequence[dict[str, Any]]], name: str = "bench") -> Path:
-    """Write the lines as a run's directory; return it."""
+def written(
+    directory: Path, events: Sequence[Sequence[dict[str, Any]]], name: str = "bench", arguments: Sequence[str] = ()
+) -> Path:
+    """Write the lines as a run's directory; return it. `arguments`: those with which the ranks were started."""
     (directory / name).mkdir()
-    lines = [json.dumps(line) for lines in ([{"type": "origin"}], *events) for line in lines]
+    origin = {"type": "origin", **({"arguments": list(arguments)} if arguments else {})}
+    lines = [json.dumps(line) for lines in ([origin], *events) for line in lines]
     (directory / name / BENCH_FILE).write_text("".join(f"{line}\n" for line in lines))
     return directory / name
 
@@ -42,9 +45,11 @@ def feeding(directory: Path) -> Bench:
     return read_bench(written(directory, [event(kind, nodes, [s, s, 1.1 * s]) for (kind, nodes), s in times.items()]))
 
 
-def scaling(directory: Path, name: str = "bench", factor: float = 1.0, noise: float = 0.02) -> Bench:
+def scaling(
+    directory: Path, name: str = "bench", factor: float = 1.0, noise: float = 0.02, arguments: Sequence[str] = ()
+) -> Bench:
     """Return a benchmark of one network and one size on 1, 2 and 4 nodes, `factor` times as slow."""
     rounds = (1 - noise, 1.0, 1 + noise)
     times = {(TRAINING, 1): 0.1, (TRAINING, 2): 0.11, (TRAINING, 4): 0.13, (ALLREDUCE, 2): 0.01, (ALLREDUCE, 4): 0.02}
     events = [event(kind, nodes, [each * factor * s for each in rounds]) for (kind, nodes), s in times.items()]
-    return read_bench(written(directory, events, name))
+    return read_bench(written(directory, events, name, arguments))

@@ -38,6 +38,35 @@ def test_steady_cells_must_differ_by_more_than_one_run_differs_from_the_next(tmp
     assert len(compare(scaling(tmp_path, "far", 1.06, noise=0), before).significant) == 5
 
 
+UNTUNED = ("--nodes", "1,2,4", "--tuning", "defaults")
+
+
+@pytest.mark.parametrize("tuned_now", [True, False])
+def test_between_tuned_and_defaults_each_cells_ratio_is_told_whichever_came_first(
+    tuned_now: bool, tmp_path: Path
+) -> None:
+    tuned, untuned = scaling(tmp_path, "tuned"), scaling(tmp_path, "untuned", 1.25, arguments=UNTUNED)
+    comparison = compare(tuned, untuned) if tuned_now else compare(untuned, tuned)
+    first, *lines = comparison.sentences()
+    assert first == f"against {'untuned' if tuned_now else 'tuned'}: 5 cells compared"
+    assert len(lines) == 5
+    assert "lenet, 32 images a rank, 4 nodes: tuned 1.25 times as fast as by default (130 ms, 162.5 ms)" in lines
+    assert (comparison.document()["tuned"], comparison.document()["tuned_before"]) == (tuned_now, not tuned_now)
+
+
+def test_a_ratio_within_the_spread_says_so(tmp_path: Path) -> None:
+    comparison = compare(scaling(tmp_path, "tuned"), scaling(tmp_path, "untuned", 1.01, arguments=UNTUNED))
+    assert all(
+        "times as fast as by default" in line and "; the spreads explain 8.0%)" in line
+        for line in comparison.sentences()[1:]
+    )
+
+
+@pytest.mark.parametrize("arguments", [("--tuning", "chosen"), ("--tuning",), ("defaults",), ({"--tuning": 1},)])
+def test_whatever_else_a_benchmark_says_of_its_tuning_is_the_chosen_one(arguments: tuple[str], tmp_path: Path) -> None:
+    assert scaling(tmp_path, arguments=arguments).tuning == "chosen"
+
+
 def test_what_is_in_one_of_the_two_alone_is_counted_and_nothing_in_common_is_refused(tmp_path: Path) -> None:
     one = read_bench(written(tmp_path, [event(TRAINING, 1, (0.1, 0.1))], "one"))
     other = read_bench(written(tmp_path, [event(TRAINING, 8, (0.1, 0.1))], "other"))

@@ -162,3 +162,12 @@ def test_what_an_earlier_run_waited_for_a_slow_link_does_not_count_as_its_comput
     figures = found.apply(assume(WORKLOAD, hardware), WORKLOAD, hardware, efa=False, together=together)
     assert figures.between_bytes_s.value == pytest.approx(5e7, rel=1e-3)
     assert figures.images_s.value == found.rates[0].value
+
+
+def test_a_benchmark_without_tuning_says_nothing_of_runs_which_are_tuned(tmp_path: Path) -> None:
+    link, run = ring_of(2, 1, 5e7, 1e-3), record()
+    cells = [event(ALLREDUCE, 2, [link.seconds(size)] * 3, message_bytes=size) for size in MESSAGE_BYTES]
+    for name, arguments in (("tuned", ()), ("untuned", ("--tuning", "defaults"))):
+        own = {**run, "run_id": name, **{part: {**run[part], "run_id": name} for part in ("state", "spec")}}
+        (written(tmp_path, cells, name, arguments) / RECORD_FILE).write_text(json.dumps(own))
+    assert [each.run_id for each in read_calibration(tmp_path).links.found] == ["tuned"]

@@ -69,6 +69,12 @@ def test_layers_of_another_precision_are_another_cell_and_float32_needs_no_word(
     assert BenchConfig.from_argv(argv).settings == both
 
 
+def test_the_tuning_is_the_chosen_one_where_nothing_is_said() -> None:
+    untuned = parse_settings({"nodes": "1", "tuning": "defaults"})
+    assert (untuned.tuning, parse_settings({"nodes": "1"}).tuning) == ("defaults", "chosen")
+    assert BenchConfig.from_argv(["--run-dir", "/run", *untuned.arguments()]).settings == untuned
+
+
 def test_the_ranks_read_what_the_laptop_writes() -> None:
     argv = ["--run-dir", "/run", *SETTINGS.arguments(), "--resume"]
     assert BenchConfig.from_argv(argv) == BenchConfig(run_dir=Path("/run"), settings=SETTINGS)
@@ -91,6 +97,7 @@ def test_the_ranks_read_what_the_laptop_writes() -> None:
         ({"input_size": "9000"}, "--input-size 9000: must be 0 to 8192"),
         ({"storage_mib": "-1"}, "--storage-mib -1: must be 0 to 65536"),
         ({"message_bytes": "1022"}, "--message-bytes 1022: must be whole float32s"),
+        ({"tuning": "default"}, "--tuning default: unknown; did you mean defaults?"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_by_its_flag(given: dict[str, str], rule: str) -> None:

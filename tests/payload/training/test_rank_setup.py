@@ -9,7 +9,7 @@ import pytest
 from agent.hardware import placed_rank
 from agent.hardware.placement import Placement
 from payload.settings import Settings
-from payload.training.rank_setup import RankSetup, job_of, set_up_rank
+from payload.training.rank_setup import RankSetup, job_of, set_up_rank, set_up_untuned_rank
 from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
 
 RANK = {"HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SIZE": "4"}
@@ -49,6 +49,31 @@ def test_by_choice_nothing_is_bound_and_threads_are_a_share_of_the_cpus(tmp_path
     assert bound == []
     placed = found.placed
     assert (placed.placement.cpus, found.tuning.intra_op_threads, placed.machine) == ((0, 1), 1, "2 CPUs")
+
+
+def test_without_tuning_nothing_is_bound_or_set_and_threads_are_tensorflows_choice(
+    tmp_path: Path, bound: list[Placement]
+) -> None:
+    environ = RANK | {"HOROVOD_CYCLE_TIME": "7"}
+    found = set_up_untuned_rank(Settings(network="lenet"), environ, write(tmp_path, RECORDED))
+    assert (bound, environ) == ([], RANK | {"HOROVOD_CYCLE_TIME": "7"})
+    tuning = found.tuning
+    assert (tuning.intra_op_threads, tuning.inter_op_threads, tuning.variables) == (0, 0, ())
+    assert (tuning.cycle_time_ms, tuning.fusion_threshold_mib, tuning.given) == (7.0, None, ("HOROVOD_CYCLE_TIME",))
+    assert str(found) == (
+        "1 socket, 1 memory node, 2 cores, 2 CPUs: rank on CPUs 0-1 shared with other ranks; intra-op by default, "
+        "inter-op by default, gradients of 1.64 MiB, cycle 7 ms, given: HOROVOD_CYCLE_TIME"
+    )
+
+
+def test_without_tuning_a_rank_still_has_a_gpu_of_its_own(tmp_path: Path, bound: list[Placement]) -> None:
+    tuned, untuned = dict(RANK), dict(RANK)
+    root = write(tmp_path, P3_16XLARGE.files())
+    placed = arranged(root, tuned).placed.placement
+    left = set_up_untuned_rank(Settings(network="lenet"), untuned, root).placed.placement
+    assert len(bound) == 1
+    assert untuned == RANK | {name: value for name, value in tuned.items() if name.startswith("CUDA_")} != RANK
+    assert (left.gpu, left.node) == (placed.gpu, None)
 
 
 def test_a_machine_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Path, bound: list[Placement]) -> None:
