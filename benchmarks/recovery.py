@@ -1,17 +1,20 @@
-"""How long a run takes to go on after a fault, and how much of a bad hour it trains.
+"""How long a run takes to go on after a fault, and how much it trains while ranks are killed.
 
     python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S] [--output FILE]
 
-An embedded cloud trains the digits recipe. First each kind of fault is done to a worker or its rank, in turns, and the
-time is taken until the restart begins and until rank 0 tells the next step; it tells of steps twice a second. Then a
-rank is killed about every `--every` seconds, for `--seconds`, twice with the same seed: once the run goes on by its own
-restarts, and once by a script that looks every five seconds and types `fab resume`. Goodput is what was trained in that
-time, less what was trained twice, over what the undisturbed run would have. Needs root, as the embedded cloud does.
+An embedded cloud trains the digits recipe on all of its workers but one. First each kind of fault is done to a worker
+or its rank, in turns, and the time is taken until the restart begins and until rank 0 tells the next step; it tells of
+steps twice a second. Then a rank is killed about every `--every` seconds, for `--seconds`, twice with the same seed:
+once the run goes on by its own restarts, and once by a script that looks every five seconds and types `fab resume`.
+Goodput is what was trained in that time, what was trained twice counted once, over what 30 s without a fault, just
+before, would have come to. Needs root, as the embedded cloud does. A fault after which a run does not train again
+within five minutes is told, and the benchmark ends with 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import statistics
@@ -26,18 +29,26 @@ from typing import Any, Final
 
 from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
+from agent.runs.follow import Tail
 from benchmarks.measure import output_of
 from localcloud.layout import Layout
 from tools import demo
 
 CLOUD: Final = "recovery"
 FAULTS: Final = "kill-rank,freeze-rank,kill-host,cut"
-CHECKPOINT_MIN: Final = "0.1"
+RECIPE: Final = ("--epochs", "100000", "--checkpoint-minutes", "0.1")
+"""More epochs than the benchmark lasts."""
 QUIET_S: Final = 15.0
-"""How long a run trains undisturbed before each fault."""
+"""How long a run trains undisturbed before each fault, s."""
+BASELINE_S: Final = 30.0
+"""And before ranks are killed now and then: its rate is that with which goodput is compared."""
+LONGEST_S: Final = 640
+"""A fault that lasts takes a quarter of it at least: longer than Gloo's time-out, so that it is not over by itself."""
 LOOK_S: Final = 5.0
-"""How often the script that resumes looks."""
+"""How often the script that resumes looks, s."""
+POLL_S: Final = 0.25
 PATIENCE_S: Final = 300.0
+"""How long a run may take to train again, s."""
 Document = dict[str, Any]
 
 
@@ -51,18 +62,21 @@ class Recovery:
     next_step_s: float
     """From the fault until rank 0 told a step that came after."""
     lost_steps: int
-    """Steps that were trained again."""
+    """Steps that were told before the fault and trained again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """What a run trained in a time with faults."""
+    """What a run trained in a time in which ranks were killed."""
 
     way: str
+    """What started it again."""
     faults: int
+    skipped: int
+    """Kills for which there was no rank at that moment."""
     seconds: float
     fraction: float
-    """Of what it would have trained undisturbed."""
+    """Of the steps at the rate of before, in all of that time."""
 
 
 def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
@@ -76,30 +90,47 @@ def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
     return found
 
 
+def resumed_at(start: Document) -> int:
+    """Return the steps that were done in the checkpoint from which an attempt began."""
+    return int(str(start.get("resumed_from") or "0").rpartition("-")[2])
+
+
 def recovered(events: Sequence[Document], fault: str, at: float, restarts: Sequence[float]) -> Recovery | None:
     """Return what a fault at a unix time cost, None before the next step; `restarts`: when each restart began."""
-    start = next((event for event in events if event["event"] == "start" and event["time"] > at), None)
+    starts = [event for event in events if event["event"] == "start"]
+    start = next((each for each in starts if each["time"] > at), None)
     noticed = next((began for began in restarts if began > at), None)
     if start is None or noticed is None:
         return None
-    after = next((when for when, _ in positions(events) if when > start["time"]), None)
+    told = positions(events)
+    after = next((when for when, _ in told if when > start["time"]), None)
     if after is None:
         return None
-    before = max((steps for when, steps in positions(events) if when < start["time"]), default=0)
-    resumed = int(str(start.get("resumed_from") or "0").rpartition("-")[2])
-    return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=after - at, lost_steps=max(0, before - resumed))
+    began = max((each["time"] for each in starts if each["time"] <= at), default=0.0)
+    before = max((steps for when, steps in told if began < when < start["time"]), default=0)
+    lost = max(0, before - resumed_at(start))
+    return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=after - at, lost_steps=lost)
 
 
 def rate(events: Sequence[Document], since: float, until: float) -> float:
-    """Return steps a second between two unix times, by what was told within them."""
+    """Return steps a second between two unix times, by what was told within them. Raises ValueError for too little."""
     within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
+    if len(within) < 2 or within[0][0] == within[-1][0]:
+        raise ValueError(f"{len(within)} positions within {until - since:g} s give no rate")
     (first, before), (last, after) = within[0], within[-1]
     return (after - before) / (last - first)
 
 
-def trained(events: Sequence[Document], until: float) -> int:
-    """Return the steps that were done at a unix time."""
-    return [steps for when, steps in positions(events) if when <= until][-1]
+def kept_steps(events: Sequence[Document], until: float) -> int | None:
+    """Return the steps done at a unix time that are not trained again; None before what comes next is known."""
+    told = [steps for when, steps in positions(events) if when <= until]
+    following = next((event for event in events if event["time"] > until and event["event"] in _TELLING), None)
+    if following is None:
+        return None
+    return min(told[-1], resumed_at(following)) if following["event"] == "start" else told[-1]
+
+
+_TELLING: Final = ("start", "step", "epoch")
 
 
 def laptop(*command: str) -> list[str]:
@@ -108,8 +139,8 @@ def laptop(*command: str) -> list[str]:
 
 
 def fab(nodes: int, task: str, *words: str) -> str:
-    """Run a task, and return what it printed."""
-    return output_of(laptop("env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes), *words))
+    """Run a task on a cluster with one worker more than `nodes`, and return what it printed."""
+    return output_of(laptop("env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
 
 
 @contextmanager
@@ -130,15 +161,14 @@ class Run:
     def __init__(self, nodes: int, restarts: int) -> None:
         self._nodes = nodes
         words = ("--nodes", str(nodes), "--recipe", "digits", "--restarts", str(restarts), "--yes", "--detach")
-        settings = ("--epochs", "1000000", "--checkpoint-minutes", CHECKPOINT_MIN)
-        self.id = str(json.loads(fab(nodes, "train", *words, "--json", "--", *settings))["run_id"])
+        self.id = str(json.loads(fab(nodes, "train", *words, "--json", "--", *RECIPE))["run_id"])
         (self._path,) = Layout(name=CLOUD).efs.glob(f"*/runs/{self.id}")
+        self._tail, self._events = Tail(self._path / "metrics.jsonl"), list[Document]()
 
     def events(self) -> list[Document]:
         """Return what rank 0 has told so far."""
-        metrics = self._path / "metrics.jsonl"
-        lines = metrics.read_text().splitlines() if metrics.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        self._events += [json.loads(line) for line in self._tail.lines()]
+        return self._events
 
     @property
     def state(self) -> str:
@@ -159,122 +189,145 @@ class Run:
             told = [when for when, _ in positions(events) if starts and when > starts[-1]]
             if told and told[-1] - told[0] >= seconds and time.time() - told[-1] < 2.0:
                 return told[-1]
-            time.sleep(0.2)
+            time.sleep(POLL_S)
         raise RuntimeError(f"run {self.id}, {self.state}, did not train for {seconds:g} s within {PATIENCE_S:g} s")
 
     def stop(self) -> None:
         """End the run."""
         fab(self._nodes, "stop", "--run", self.id, "--force")
 
-    def resume(self) -> None:
-        """Type `fab resume`."""
-        fab(self._nodes, "resume", "--run", self.id, "--detach", "--json")
+    def resume(self) -> bool:
+        """Type `fab resume`; return whether it was taken, which it is not while the last attempt is cleaned up."""
+        with contextlib.suppress(RuntimeError):
+            fab(self._nodes, "resume", "--run", self.id, "--detach", "--json")
+            return True
+        return False
 
 
 @contextmanager
-def chaos(record: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Carry out a schedule of faults on the workers beside a block, and wait for its end after it."""
+def chaos(record: Path, *words: str) -> Iterator[None]:
+    """Carry out a schedule of faults on the workers beside a block, and undo at its end what lasts."""
     command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", "worker", "--record", str(record), *words)
-    with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.DEVNULL, text=True) as run:
+    with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.DEVNULL) as process:
         try:
-            yield run
-        except BaseException:
-            run.terminate()
-            raise
-        if run.wait():
-            raise RuntimeError(f"{' '.join(command)} ended with {run.returncode}")
+            yield
+        finally:
+            process.terminate()
 
 
-def done(record: Path) -> list[float]:
-    """Return when the faults of a record were done, unix time."""
+def told(record: Path, word: str) -> list[float]:
+    """Return when faults of a record were done (`what`) or `skipped`, unix time."""
     lines = record.read_text().splitlines() if record.exists() else []
-    return [float(event["time"]) for line in lines if "what" in (event := json.loads(line)) and "at_s" in event]
+    return [float(event["time"]) for line in lines if word in (event := json.loads(line)) and "at_s" in event]
 
 
-def fault(run: Run, kind: str, seed: int, record: Path) -> Recovery:
-    """Do one fault to a run that trains, and wait until it trains again."""
+def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
+    """Do one fault to a run that trains; return what it cost, None where it does not train again."""
     run.train_for(QUIET_S)
-    times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", "120")
+    times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(LONGEST_S))
     with chaos(record, "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if at := done(record):
-                found = recovered(run.events(), kind, at[0], run.restarts())
+        while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):
+            if done := told(record, "what"):
+                found = recovered(run.events(), kind, done[0], run.restarts())
                 if found:
                     return found
-            time.sleep(0.1)
-    raise RuntimeError(f"run {run.id} did not train again within {PATIENCE_S:g} s of {kind}")
+            time.sleep(POLL_S)
+    return None
 
 
 def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Goodput:
     """Kill a rank now and then; return how much is trained all the same."""
-    began = run.train_for(QUIET_S)
-    undisturbed, before = rate(run.events(), began - QUIET_S, began), trained(run.events(), began)
+    began = run.train_for(BASELINE_S)
+    ended = began + options.seconds
+    undisturbed, before = rate(run.events(), began - BASELINE_S, began), positions(run.events())[-1][1]
     times = ("--first", str(options.every / 2), "--every", str(options.every), "--duration", str(options.seconds))
     with chaos(record, "--seed", str(options.seed), "--kinds", "kill-rank", *times):
-        while time.time() < began + options.seconds:
+        while (kept := kept_steps(run.events(), ended)) is None:
+            if time.time() > ended + PATIENCE_S:
+                raise RuntimeError(f"run {run.id}, {run.state}, does not train again with {way}")
             time.sleep(LOOK_S)
             if way == "fab resume" and run.state == "failed":
                 run.resume()
-    ended = began + options.seconds
-    share = (trained(run.events(), ended) - before) / (undisturbed * options.seconds)
-    return Goodput(way=way, faults=len(done(record)), seconds=options.seconds, fraction=share)
+    return Goodput(
+        way=way,
+        faults=len(told(record, "what")),
+        skipped=len(told(record, "skipped")),
+        seconds=options.seconds,
+        fraction=(kept - before) / (undisturbed * options.seconds),
+    )
 
 
-def table(recoveries: Sequence[Recovery], goodputs: Sequence[Goodput]) -> Iterator[str]:
-    """Yield the lines of a report."""
-    for kind in dict.fromkeys(each.fault for each in recoveries):
-        of = [each for each in recoveries if each.fault == kind]
-        texts = [
-            f"{name} {statistics.median(values):.1f} s ({min(values):.1f} to {max(values):.1f})"
-            for name, values in (
-                ("restart after", [each.noticed_s for each in of]),
-                ("next step after", [each.next_step_s for each in of]),
-            )
-        ]
-        lost = statistics.median(each.lost_steps for each in of)
-        yield f"{kind:<12} {', '.join(texts)}; {lost:g} steps lost; {len(of)} times"
-    for put in goodputs:
-        yield f"goodput {put.fraction:.2f} with {put.way}: {put.faults} ranks killed in {put.seconds:g} s"
+@dataclasses.dataclass(kw_only=True)
+class Figures:
+    """All that was measured so far."""
+
+    recoveries: list[Recovery] = dataclasses.field(default_factory=list)
+    missed: list[str] = dataclasses.field(default_factory=list)
+    """Kinds of the faults after which the run did not train again by itself."""
+    goodputs: list[Goodput] = dataclasses.field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a report."""
+        for kind in dict.fromkeys(each.fault for each in self.recoveries):
+            of = [each for each in self.recoveries if each.fault == kind]
+            texts = [
+                f"{name} {statistics.median(values):.1f} s ({min(values):.1f} to {max(values):.1f})"
+                for name, values in (
+                    ("restart after", [each.noticed_s for each in of]),
+                    ("next step after", [each.next_step_s for each in of]),
+                )
+            ]
+            lost = statistics.median(each.lost_steps for each in of)
+            yield f"{kind:<12} {', '.join(texts)}; {lost:g} steps lost; {len(of)} times"
+        yield from (f"{kind:<12} the run did not train again" for kind in self.missed)
+        for each in self.goodputs:
+            skipped = f", {each.skipped} skipped" if each.skipped else ""
+            yield f"goodput {each.fraction:.2f} by {each.way}: {each.faults} kills{skipped} in {each.seconds:g} s"
+
+    def keep(self, output: Path | None, nodes: int) -> None:
+        """Write the samples, where a file is wanted."""
+        if output:
+            document = {"machine": str(this_machine()), "nodes": nodes, **dataclasses.asdict(self)}
+            replace_file(output, json.dumps(document, indent=1).encode())
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, and print the figures."""
+    """Measure, and print the figures; return 1 where a run did not go on by itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--nodes", type=int, default=4, help="on which the run trains (default: 4)")
     parser.add_argument("--faults", default=FAULTS, help=f"kinds, with commas between (default: {FAULTS})")
     parser.add_argument("--rounds", type=int, default=3, help="how often each kind is done (default: 3)")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of each trace of killed ranks; 0: no trace")
-    parser.add_argument("--every", type=float, default=60.0, help="between two killed ranks, s, times 0.5 to 1.5")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of kills, each way (default: 300); 0: none")
+    parser.add_argument("--every", type=float, default=60.0, help="between kills, s, times 0.5 to 1.5 (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="keep the samples as JSON")
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
-    recoveries: list[Recovery] = []
-    goodputs: list[Goodput] = []
+    figures = Figures()
     with tempfile.TemporaryDirectory(prefix="recovery-") as name, cloud(options.nodes):
         run = Run(options.nodes, restarts=1000)
-        for turn in range(options.rounds):
+        for number in range(options.rounds):
             for kind in options.faults.split(","):
-                recoveries.append(fault(run, kind, options.seed + turn, Path(name) / f"{kind}-{turn}.jsonl"))
-                print(recoveries[-1], flush=True)
-        if options.seconds:
-            goodputs.append(goodput(run, "its own restarts", options, Path(name) / "restarts.jsonl"))
+                found = meet(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
+                print(found or f"{kind}: run {run.id}, {run.state}, did not train again", flush=True)
+                if found:
+                    figures.recoveries.append(found)
+                else:
+                    figures.missed.append(kind)
+                    run.stop()
+                    run = Run(options.nodes, restarts=1000)
+                figures.keep(options.output, options.nodes)
+        ways = {"its own restarts": 1000, "fab resume": 0} if options.seconds else {}
+        for way, restarts in ways.items():
             run.stop()
-            run = Run(options.nodes, restarts=0)
-            goodputs.append(goodput(run, "fab resume", options, Path(name) / "resume.jsonl"))
+            run = Run(options.nodes, restarts)
+            figures.goodputs.append(goodput(run, way, options, Path(name) / f"{restarts}.jsonl"))
+            figures.keep(options.output, options.nodes)
         run.stop()
-    for line in table(recoveries, goodputs):
+    for line in figures.lines():
         print(line)
-    if options.output:
-        kept = {
-            "machine": str(this_machine()),
-            "nodes": options.nodes,
-            "recoveries": [dataclasses.asdict(each) for each in recoveries],
-            "goodput": [dataclasses.asdict(each) for each in goodputs],
-        }
-        replace_file(options.output, json.dumps(kept, indent=1).encode())
-    return 0
+    return int(bool(figures.missed))
 
 
 if __name__ == "__main__":

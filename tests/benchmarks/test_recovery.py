@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.recovery import Goodput, Recovery, done, positions, rate, recovered, table, trained
+from benchmarks.recovery import RECIPE, Figures, Goodput, Recovery, kept_steps, positions, rate, recovered, told
+from payload.recipes.config import TrainConfig
 
 
 def step(at: float, epoch: int, number: int) -> dict[str, Any]:
@@ -27,7 +28,7 @@ AGAIN = [{"event": "start", "time": 120.0, "resumed_from": "step-00000010"}, ste
 
 def test_a_position_is_the_steps_of_all_epochs() -> None:
     assert positions(BEGUN) == [(101.0, 2), (102.0, 6), (103.0, 10), (104.0, 14)]
-    assert (rate(BEGUN, 101.0, 103.5), trained(BEGUN, 102.5)) == (4.0, 6)
+    assert rate(BEGUN, 101.0, 103.5) == 4.0
 
 
 def test_a_recovery_is_from_the_fault_to_the_first_step_told_after_the_next_start() -> None:
@@ -47,27 +48,49 @@ def test_one_that_began_anew_has_lost_all() -> None:
     assert found is not None and found.lost_steps == 14
 
 
+def test_what_an_attempt_before_had_reached_is_not_lost_once_more() -> None:
+    later = [{"event": "start", "time": 140.0, "resumed_from": "step-00000012"}, step(141.0, 2, 4)]
+    found = recovered([*BEGUN, step(105.0, 3, 9), *AGAIN, *later], "cut", 130.0, [133.0])
+    assert found is not None and found.lost_steps == 5
+
+
+def test_steps_that_are_trained_again_are_not_kept() -> None:
+    events = [*BEGUN, *AGAIN]
+    assert [kept_steps(events, until) for until in (102.5, 110.0, 121.5, 130.0)] == [6, 10, 13, None]
+    assert kept_steps([*BEGUN, {"event": "start", "time": 120.0, "resumed_from": None}], 110.0) == 0
+    assert kept_steps([*BEGUN, {"event": "checkpoint", "time": 111.0}, step(112.0, 2, 6)], 110.0) == 14
+
+
+def test_the_recipe_takes_the_settings(tmp_path: Path) -> None:
+    config = TrainConfig.from_argv(["--run-dir", str(tmp_path), "--recipe", "digits", *RECIPE])
+    assert (config.settings.epochs, config.settings.checkpoint_minutes) == (100000, 0.1)
+
+
 def test_what_was_skipped_or_undone_is_no_fault_that_was_done(tmp_path: Path) -> None:
     record = tmp_path / "chaos.jsonl"
-    assert done(record) == []
+    assert told(record, "what") == []
     events = [
         {"time": 1.0, "at_s": 0.0, "kind": "cut", "skipped": "there is none"},
         {"time": 2.0, "at_s": 0.0, "kind": "cut", "what": "cut worker1"},
         {"time": 9.0, "kind": "cut", "target": "worker1", "undone": "cut worker1"},
     ]
     record.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert done(record) == [2.0]
+    assert (told(record, "what"), told(record, "skipped")) == ([2.0], [1.0])
 
 
-def test_the_table_has_medians_with_their_range_by_fault() -> None:
+def test_the_figures_are_medians_with_their_range_by_fault(tmp_path: Path) -> None:
     several = [Recovery(fault="cut", noticed_s=n, next_step_s=10 * n, lost_steps=round(n)) for n in (1.0, 3.0, 2.0)]
-    put = Goodput(way="fab resume", faults=5, seconds=300.0, fraction=0.817)
-    assert list(table(several, [put])) == [
+    share = Goodput(way="fab resume", faults=5, skipped=1, seconds=300.0, fraction=0.817)
+    figures = Figures(recoveries=several, missed=["kill-host"], goodputs=[share])
+    assert list(figures.lines()) == [
         "cut          restart after 2.0 s (1.0 to 3.0), next step after 20.0 s (10.0 to 30.0); 2 steps lost; 3 times",
-        "goodput 0.82 with fab resume: 5 ranks killed in 300 s",
+        "kill-host    the run did not train again",
+        "goodput 0.82 by fab resume: 5 kills, 1 skipped in 300 s",
     ]
+    figures.keep(tmp_path / "out.json", 4)
+    assert json.loads((tmp_path / "out.json").read_text())["recoveries"][1]["next_step_s"] == 30.0
 
 
 def test_no_step_in_a_window_has_no_rate() -> None:
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="0 positions within 100 s"):
         rate(BEGUN, 200.0, 300.0)
