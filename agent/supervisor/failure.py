@@ -31,6 +31,13 @@ _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S+) ended: (-?\d+)$", re.MULTI
 _SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
 """mpirun's words alone, as the next one."""
 _SILENT: Final = re.compile(r"lost communication with a remote daemon[\s\S]{0,2000}?Remote daemon: \S+ on node (\S+)")
+_BROKEN: Final = re.compile(
+    r"^(?:\[\d+\]<stderr>:)?(?:Timeout, server \S+ not responding|client_loop: send disconnect: |"
+    r"Connection to \S+ closed by remote host|Connection (?:reset|closed) by \S+ port \d+|"
+    r"(?:Connection to \S+ port \d+|Read from remote host \S+): )",
+    re.MULTILINE,
+)
+"""What OpenSSH's client says where a connection ends that it had (clientloop.c, packet.c of OpenSSH 9)."""
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
 _GAVE_UP: Final = re.compile(
@@ -103,11 +110,29 @@ def seen_frozen(spec: RunSpec) -> list[FrozenNode]:
 
 def unreachable_host(log: str) -> str:
     """Return the host that the launcher can no longer reach, with the remedy; "" where it reaches all."""
-    ended = [name for name, status in _HOST_ENDED.findall(log) if int(status) == SSH_FAILED]
-    if not (found := _SILENT.findall(log) or ended):
+    if not (found := _unreached(log)):
         return ""
     node = found[-1]
     return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
+
+
+def _unreached(log: str) -> list[str]:
+    """Return the hosts that mpirun, or this project's own launcher, could no longer reach."""
+    return _SILENT.findall(log) or [name for name, status in _HOST_ENDED.findall(log) if int(status) == SSH_FAILED]
+
+
+def lost_connection(hosts: Sequence[Node], log: str) -> str:
+    """Return the host to which the launcher's connection broke, though it may answer again; "" where none did.
+
+    A network that fails for a minute ends SSH with its own status, which a program may also end with: so where a rank
+    has ended with it, SSH must have said so.
+    """
+    if found := _unreached(log):
+        return f"the connection to {found[-1]} was lost"
+    first, places = first_ended(log), _places(hosts)
+    if first and first[1] == SSH_FAILED and first[0] < len(places) and _BROKEN.search(log):
+        return f"the connection to {places[first[0]]} was lost"
+    return ""
 
 
 def ended_host(log: str) -> str:

@@ -82,6 +82,8 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     log = failure.last_attempt(log)
     if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)
+    if lost := failure.lost_connection(spec.hosts, log):
+        return lost
     first = failure.first_ended(log)
     return failure.first_ended_rank(spec.hosts, log) if first and first[1] in KILLED else ""
 

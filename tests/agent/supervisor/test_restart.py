@@ -35,6 +35,7 @@ from tests.factories import make_master, make_node, make_nodes, make_spec, nodes
 ONE, TWO = make_nodes(2)
 SPEC = make_spec(hosts=(ONE, TWO), restarts=3)
 UP = {ONE.name: 5000.0, TWO.name: 5000.0}
+BROKEN = "[1]<stderr>:Timeout, server 10.0.64.6 not responding.\r\n"
 ENDED = "[supervisor] $ launch\n[launcher] rank 1 ended first: {}\n"
 FROZEN = (
     "[supervisor] $ launch\n[0]<stderr>:Horovod background loop uncaught exception: "
@@ -61,6 +62,11 @@ def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
         (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer answers"),
         (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer answer"),
         (ENDED.format(255), {**UP, TWO.name: 30.0}, f"{TWO.name} rebooted"),
+        # A network that failed for a minute: the host answers again.
+        (ENDED.format(255) + BROKEN, UP, f"the connection to {TWO.name} was lost"),
+        (ENDED.format(1) + BROKEN, UP, ""),
+        (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 255\n", UP, f"the connection to {TWO.name} was lost"),
+        (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 1\n", UP, ""),
         # What an earlier attempt wrote is not this one's fault.
         (ENDED.format(-9) + "\n" + ENDED.format(1), UP, ""),
     ],
