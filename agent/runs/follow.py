@@ -7,7 +7,7 @@ import errno
 import re
 import select
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ from agent.spec.states import QUEUED
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
 """A reader that receives nothing for several of these takes the connection for dead."""
+MOST_RANKS: Final = 1 << 16
+MOST_NAMED: Final = 4
+"""Stragglers that are named one by one."""
 
 
 def sleep_while_read(descriptor: int) -> Callable[[float], None]:
@@ -170,18 +173,20 @@ def with_queue_position(state: State, directory: RunDirectory) -> State:
     )
 
 
-def _stragglers(records: Iterable[Mapping[str, Any]]) -> str:
-    """Return which ranks the others wait for by the metrics so far; "" for none."""
-    known: dict[str, None] = {}
+def _stragglers(records: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> str:
+    """Return which ranks the others wait for by the metrics so far, which ranks write; "" for none."""
+    known: dict[int, str] = {}
     for record in records:
+        rank, host = record.get("rank"), record.get("host")
         if record.get("event") == "start":
             known.clear()
-        if record.get("event") == "straggler":
-            rank = f"rank {record.get('rank')} ({record.get('host')})"
+        if record.get("event") == "straggler" and type(rank) is int and 0 <= rank < MOST_RANKS and host in hosts:
             known.pop(rank, None)
             if not record.get("is_over"):
-                known[rank] = None
-    return f"straggler: {', '.join(known)}" if known else ""
+                known[rank] = f"rank {rank} ({host})"
+    named = list(known.values())
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return f"straggler: {', '.join(named[:MOST_NAMED])}{more}" if named else ""
 
 
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
@@ -190,12 +195,13 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
     The reason of one that runs without any names its stragglers.
     `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
     """
-    records = [record for line in Tail(directory.metrics).lines() if (record := _record(line)) is not None]
+    tail = Tail(directory.metrics)
+    records = [record for lines in iter(tail.lines, []) for line in lines if (record := _record(line)) is not None]
     epochs = [record for record in records if record.get("event") == "epoch"]
     document = with_queue_position(state, directory).to_document()
     document.pop("last_lines")
     if state.state == "running" and not state.reason:
-        document["reason"] = _stragglers(records)
+        document["reason"] = _stragglers(records, state.hosts)
     queue = RunQueue(runs=Runs(root=directory.path.parent))
     return {
         **document,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.report.model import CHECKPOINT, FAULT, RESUMED, ConfusionMatrix, Curves, RunReport, Timeline
+from cluster.report.model import CHECKPOINT, FAULT, RESUMED, STRAGGLER, ConfusionMatrix, Curves, RunReport, Timeline
 from cluster.report.palette import DASHES, MARKERS
 from cluster.report.svg import FAINT, INK, LINE, SERIES, WIDTH_IN, drawing, new_figure, svg_text
 from cluster.report.timeline import PHASES
@@ -286,14 +286,19 @@ def draw_timeline(timeline: Timeline) -> Drawn:
 def _timeline_figure(timeline: Timeline, width_in: float, columns: int) -> Figure:
     nodes = timeline.nodes[:MOST_NODES]
     lanes = ["phases", "events", *(node.name for node in nodes)]
-    figure = new_figure(width_in, 0.5 + 0.25 * len(lanes) + 0.2 * -(-(len(PHASES) + 3) // columns))
+    figure = new_figure(width_in, 0.5 + 0.25 * len(lanes) + 0.2 * -(-(len(PHASES) + 4) // columns))
     axes = figure.add_subplot()
     for number, name in enumerate(PHASES):
         spans = [(phase.begin_s, phase.seconds) for phase in timeline.phases if phase.name == name]
         if not spans:
             continue
         axes.broken_barh(spans, (-0.31, 0.62), color=SERIES[number % len(SERIES)], label=name)
-    for kind, marker, number in ((CHECKPOINT, "^", 2), (RESUMED, ">", 0), (FAULT, "X", 1)):
+    for kind, marker, number in (
+        (CHECKPOINT, "^", 2),
+        (RESUMED, ">", 0),
+        (STRAGGLER, "s", 3),
+        (FAULT, "X", 1),
+    ):
         times = [event.at_s for event in timeline.events if event.kind == kind]
         if times:
             axes.plot(times, [1] * len(times), "", linestyle="", marker=marker, ms=6, color=SERIES[number], label=kind)

@@ -109,7 +109,9 @@ CHECKPOINT: Final = "checkpoint"
 FAULT: Final = "fault"
 RESUMED: Final = "resumed"
 ENDED: Final = "ended"
-KINDS: Final = (JOINED, CHECKPOINT, FAULT, RESUMED, ENDED)
+STRAGGLER: Final = "straggler"
+"""A rank began to be slower than the others, or keeps up again."""
+KINDS: Final = (JOINED, CHECKPOINT, FAULT, RESUMED, ENDED, STRAGGLER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

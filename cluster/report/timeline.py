@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent.spec.states import FINAL_STATES
-from cluster.report.model import CHECKPOINT, ENDED, FAULT, JOINED, RESUMED, Event, NodeSpan, Phase, Timeline
+from cluster.report.model import (
+    CHECKPOINT,
+    ENDED,
+    FAULT,
+    JOINED,
+    RESUMED,
+    STRAGGLER,
+    Event,
+    NodeSpan,
+    Phase,
+    Timeline,
+)
 from cluster.report.run_files import Document, RunFiles, document, moment, number, whole
 from cluster.report.wording import plain
 from cluster.terminal.units import amount
@@ -219,8 +230,7 @@ def _told(event: Document) -> list[Event]:
         text = f"no checkpoint {plain(str(event.get('checkpoint')))}: {plain(str(event.get('reason')))}"
         found.append(Event(at_s=at, kind=FAULT, text=text))
     elif event["event"] == "straggler":
-        kind = RESUMED if event.get("is_over") else FAULT
-        found.append(Event(at_s=at, kind=kind, text=plain(str(event.get("text")))))
+        found.append(Event(at_s=at, kind=STRAGGLER, text=plain(str(event.get("text")))))
     elif event["event"] == "start":
         if event.get("resumed_from"):
             ranks = whole(event.get("ranks"))

@@ -97,7 +97,7 @@ class Reporter:
         self.totals.images += size
         if self._metrics:
             for each in self._stragglers.step(sums.own_s, seconds):
-                self._straggler(progress, each)
+                self._straggler(self._metrics, progress, each)
         figures = StepFigures(
             images_per_s=self._timer.images_per_s,
             loss=sums.loss / size,
@@ -107,10 +107,8 @@ class Reporter:
         self._step(progress, figures)
         self.profiler.after(progress.total_steps)
 
-    def _straggler(self, progress: Progress, straggler: Straggler) -> None:
-        if not self._metrics:
-            return
-        self._metrics.event(
+    def _straggler(self, metrics: Metrics, progress: Progress, straggler: Straggler) -> None:
+        metrics.event(
             "straggler",
             epoch=progress.epoch + 1,
             step=progress.step,

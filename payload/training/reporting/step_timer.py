@@ -22,7 +22,7 @@ class StepTimer:
         self.seconds = 0.0
         """Since the start, until the end of the last step."""
         self.waited_s = 0.0
-        """Fraction of them in which this rank waited for its images."""
+        """How much of them this rank waited for its images."""
         self.last_wait_s = 0.0
         """How long it waited for those of the last step."""
         self.images = 0

@@ -11,13 +11,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-SLOW: Final = 1.5
+SLOW_RATIO: Final = 1.5
 """Times the median of all ranks from which a rank is a straggler."""
-MATTERS: Final = 0.1
-"""Fraction of the time of training that the others must lose to it: where the sum takes most of a step, they do not."""
+LEAST_LOST: Final = 0.1
+"""Fraction of the time of training steps that the others must wait for it."""
 WINDOW_S: Final = 15.0
+"""Means over this time at least are compared."""
 WINDOW_STEPS: Final = 5
-"""What is compared are means over so long and so many steps at least."""
+"""And over so many steps at least."""
 WINDOWS: Final = 2
 """Windows in a row that must agree: a neighbour's burst is none."""
 
@@ -29,11 +30,11 @@ class Straggler:
     rank: int
     host: str
     own_s: float
-    """Mean time of its own part of a step."""
+    """Mean time of its own part of a step, over the last window."""
     median_s: float
     """Median of that of all ranks; of an even number, the lower one of the two in the middle."""
     lost: float
-    """Fraction of the time of training that a rank with the median waits for it, 0 to 1."""
+    """Fraction of the time of training steps that a rank with the median waits for it, 0 to 1."""
     is_over: bool = False
 
     def __str__(self) -> str:
@@ -56,17 +57,19 @@ class StragglerWatch:
         self._counts = [0] * len(self._hosts)
         """Windows in a row in which a rank was not what it is known as, slow or not."""
         self._sums = [0.0] * len(self._hosts)
-        self._seconds, self._steps = 0.0, 0
+        self._seconds, self._steps, self._last_s = 0.0, 0, 0.0
 
     def step(self, own_s: Sequence[float], seconds: float) -> list[Straggler]:
-        """Count a step of `seconds` in which each rank's own part took so long; return what is new, by rank.
+        """Count the step before: what is new is returned, by rank.
 
-        A step of which nothing is known, as the first one of an epoch, counts for nothing.
+        `own_s`: how long each rank's own part of the step before took; all zero where nothing is known, as with the
+        first step of an epoch. `seconds`: how long this step took, of which the next call tells the parts.
         """
+        before_s, self._last_s = self._last_s, seconds
         if len(own_s) != len(self._hosts) or not any(own_s):
             return []
-        self._sums = [total + own for total, own in zip(self._sums, own_s, strict=True)]
-        self._seconds += seconds
+        self._sums = [total + max(0.0, own) for total, own in zip(self._sums, own_s, strict=True)]
+        self._seconds += before_s
         self._steps += 1
         if self._seconds < WINDOW_S or self._steps < WINDOW_STEPS:
             return []
@@ -76,9 +79,14 @@ class StragglerWatch:
 
     def _compare(self) -> list[Straggler]:
         median, found = statistics.median_low(self._sums), []
+        if median <= 0:
+            return []
         for rank, own in enumerate(self._sums):
             lost = min(1.0, max(0.0, own - median) / self._seconds)
-            is_slow = own >= SLOW * median and lost >= MATTERS
+            is_slow = own >= SLOW_RATIO * median
+            # One that is known keeps up once it is no slower, not where the others wait for something else as well.
+            if rank not in self._known:
+                is_slow = is_slow and lost >= LEAST_LOST
             if is_slow == (rank in self._known):
                 self._counts[rank] = 0
                 continue

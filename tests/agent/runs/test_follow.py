@@ -116,18 +116,24 @@ def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
 def test_a_summary_of_a_live_run_names_its_stragglers_until_they_keep_up_or_it_starts_again(
     directory: RunDirectory,
 ) -> None:
-    def slow(rank: object, *, is_over: bool = False) -> str:
-        record = {"event": "straggler", "rank": rank, "host": f"worker{rank}", "is_over": is_over}
+    def slow(rank: object, host: object = "", *, is_over: bool = False) -> str:
+        record = {"event": "straggler", "rank": rank, "host": host or f"worker{rank}", "is_over": is_over}
         return json.dumps(record) + "\n"
 
     def reason(own: str = "") -> object:
-        state = dataclasses.replace(directory.effective_state(), state="running", reason=own)
+        hosts = tuple(f"worker{number}" for number in range(9))
+        state = dataclasses.replace(directory.effective_state(), state="running", reason=own, hosts=hosts)
         return summary(state, directory)["reason"]
 
-    append(directory.metrics, slow(2) + slow(1) + slow([]))
-    assert reason() == "straggler: rank 2 (worker2), rank 1 (worker1), rank [] (worker[])"
-    append(directory.metrics, slow([], is_over=True) + slow(2, is_over=True))
+    append(directory.metrics, slow(2) + slow(1))
+    assert reason() == "straggler: rank 2 (worker2), rank 1 (worker1)"
+    strange = (
+        slow([]) + slow(True) + slow(-1, "worker1") + slow(1 << 70, "worker1") + slow(3, "a\nb") + slow(3, ["worker3"])
+    )
+    append(directory.metrics, strange + slow(2, is_over=True))
     assert reason() == "straggler: rank 1 (worker1)"
+    append(directory.metrics, "".join(slow(rank) for rank in range(2, 9)))
+    assert reason() == ("straggler: rank 1 (worker1), rank 2 (worker2), rank 3 (worker3), rank 4 (worker4) and 4 more")
     assert reason("a notice") == "a notice"
     append(directory.metrics, '{"event":"start"}\n')
     assert reason() == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.report.model import CHECKPOINT, ENDED, FAULT, JOINED, RESUMED
+from cluster.report.model import CHECKPOINT, ENDED, FAULT, JOINED, RESUMED, STRAGGLER
 from cluster.report.run_files import RunFiles
 from cluster.report.timeline import (
     CHECKING,
@@ -105,15 +105,15 @@ def test_a_checkpoint_that_could_not_be_written_is_a_fault_of_a_run_that_goes_on
     assert [event.text for event in timeline.events if event.kind == FAULT] == ["no checkpoint step-9: full"]
 
 
-def test_a_straggler_is_a_fault_of_a_run_that_goes_on_until_it_keeps_up() -> None:
+def test_a_straggler_is_no_fault_and_is_told_again_once_it_keeps_up() -> None:
     files, began = changed(), raw()["state"]["started"]
     told = [
         {"event": "straggler", "time": began + 9, "rank": 1, "is_over": False, "text": "rank 1 is a straggler"},
         {"event": "straggler", "time": began + 19, "rank": 1, "is_over": True, "text": "rank 1 keeps up again"},
     ]
     events = timeline_of(dataclasses.replace(files, metrics=(*files.metrics, *told))).events
-    assert [event.text for event in events if event.kind == FAULT] == ["rank 1 is a straggler"]
-    assert [event.text for event in events if event.kind == RESUMED] == ["rank 1 keeps up again"]
+    assert [event.text for event in events if event.kind == STRAGGLER] == [each["text"] for each in told]
+    assert not [event for event in events if event.kind == FAULT]
 
 
 def test_what_the_checks_found_is_a_fault() -> None:

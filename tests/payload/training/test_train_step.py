@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -196,3 +197,41 @@ def test_xla_with_a_normalisation_over_all_ranks_is_refused(monkeypatch: pytest.
     monkeypatch.setattr(distributed, "size", lambda: 2)
     with pytest.raises(SettingError, match="--xla: a normalisation over all ranks cannot be compiled; use"):
         make_train_step(net(), None, Settings(xla=True, batch_norm="synchronised"))  # type: ignore[arg-type]
+
+
+def test_the_seconds_of_a_pass_end_with_its_last_gradient_and_hold_nothing_of_the_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import keras
+    import tensorflow as tf
+
+    from payload.training import distributed
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
+
+    def waiting(seconds: float, tensors: list[Any]) -> Any:
+        return tf.numpy_function(lambda *_: time.sleep(seconds), tensors, [], stateful=True)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow has no types
+    def slow_backwards(values: Any) -> Any:
+        def gradient(given: Any) -> Any:
+            with tf.control_dependencies([waiting(0.2, [given])]):
+                return tf.identity(given)
+
+        return tf.identity(values), gradient
+
+    def summed(tensors: list[Any]) -> list[Any]:
+        with tf.control_dependencies([waiting(3.0, tensors)]):
+            return [tf.identity(tensor) for tensor in tensors]
+
+    monkeypatch.setattr(distributed, "size", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    monkeypatch.setattr(distributed, "sum_in_graph", summed)
+    images, labels, weights = batch()
+    layers = [keras.layers.Flatten(), keras.layers.Dense(8), keras.layers.Lambda(slow_backwards)]
+    model = keras.Sequential([keras.Input(images.shape[1:]), *layers, keras.layers.Dense(CLASSES)])
+    settings = Settings()
+    step = make_train_step(model, make_optimizer(settings, model), settings)
+    *rest, pass_s = step(images, labels, weights, len(labels), 0.1, False, 3, 0.25).numpy().tolist()
+    assert rest[3:] == [0.0, 3.0, 0.0, 0.25], "stops, skipped records, and of each rank the step before"
+    assert 0.2 <= pass_s < 3.0

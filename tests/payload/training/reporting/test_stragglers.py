@@ -6,9 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from payload.training.reporting.stragglers import SLOW, WINDOW_S, WINDOW_STEPS, Straggler, StragglerWatch
+from payload.training.reporting.stragglers import SLOW_RATIO, WINDOW_S, WINDOW_STEPS, Straggler, StragglerWatch
 
 HOSTS = ("worker1", "worker1", "worker2", "worker3")
+
+
+def begun(hosts: Sequence[str] = HOSTS, step_s: float = 1.0) -> StragglerWatch:
+    """Return a watch that has seen the first step of an epoch, of which nothing is known yet."""
+    watch = StragglerWatch(hosts)
+    assert watch.step((0.0,) * len(hosts), step_s) == []
+    return watch
 
 
 def window(watch: StragglerWatch, own_s: Sequence[float], step_s: float = 1.0) -> list[Straggler]:
@@ -21,7 +28,7 @@ def window(watch: StragglerWatch, own_s: Sequence[float], step_s: float = 1.0) -
 
 
 def test_a_straggler_is_named_after_two_windows_and_once() -> None:
-    watch, slow = StragglerWatch(HOSTS), (0.4, 0.4, 0.9, 0.5)
+    watch, slow = begun(), (0.4, 0.4, 0.9, 0.5)
     assert window(watch, slow) == []
     (found,) = window(watch, slow)
     assert (found.rank, found.host, found.is_over) == (2, "worker2", False)
@@ -33,7 +40,7 @@ def test_a_straggler_is_named_after_two_windows_and_once() -> None:
 
 
 def test_one_that_keeps_up_again_is_told_after_two_windows_and_may_be_named_again() -> None:
-    watch, slow, even = StragglerWatch(HOSTS), (0.4, 0.4, 0.9, 0.5), (0.4,) * 4
+    watch, slow, even = begun(), (0.4, 0.4, 0.9, 0.5), (0.4,) * 4
     assert [bool(window(watch, own)) for own in (slow, slow, even, slow, even)] == [False, True, False, False, False]
     (over,) = window(watch, even)
     assert (over.rank, over.is_over, str(over)) == (2, True, "rank 2 (worker2) keeps up with the others again")
@@ -41,7 +48,7 @@ def test_one_that_keeps_up_again_is_told_after_two_windows_and_may_be_named_agai
 
 
 def test_a_burst_of_one_window_is_none() -> None:
-    watch = StragglerWatch(HOSTS)
+    watch = begun()
     for own in ((0.4, 0.4, 0.9, 0.4), (0.4, 0.4, 0.4, 0.9), (0.4, 0.4, 0.9, 0.4)):
         assert window(watch, own) == []
 
@@ -49,37 +56,51 @@ def test_a_burst_of_one_window_is_none() -> None:
 @pytest.mark.parametrize(
     ("own_s", "named"),
     [
-        ((0.4, 0.4, 0.4, SLOW * 0.4 - 0.001), []),
-        ((0.4, 0.4, 0.4, SLOW * 0.4 + 0.001), [3]),
+        ((0.4, 0.4, 0.4, SLOW_RATIO * 0.4 - 0.001), []),
+        ((0.4, 0.4, 0.4, SLOW_RATIO * 0.4 + 0.001), [3]),
         ((0.04, 0.04, 0.04, 0.13), []),  # 3.2 times as slow, and 9% of the step
         ((0.9, 0.4, 0.4, 0.9), [0, 3]),
         ((0.2, 0.9, 0.9, 0.9), []),  # one that is quick makes nobody slow
     ],
 )
 def test_what_counts_is_the_median_and_that_the_others_wait(own_s: Sequence[float], named: list[int]) -> None:
-    watch = StragglerWatch(HOSTS)
+    watch = begun()
     window(watch, own_s)
     assert [each.rank for each in window(watch, own_s)] == named
 
 
 def test_of_two_ranks_the_slower_one_is_compared_with_the_quicker() -> None:
-    watch = StragglerWatch(("worker1", "worker2"))
+    watch = begun(("worker1", "worker2"))
     window(watch, (0.9, 0.5))
     assert [each.rank for each in window(watch, (0.9, 0.5))] == [0]
 
 
 def test_short_steps_are_added_up_and_long_ones_counted() -> None:
-    watch = StragglerWatch(("worker1", "worker2"))
+    watch = begun(("worker1", "worker2"), 1 / 128)
     steps = round(2 * WINDOW_S * 128)
     assert not any(watch.step((0.001, 0.006), 1 / 128) for _ in range(steps - 1))
     assert watch.step((0.001, 0.006), 1 / 128)
-    long = StragglerWatch(("worker1", "worker2"))
+    long = begun(("worker1", "worker2"), 60.0)
     assert [bool(long.step((10.0, 50.0), 60.0)) for _ in range(2 * WINDOW_STEPS)] == [False] * 9 + [True]
+
+
+@pytest.mark.parametrize(("first_s", "named"), [(0.24, []), (0.25, [1])])
+def test_a_part_is_set_beside_the_step_that_it_is_of(first_s: float, named: list[int]) -> None:
+    """Of each epoch of two steps the first has a part that is longer; the last step is told by no other."""
+    watch, found = StragglerWatch(("worker1", "worker2")), []
+    for _ in range(60):
+        found += watch.step((0.0, 0.0), 1.0)
+        found += watch.step((0.15, first_s), 1000.0)  # the second step takes long, and nothing is known of its parts
+    assert [each.rank for each in found] == named
+
+
+def test_one_that_is_slow_as_before_does_not_keep_up_because_the_sum_takes_longer() -> None:
+    watch, slow = begun(), (0.4, 0.4, 0.9, 0.5)
+    assert [bool(window(watch, slow)) for _ in range(2)] == [False, True]
+    assert [window(watch, slow, 10.0) for _ in range(4)] == [[], [], [], []]
 
 
 def test_where_nothing_is_known_of_the_ranks_nothing_is_said() -> None:
     alone, two = StragglerWatch(("worker1",)), StragglerWatch(("worker1", "worker2"))
     assert not any(alone.step((), 10.0) or two.step((0.0, 0.0), 10.0) for _ in range(50))
-    window(two, (0.9, 0.5))
-    assert two.step((0.0, 0.0), 100.0) == []
-    assert [each.rank for each in window(two, (0.9, 0.5))] == [0]
+    assert not any(window(begun(), own_s) for own_s in ((0.0, 0.0, 0.0, 0.5), (-0.5, -0.1, 0.0, 0.5)) for _ in range(3))
