@@ -301,7 +301,7 @@ def _timeline_figure(timeline: Timeline, width_in: float, columns: int) -> Figur
     ):
         times = [event.at_s for event in timeline.events if event.kind == kind]
         if times:
-            axes.plot(times, [1] * len(times), "", linestyle="", marker=marker, ms=6, color=SERIES[number], label=kind)
+            axes.plot(times, [1] * len(times), linestyle="", marker=marker, ms=6, color=SERIES[number], label=kind)
     for lane, node in enumerate(nodes, 2):
         begin = timeline.seconds if node.joined_s is None else node.joined_s
         axes.barh(lane, node.left_s - begin, left=begin, height=0.5, color=FAINT, alpha=0.55)
