@@ -1,4 +1,6 @@
-"""EFS's UpdateFileSystem, which moto lacks, and what EFS refuses of it: two changes of the throughput in a day."""
+"""EFS's UpdateFileSystem, which moto lacks, and what EFS refuses: two changes of the throughput in a day, groups of
+another VPC.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.core.exceptions import JsonRESTError
-from moto.efs.exceptions import FileSystemNotFound
+from moto.efs.exceptions import FileSystemNotFound, SecurityGroupNotFound
+from moto.efs.models import EFSBackend
 from moto.efs.responses import EFSResponse
 
 from localcloud.api.error_replies import WrongMotoError
+from localcloud.api.monkeypatch import check_first
 
 _DAY_S: Final = 24 * 3600.0
 _CHANGED: Final = "_throughput_changed"
 
 RULES: Final[Mapping[str, str]] = {
+    "elasticfilesystem:CreateMountTarget": "security groups of the subnet's VPC",
     "elasticfilesystem:UpdateFileSystem": "the throughput mode, or less provisioned throughput, once in a day",
 }
 """What is refused, by action; shown in docs/."""
@@ -28,6 +33,20 @@ def apply() -> None:
     if hasattr(EFSResponse, name):
         raise WrongMotoError(f"with EFSResponse.{name}", "without it")
     setattr(EFSResponse, name, update_file_system)
+    check_first(EFSBackend, "create_mount_target", _check_groups)
+
+
+def _check_groups(
+    efs: Any, file_system_id: str, subnet_id: str, ip_address: str | None = None, security_groups: Any = None
+) -> None:
+    """Refuse security groups of another VPC than the subnet's."""
+    ec2 = efs.ec2_backend
+    subnet = next((found[subnet_id] for found in ec2.subnets.values() if subnet_id in found), None)
+    if subnet is None:
+        return  # moto refuses it itself
+    for group in security_groups or ():
+        if group not in ec2.groups.get(subnet.vpc_id, {}):
+            raise SecurityGroupNotFound(group)
 
 
 def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:

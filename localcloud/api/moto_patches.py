@@ -28,6 +28,7 @@ def apply() -> object:
         from localcloud.api.ec2 import (
             addresses,
             call_limits,
+            dependencies,
             endpoints,
             instances,
             key_pairs,
@@ -53,6 +54,7 @@ def apply() -> object:
         fsx.apply()
         security_groups.apply()
         rule_limits.apply()
+        dependencies.apply()
         key_pairs.apply()
         call_limits.apply()
         creation.apply()

@@ -11,6 +11,7 @@ from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 
+from localcloud.api.cloudwatch import GROUP_METRICS
 from localcloud.api.ec2 import launch_templates
 from localcloud.api.error_replies import WrongMotoError
 from localcloud.api.monkeypatch import check_first
@@ -18,11 +19,22 @@ from localcloud.api.monkeypatch import check_first
 _NAME: Final = re.compile(r"[!-9;-~]+")
 """ASCII 33 to 126 without the colon, of the API reference of CreateAutoScalingGroup."""
 
+_STATES: Final = ("InService", "Pending", "Standby", "Terminating", "Total")
+_POOL: Final = ("Desired", "Pending", "Terminating", "Warmed", "Total")
+PUBLISHED_METRICS: Final = (
+    *GROUP_METRICS,
+    *(f"Group{state}Capacity" for state in _STATES),
+    *(f"WarmPool{state}Capacity" for state in _POOL),
+    *(f"GroupAndWarmPool{state}Capacity" for state in ("Desired", "Total")),
+)
+"""The metrics of a group, of the API reference of EnableMetricsCollection."""
+
 RULES: Final[Mapping[str, str]] = {
     "autoscaling:CreateAutoScalingGroup": (
         "a name once, of ASCII 33 to 126 without a colon; a launch template that EC2 would launch"
     ),
     "autoscaling:UpdateAutoScalingGroup": "a launch template that EC2 would launch",
+    "autoscaling:EnableMetricsCollection": "metrics of the published list",
     "autoscaling:PutNotificationConfiguration": "a topic of the group's region",
 }
 """What is refused, by action; shown in docs/."""
@@ -32,6 +44,7 @@ def apply() -> None:
     """Correct moto."""
     check_first(AutoScalingResponse, "create_auto_scaling_group", _check_creation)
     check_first(AutoScalingResponse, "update_auto_scaling_group", _check_template)
+    check_first(AutoScalingResponse, "enable_metrics_collection", _check_metrics)
     name = put_notification_configuration.__name__
     if hasattr(AutoScalingResponse, name):
         raise WrongMotoError(f"with AutoScalingResponse.{name}", "without it")
@@ -43,6 +56,17 @@ def put_notification_configuration(self: Any) -> ActionResult:
     if str(self._get_param("TopicARN")).split(":")[3:4] != [self.region]:
         raise AutoscalingClientError("ValidationError", "Invalid parameter: TopicArn")
     return ActionResult({})
+
+
+def _check_metrics(responses: Any) -> None:
+    wanted = set(responses._get_param("Metrics") or ())
+    if wanted - set(PUBLISHED_METRICS):
+        listed = ", ".join(PUBLISHED_METRICS)
+        raise AutoscalingClientError("ValidationError", f"Valid metrics collection types are: [{listed}].")
+    if unknown := sorted(wanted - set(GROUP_METRICS)):
+        raise AutoscalingClientError(
+            "ValidationError", f"The embedded cloud does not collect {', '.join(unknown)} of Auto Scaling groups."
+        )
 
 
 def _check_creation(responses: Any) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from moto.cloudwatch.exceptions import InvalidParameterValue, ValidationError
+from moto.cloudwatch.exceptions import ValidationError
 from moto.cloudwatch.models import CloudWatchBackend
 
 from localcloud.api.cloudwatch import states
@@ -53,7 +53,7 @@ class AlarmDefinition:
 
 
 def read(alarm: Any) -> AlarmDefinition:
-    """Return what one of moto's alarms watches. Raises InvalidParameterValue for what is not carried out here."""
+    """Return what one of moto's alarms watches. Raises ValidationError for what is not carried out here."""
     if alarm.rule:
         raise _refused("composite alarms")
     if alarm.extended_statistic:
@@ -65,7 +65,7 @@ def read(alarm: Any) -> AlarmDefinition:
             raise _refused(f"the action {action}; only scaling policies and SNS topics")
     missing = alarm.treat_missing_data or "missing"
     if missing not in states.MISSING:
-        raise InvalidParameterValue(f"TreatMissingData {missing}: must be one of {', '.join(states.MISSING)}")
+        raise ValidationError(f"TreatMissingData {missing}: must be one of {', '.join(states.MISSING)}")
     periods = int(alarm.evaluation_periods)
     rule = states.Rule(
         comparison=alarm.comparison_operator,
@@ -77,15 +77,15 @@ def read(alarm: Any) -> AlarmDefinition:
     sources, period_s, shown = _sources(alarm)
     longest = LONGEST_S if period_s >= HOUR_S else DAY_S
     if period_s * periods > longest:
-        raise InvalidParameterValue(
+        raise ValidationError(
             f"EvaluationPeriods {periods} of {period_s} s: Metrics cannot be checked across more than "
             f"{'a week' if longest == LONGEST_S else 'a day'} (EvaluationPeriods * Period must be <= {longest})."
         )
     return AlarmDefinition(rule=rule, period_s=period_s, sources=sources, shown=shown)
 
 
-def _refused(what: str) -> InvalidParameterValue:
-    return InvalidParameterValue(f"The embedded cloud does not support {what} for alarms.")
+def _refused(what: str) -> ValidationError:
+    return ValidationError(f"The embedded cloud does not support {what} for alarms.")
 
 
 def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
@@ -106,7 +106,7 @@ def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
         else:
             found[query.id] = Source(id=query.id, expression=_parsed(query.expression))
     if len(shown) != 1:
-        raise InvalidParameterValue("Exactly one element of the metrics list should return data.")
+        raise ValidationError("Exactly one element of the metrics list should return data.")
     if len(periods) != 1:
         raise _refused("metrics of several periods")
     return tuple(_ordered(found)), periods.pop(), shown[0]
@@ -122,7 +122,7 @@ def _parsed(expression: str | None) -> Expression:
     try:
         return parse(expression or "")
     except ExpressionError as error:
-        raise InvalidParameterValue(str(error)) from None
+        raise ValidationError(str(error)) from None
 
 
 def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
@@ -175,7 +175,7 @@ def apply() -> None:
         alarm = original(self, name, *args, **kwargs)
         try:
             read(alarm)
-        except InvalidParameterValue:
+        except ValidationError:
             self.alarms.pop(name)
             if before is not None:
                 self.alarms[name] = before

@@ -27,17 +27,18 @@ def apply() -> None:
 
 
 def _correct(method: str, rules: str) -> None:
-    """Count what a call would bring a group's rules to, before any of them is added."""
-    original = getattr(security_groups.SecurityGroupBackend, method, None)
+    """Count what a call would bring a group's rules to, before any of them is added; moto calls it by keywords."""
+    original: Any = getattr(security_groups.SecurityGroupBackend, method, None)
 
     def authorize(self: Any, group_name_or_id: str, *args: Any, **kwargs: Any) -> Any:
         group = self.get_security_group_by_name_or_id(group_name_or_id, kwargs.get("vpc_id"))
-        lists = [each["PrefixListId"] for each in kwargs.get("prefix_list_ids") or ()]
-        if group is not None and lists:
+        if group is not None:
             held = sum(_weight(self, rule.prefix_list_id) for rule in getattr(group, rules))
-            if held + sum(_weight(self, each) for each in lists) > _MOST:
+            lists = sum(_weight(self, each["PrefixListId"]) for each in kwargs.get("prefix_list_ids") or ())
+            others = sum(len(kwargs.get(name) or ()) for name in ("ip_ranges", "source_groups"))
+            if held + lists + others > _MOST:
                 raise RulesPerSecurityGroupLimitExceededError
-        return original(self, group_name_or_id, *args, **kwargs)  # type: ignore[misc]  # `replace` has looked for it
+        return original(self, group_name_or_id, *args, **kwargs)
 
     replace(security_groups.SecurityGroupBackend, method, authorize)
 

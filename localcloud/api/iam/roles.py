@@ -1,4 +1,4 @@
-"""What IAM refuses of roles: a boundary or a principal that does not exist, and a trust policy that is too long."""
+"""What IAM refuses of roles: a boundary or a principal that does not exist, and policies that are too long."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from localcloud.api.monkeypatch import check_first
 
 _LONGEST_TRUST: Final = 2048
 """Characters without blanks: the quota Role trust policy length, by default."""
+_LONGEST_INLINE: Final = 10_240
+"""Characters without blanks: the quota of all inline policies of a role together."""
 
 RULES: Final[Mapping[str, str]] = {
     "iam:CreateRole": "a trust policy of 2,048 characters whose principals exist; a boundary that exists",
     "iam:UpdateAssumeRolePolicy": "2,048 characters; principals exist",
     "iam:PutRolePermissionsBoundary": "exists",
+    "iam:PutRolePolicy": "10,240 characters without blanks in all inline policies of a role together",
 }
 """What is refused, by action; shown in docs/."""
 
@@ -27,7 +30,18 @@ def apply() -> None:
     """Correct moto."""
     check_first(models.IAMBackend, "create_role", _check_role)
     check_first(models.IAMBackend, "update_assume_role_policy", lambda iam, name, document: _check_trust(iam, document))
+    check_first(models.IAMBackend, "put_role_policy", _check_inline)
     check_first(models.IAMBackend, "put_role_permissions_boundary", lambda iam, name, arn: _check_boundary(iam, arn))
+
+
+def _check_inline(iam: Any, role_name: str, policy_name: str, document: str) -> None:
+    try:
+        role = iam.get_role(role_name)
+    except NotFoundException:
+        return  # moto refuses it itself
+    together = {**role.policies, policy_name: document}
+    if sum(len(re.sub(r"\s", "", each)) for each in together.values()) > _LONGEST_INLINE:
+        raise LimitExceededException(f"Maximum policy size of {_LONGEST_INLINE} bytes exceeded for role {role_name}")
 
 
 def _check_role(iam: Any, role_name: str, document: str, path: str, boundary: str | None, *_: Any, **__: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.refusals.case import Calls, Case, Client
@@ -49,8 +50,11 @@ def _template(client: Client, name: str, **data: Any) -> dict[str, str]:
     return {"LaunchTemplateId": made["LaunchTemplateId"], "Version": "1"}
 
 
-def _group(*names: str, **data: Any) -> Calls:
-    """Return calls that make groups without instances, of a launch template of some data, and remove the first."""
+def _group(*names: str, metrics: Sequence[str] = (), **data: Any) -> Calls:
+    """Return calls that make groups without instances, of a launch template of some data, and remove them.
+
+    `metrics`: to be collected of each.
+    """
 
     def made(client: Client) -> None:
         scaling = client("autoscaling")
@@ -59,6 +63,8 @@ def _group(*names: str, **data: Any) -> Calls:
         for name in names:
             where = {"VPCZoneIdentifier": subnet["SubnetId"], "LaunchTemplate": launched}
             scaling.create_auto_scaling_group(AutoScalingGroupName=name, MinSize=0, MaxSize=1, **where)
+            if metrics:
+                scaling.enable_metrics_collection(AutoScalingGroupName=name, Granularity="1Minute", Metrics=metrics)
         for name in names:
             scaling.delete_auto_scaling_group(AutoScalingGroupName=name)
 
@@ -93,8 +99,8 @@ def _statistics(period: int) -> Calls:
     )
 
 
-def _entries(most: int) -> Calls:
-    """Return calls that let a prefix list of so many entries at most into a new group."""
+def _entries(most: int, *networks: str) -> Calls:
+    """Return calls that let a prefix list of so many entries at most, then networks one by one, into a new group."""
 
     def authorized(client: Client) -> None:
         ec2 = client("ec2")
@@ -108,8 +114,24 @@ def _entries(most: int) -> Calls:
             "PrefixListIds": [{"PrefixListId": made["PrefixList"]["PrefixListId"]}],
         }
         ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[permission])
+        for each in networks:
+            ranges = {**permission, "PrefixListIds": [], "IpRanges": [{"CidrIp": each}]}
+            ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ranges])
 
     return authorized
+
+
+def _inline(*lengths: int) -> Calls:
+    """Return calls that give a role inline policies of about so many characters without blanks."""
+
+    def put(client: Client) -> None:
+        iam, name = client("iam"), f"long-{'-'.join(map(str, lengths))}"
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust(Service="ec2.amazonaws.com")))
+        for number, length in enumerate(lengths):
+            allowed = statement(Action="s3:GetObject", Resource="arn:aws:s3:::" + "b" * length)
+            iam.put_role_policy(RoleName=name, PolicyName=f"p{number}", PolicyDocument=json.dumps(allowed))
+
+    return put
 
 
 def _keys(count: int) -> Calls:
@@ -243,6 +265,12 @@ _BOUNDARY: Final = "arn:aws:iam::aws:policy/AmazonEC2ReadOnlyAccess"
 
 CASES: Final[tuple[Case[Calls], ...]] = (
     Case("AS-11", _spot("persistent"), "InvalidQueryParameter", _spot("one-time")),
+    Case(
+        "AS-14",
+        _group("m1", metrics=["GroupHealthyInstances"]),
+        "Valid metrics collection types are: [GroupMinSize, ",
+        _group("m2", metrics=["GroupInServiceInstances"]),
+    ),
     Case("AS-39", _group("g1", "g1"), "AlreadyExists", _group("g2", "g3")),
     Case(
         "AS-43",
@@ -255,6 +283,7 @@ CASES: Final[tuple[Case[Calls], ...]] = (
     ),
     Case("CF-17", _kind_of_change_set("UPDATE"), "Stack [not-there] does not exist", _kind_of_change_set("CREATE")),
     Case("CF-18", _change_set("one", "one"), "AlreadyExistsException", _change_set("one", "other")),
+    Case("CF-25", _stack(tags=1, key="aws:"), "aws: prefixed tag key names", _stack(tags=1)),
     Case("CF-25", _stack(tags=51), "Member must have length less than or equal to 50", _stack(tags=50)),
     Case("CW-26", _statistics(45), "InvalidParameterValue", _statistics(60)),
     Case("CW-29", _points(datetime.timedelta(days=15)), "InvalidParameterValue", _points(datetime.timedelta(days=13))),
@@ -273,7 +302,9 @@ CASES: Final[tuple[Case[Calls], ...]] = (
         "InvalidInstanceID.Malformed",
         call("ec2", "describe_instances"),
     ),
+    Case("IAM-01", _inline(6000, 6000), "Maximum policy size of 10240 bytes exceeded", _inline(6000, 4000)),
     Case("EC2-67", _entries(61), "RulesPerSecurityGroupLimitExceeded", _entries(60)),
+    Case("EC2-67", _entries(60, "10.1.0.0/16"), "RulesPerSecurityGroupLimitExceeded", _entries(59, "10.1.0.0/16")),
     Case(
         "FSX-05",
         _lustre("PERSISTENT_2", ImportPath="s3://records"),

@@ -23,6 +23,7 @@ from tests.refusals.templates import (
 
 _ELSEWHERE: Final = f"arn:aws:sns:eu-west-1:{ACCOUNT}:words"
 _HERE: Final = f"arn:aws:sns:{REGION}:{ACCOUNT}:words"
+_SEARCH: Final = "SEARCH('{AWS/EC2,InstanceId} MetricName=\"CPUUtilization\"', 'Average', 300)"
 _IMAGE: Final = "ami-03cf127a"
 """One of those that moto has."""
 
@@ -98,18 +99,30 @@ def _alarm(action: str) -> Template:
     )
 
 
-def _expression(text: str) -> Template:
+def _expression(text: str, *, stat: str = "Average", both: bool = False) -> Template:
+    """Return an alarm on an expression over a metric with a statistic. `both`: they return data."""
     metric = {"Namespace": "AWS/EC2", "MetricName": "CPUUtilization"}
     return only(
         "CloudWatch::Alarm",
         Metrics=[
-            {"Id": "a", "MetricStat": {"Metric": metric, "Period": 300, "Stat": "Average"}, "ReturnData": False},
+            {"Id": "a", "MetricStat": {"Metric": metric, "Period": 300, "Stat": stat}, "ReturnData": both},
             {"Id": "e", "Expression": text},
         ],
         EvaluationPeriods=1,
         Threshold=1,
         ComparisonOperator="GreaterThanThreshold",
     )
+
+
+def _mount(network_of_group: str) -> Template:
+    """Return a mount target in the VPC, with a group of that VPC or of another one."""
+    more = {
+        "Other": resource("EC2::VPC", CidrBlock="10.1.0.0/16"),
+        "Foreign": resource("EC2::SecurityGroup", GroupDescription="foreign", VpcId=ref(network_of_group)),
+        "Files": resource("EFS::FileSystem"),
+    }
+    given = {"FileSystemId": ref("Files"), "SubnetId": ref("A"), "SecurityGroups": [ref("Foreign")]}
+    return network(**more, Target=resource("EFS::MountTarget", **given))
 
 
 def _budget(*subscribers: tuple[str, str]) -> Template:
@@ -227,6 +240,10 @@ CASES: Final[tuple[Case[Template], ...]] = (
         "The Outputs section contains duplicate Export names: [lab-x]. Specify a unique name for each export.",
         _exports("lab-x", "lab-y"),
     ),
+    Case("CW-04", _expression("a + 1", both=True), "ValidationError", _expression("a + 1")),
+    Case("CW-07", _expression(_SEARCH), "ValidationError", _expression("a * 2")),
+    Case("CW-08", _expression("a + 1", stat="Avg"), "ValidationError", _expression("a + 1", stat="Maximum")),
+    Case("CW-10", _alarm(f"arn:aws:sqs:{REGION}:{ACCOUNT}:words"), "ValidationError", _alarm(_HERE)),
     Case(
         "CW-11",
         _alarm(_ELSEWHERE),
@@ -302,6 +319,7 @@ CASES: Final[tuple[Case[Template], ...]] = (
         "Value (nobodys-profile) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
         _with_profile(Name=ref("Profile")),
     ),
+    Case("EFS-11", _mount("Other"), "SecurityGroupNotFound", _mount("Vpc")),
     Case("FSX-03", _lustre("2.15", port=989), "do not permit Lustre LNET network traffic on port 988", _lustre("2.15")),
     Case("FSX-09", _lustre("2.10"), "BadRequest", _lustre("2.12")),
     Case("IAM-19", _tagged("Team", "team"), "Duplicate tag keys found", _tagged("Team", "group")),

@@ -134,6 +134,60 @@ def test_a_subnet_with_an_interface_in_it_is_not_deleted(client: Client, formati
     assert formation.delete("one") == "DELETE_COMPLETE"
 
 
+def _id(client: Client, name: str) -> str:
+    """Return the physical id of a resource of stack `one`."""
+    found = client("cloudformation").describe_stack_resource(StackName="one", LogicalResourceId=name)
+    return str(found["StackResourceDetail"]["PhysicalResourceId"])
+
+
+def _retained() -> Template:
+    """Return a network of which the VPC and its subnets stay when the stack is deleted."""
+    made = network()
+    for name in ("Vpc", "A", "B"):
+        made["Resources"][name]["DeletionPolicy"] = "Retain"
+    return made
+
+
+def test_a_group_of_an_interface_is_not_deleted(client: Client, formation: Formation) -> None:
+    formation.create("one", _retained())
+    vpc, subnets, group = _id(client, "Vpc"), (_id(client, "A"), _id(client, "B")), _id(client, "Group")
+    ec2 = client("ec2")
+    made = ec2.create_network_interface(SubnetId=subnets[0], Groups=[group])["NetworkInterface"]["NetworkInterfaceId"]
+    assert formation.delete("one") == "DELETE_FAILED"
+    assert f"resource {group} has a dependent object" in formation.reasons("one")
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_security_group(GroupId=group)
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_subnet(SubnetId=subnets[0])
+    ec2.delete_network_interface(NetworkInterfaceId=made)
+    assert formation.delete("one") == "DELETE_COMPLETE"
+    for subnet in subnets:
+        ec2.delete_subnet(SubnetId=subnet)
+    ec2.delete_vpc(VpcId=vpc)
+
+
+def test_a_group_that_a_rule_of_another_one_names_is_not_deleted_nor_their_vpc(
+    client: Client, formation: Formation
+) -> None:
+    formation.create("one", network())
+    ec2, vpc, group = client("ec2"), _id(client, "Vpc"), _id(client, "Group")
+    other = ec2.create_security_group(GroupName="other", Description="other", VpcId=vpc)["GroupId"]
+    permission = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "UserIdGroupPairs": [{"GroupId": group}]}
+    ec2.authorize_security_group_ingress(GroupId=other, IpPermissions=[permission])
+    assert formation.delete("one") == "DELETE_FAILED"
+    assert f"resource {group} has a dependent object" in formation.reasons("one")
+    ec2.revoke_security_group_ingress(GroupId=other, IpPermissions=[permission])
+    assert formation.delete("one") == "DELETE_FAILED"
+    assert f"The vpc '{vpc}' has dependencies and cannot be deleted." in formation.reasons("one")
+    ec2.delete_security_group(GroupId=other)
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    assert formation.delete("one") == "DELETE_FAILED"
+    ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    ec2.delete_internet_gateway(InternetGatewayId=gateway)
+    assert formation.delete("one") == "DELETE_COMPLETE"
+
+
 def test_a_bucket_with_a_delete_marker_is_not_deleted(client: Client, formation: Formation) -> None:
     versioned = {"VersioningConfiguration": {"Status": "Enabled"}}
     formation.create("one", only("S3::Bucket", BucketName="lab-versions", **versioned))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.types.handlers import create_and_update, delete_with, shaped
 from localcloud.api.cloudformation.types.resource_type import Context, Physical, Properties, ResourceType
 from localcloud.api.cloudwatch import GROUP_METRICS
@@ -58,11 +57,9 @@ def _collect_metrics(autoscaling: Any, name: str, properties: Properties) -> Non
     metrics: set[str] = set()
     for each in properties.get("MetricsCollection") or ():
         metrics.update(each.get("Metrics") or GROUP_METRICS)
-    if unknown := sorted(metrics - set(GROUP_METRICS)):
-        raise ValidationError(f"the embedded cloud does not collect {', '.join(unknown)} of Auto Scaling groups")
-    autoscaling.enable_metrics_collection(
-        AutoScalingGroupName=name, Granularity="1Minute", Metrics=[each for each in GROUP_METRICS if each in metrics]
-    )
+    unknown = sorted(metrics - set(GROUP_METRICS))  # which the service refuses
+    known = [each for each in GROUP_METRICS if each in metrics]
+    autoscaling.enable_metrics_collection(AutoScalingGroupName=name, Granularity="1Minute", Metrics=[*known, *unknown])
 
 
 def _notify(autoscaling: Any, name: str, properties: Properties) -> None:

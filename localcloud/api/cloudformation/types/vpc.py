@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from localcloud.api.cloudformation.errors import ResourceError
 from localcloud.api.cloudformation.types.handlers import delete_with, retag, retag_only, tagged, truth, unless_gone
 from localcloud.api.cloudformation.types.resource_type import Context, Physical, Properties, ResourceType
 
@@ -38,16 +37,8 @@ def _update_vpc(context: Context, resource: Physical, old: Properties, new: Prop
     return resource
 
 
-def _refuse_while_in_use(ec2: Any, noun: str, id: str) -> None:
-    found = ec2.describe_network_interfaces(Filters=[{"Name": f"{noun}-id", "Values": [id]}])
-    if found["NetworkInterfaces"]:
-        raise ResourceError(f"The {noun} '{id}' has dependencies and cannot be deleted.")
-
-
 def _delete_vpc(context: Context, resource: Physical, properties: Properties) -> None:
-    ec2 = context.aws.client("ec2")
-    _refuse_while_in_use(ec2, "vpc", resource.id)
-    unless_gone(("InvalidVpcID.NotFound",), ec2.delete_vpc, VpcId=resource.id)
+    unless_gone(("InvalidVpcID.NotFound",), context.aws.client("ec2").delete_vpc, VpcId=resource.id)
 
 
 def _create_internet_gateway(context: Context, properties: Properties) -> Physical:
@@ -93,9 +84,7 @@ def _update_subnet(context: Context, resource: Physical, old: Properties, new: P
 
 
 def _delete_subnet(context: Context, resource: Physical, properties: Properties) -> None:
-    ec2 = context.aws.client("ec2")
-    _refuse_while_in_use(ec2, "subnet", resource.id)
-    unless_gone(("InvalidSubnetID.NotFound",), ec2.delete_subnet, SubnetId=resource.id)
+    unless_gone(("InvalidSubnetID.NotFound",), context.aws.client("ec2").delete_subnet, SubnetId=resource.id)
 
 
 RESOURCE_TYPES = (

@@ -79,9 +79,11 @@ def test_an_alarm_that_is_not_carried_out_fails_its_stack_with_the_reason(stacks
 
 def test_metrics_of_a_group_that_are_not_measured_fail_its_stack(stacks: Stacks) -> None:
     resources = nodes(0)
-    resources["Nodes"]["Properties"]["MetricsCollection"] = [{"Granularity": "1Minute", "Metrics": ["WarmPoolSize"]}]
+    resources["Nodes"]["Properties"]["MetricsCollection"] = [
+        {"Granularity": "1Minute", "Metrics": ["WarmPoolTotalCapacity"]}
+    ]
     name = stacks.create(resources)
-    assert any("does not collect WarmPoolSize" in reason for reason in stacks.reasons(name, "Nodes"))
+    assert any("does not collect WarmPoolTotalCapacity" in reason for reason in stacks.reasons(name, "Nodes"))
 
 
 def test_percentiles_are_refused_before_anything_is_made(stacks: Stacks) -> None:
