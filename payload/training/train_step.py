@@ -33,7 +33,8 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed: they
     equal those of one rank with the whole batch, however unevenly it is split.
     """
-    ranks, rank = distributed.size(), distributed.rank()
+    ranks = distributed.size()
+    rank = distributed.rank() if ranks > 1 else 0
     synchronised = settings.batch_norm == "synchronised" and ranks > 1
     if synchronised and settings.xla:
         rule = "a normalisation over all ranks cannot be compiled; use --batch-norm local, or leave --xla out"
