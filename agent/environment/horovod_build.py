@@ -86,15 +86,19 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
     )
 
 
-def cxx17_compiler(scratch: Path, search_path: str) -> Path:
-    """Write a compiler that compiles by C++17 whatever it is told before; return its path.
+def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
+    """Write the compiler that Horovod 0.28.1 needs, in terms of the machine's; return its path.
 
-    PyTorch's headers need C++17 since 2.1, and Horovod 0.28.1 asks for C++14 (horovod/horovod#3996; mended after its
-    last release, by #3998). CMake puts its own -std last but one: what the wrapper appends is what counts.
+    Its common.h uses std::logic_error without <stdexcept>, which GCC's other headers bring up to 12 and no longer in 14:
+    so that comes first, and changes nothing of a wheel that is built without it.
+    `cxx17`: by C++17, whatever it is told before. PyTorch's headers need it since 2.1, and Horovod asks for C++14
+    (horovod/horovod#3996; mended after its last release, by #3998). CMake puts its own -std last but one: what is
+    appended here is what counts.
     """
     found = shutil.which("c++", path=search_path)
     wrapper = scratch / "c++"
-    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(found or "c++")} "$@" -std=gnu++17\n')
+    last = " -std=gnu++17" if cxx17 else ""
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(found or "c++")} -include stdexcept "$@"{last}\n')
     wrapper.chmod(0o755)
     return wrapper
 
@@ -166,7 +170,7 @@ def _build_environment(
         settings = dataclasses.replace(settings, nccl_home=nccl)
     headers = toolchain.tensorflow_include
     lacks_header = headers is not None and not (headers / XLA_BUILDER).exists()
-    compiler = cxx17_compiler(scratch, base.get("PATH", os.defpath)) if toolchain.torch else None
+    compiler = write_compiler(scratch, base.get("PATH", os.defpath), cxx17=bool(toolchain.torch))
     temporary = scratch / "tmp"
     temporary.mkdir()
     return {

@@ -18,12 +18,12 @@ from agent.environment.horovod_build import (
     build,
     built_for,
     cached_wheel,
-    cxx17_compiler,
     default_cache,
     error_lines,
     linkable_nccl,
     main,
     packaged_nccl,
+    write_compiler,
 )
 from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings, fingerprint
 from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, Toolchain
@@ -160,12 +160,17 @@ def test_the_command_line_reports_what_is_not_covered(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before(tmp_path: Path) -> None:
-    compiler = cxx17_compiler(tmp_path, os.environ["PATH"])
+@pytest.mark.parametrize(("cxx17", "standard"), [(True, "201703L"), (False, "201402L")])
+def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before_and_always_knows_logic_error(
+    tmp_path: Path, cxx17: bool, standard: str
+) -> None:
+    compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=cxx17)
     source = tmp_path / "main.cc"
-    source.write_text("static_assert(__cplusplus >= 201703L);\nint main() {}\n")
+    source.write_text(f'static_assert(__cplusplus == {standard});\nint main() {{ std::logic_error known(""); }}\n')
     command = [str(compiler), "-std=c++14", "-c", str(source), "-o", str(tmp_path / "main.o")]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+    linked = [str(compiler), str(tmp_path / "main.o"), "-o", str(tmp_path / "main")]
+    assert subprocess.run(linked, capture_output=True, text=True, check=False).stderr == ""
 
 
 def test_what_a_wheel_is_for_is_told_in_words() -> None:
