@@ -39,7 +39,7 @@ from agent.environment.horovod_build_settings import (
     fingerprint,
 )
 from agent.environment.horovod_source import download_arguments, pip_command, unpack
-from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect
+from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect, find_compiler
 from agent.files.build_once import build_once
 from agent.spec.frameworks import TENSORFLOW
 
@@ -89,16 +89,16 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
 def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
     """Write the compiler that Horovod 0.28.1 needs, in terms of the machine's; return its path.
 
-    Its common.h uses std::logic_error without <stdexcept>, which GCC's other headers bring up to 12 and no longer in 14:
+    Its common.h uses std::logic_error without <stdexcept>, which other headers of GCC bring, but not of every version:
     so that comes first, and changes nothing of a wheel that is built without it.
     `cxx17`: by C++17, whatever it is told before. PyTorch's headers need it since 2.1, and Horovod asks for C++14
     (horovod/horovod#3996; mended after its last release, by #3998). CMake puts its own -std last but one: what is
     appended here is what counts.
     """
-    found = shutil.which("c++", path=search_path)
     wrapper = scratch / "c++"
     last = " -std=gnu++17" if cxx17 else ""
-    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(found or "c++")} -include stdexcept "$@"{last}\n')
+    found = shlex.quote(str(find_compiler(search_path)))
+    wrapper.write_text(f'#!/bin/sh\nexec {found} -include stdexcept "$@"{last}\n')
     wrapper.chmod(0o755)
     return wrapper
 

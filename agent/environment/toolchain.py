@@ -21,6 +21,8 @@ PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
 FIRST_CMAKE: Final = (3, 13)
 END_OF_CMAKE: Final = (4, 0)
 END_OF_CMAKE_FOR_CUDA: Final = (3, 27)
+TOO_NEW_GCC: Final = 14
+OLDER_COMPILERS: Final = ("g++-13", "g++-12", "g++-11")
 
 
 class HorovodError(RuntimeError):
@@ -135,6 +137,35 @@ def check_mpi(output: str) -> str:
     return output.strip()
 
 
+def find_compiler(search_path: str) -> Path:
+    """Return the compiler for Horovod: c++, or an older GCC beside one that is too new. Raises NotCoveredError."""
+    found = shutil.which("c++", path=search_path)
+    if found is None:
+        raise NotCoveredError(
+            "there is no C++ compiler", "Install one: `apt-get install g++` or `dnf install gcc-c++`."
+        )
+    line = _first_line(Path(found))
+    if not is_too_new(line):
+        return Path(found)
+    for name in OLDER_COMPILERS:
+        if older := shutil.which(name, path=search_path):
+            return Path(older)
+    raise NotCoveredError(
+        f"{line} does not compile Horovod's copy of FlatBuffers",
+        "Install an older one beside it: `apt-get install g++-13`.",
+    )
+
+
+def is_too_new(line: str) -> bool:
+    """Return whether a compiler, by the first line of its --version, is a GCC that refuses Horovod 0.28.1's source.
+
+    From GCC 14 on, an assignment to a const member is an error in a template that is never used, as in the
+    stl_emulation.h of the FlatBuffers that Horovod brings.
+    """
+    versions = re.findall(r"(?<![\d.-])(\d+)\.\d+", line)
+    return "clang" not in line and bool(versions) and int(versions[-1]) >= TOO_NEW_GCC
+
+
 def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[str] = (TENSORFLOW,)) -> Toolchain:
     """Return what this Python would build Horovod with; raise NotCoveredError for what is missing or unsuitable.
 
@@ -147,11 +178,7 @@ def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[s
     if TENSORFLOW in frameworks:
         version, include = installed_tensorflow()
         check_tensorflow(version)
-    compiler = shutil.which("c++", path=search_path)
-    if compiler is None:
-        raise NotCoveredError(
-            "there is no C++ compiler", "Install one: `apt-get install g++` or `dnf install gcc-c++`."
-        )
+    compiler = find_compiler(search_path)
     if shutil.which("make", path=search_path) is None:
         raise NotCoveredError("there is no make", "Install it: `apt-get install make` or `dnf install make`.")
     cmake = _cmake(search_path)
@@ -161,7 +188,7 @@ def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[s
         platform=here,
         tensorflow=version,
         tensorflow_include=include,
-        compiler=_first_line(Path(compiler)),
+        compiler=_first_line(compiler),
         cmake=cmake,
         mpicxx=mpicxx,
         open_mpi=check_mpi(_first_line(mpicxx.with_name("mpirun"))),

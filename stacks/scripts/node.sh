@@ -162,6 +162,9 @@ fi
 # Building Horovod needs a compiler; an image that brings the runtime does not.
 if [[ -z $(compgen -G "$runtime/*") ]]; then
   need g++ gcc-c++ g++
+  # Debian 13's, GCC 14, does not compile Horovod's source; an older one beside it does.
+  version=$(g++ -dumpversion)
+  if ((${version%%.*} >= 14)); then need g++-13 gcc13-c++ g++-13; fi
   need make make make
   # Debian keeps apart what makes virtual environments.
   if ! "$python" -c 'import ensurepip' 2>/dev/null; then
