@@ -5,7 +5,8 @@
 Every command is printed as a user would type it on a laptop, with the time it took. The cloud is taken down at the end,
 also after an error or Ctrl-C; `--keep` leaves it up and says how to go on. `--image debian-12` runs all nodes on
 Debian's own root, made by mmdebstrap at its first use, with its own cloud-init and apt. `--packages` lets the
-hosts reach the package index that pip is configured with here, for programs with requirements.
+hosts reach the package index that pip is configured with here, for programs with requirements; with `--image debian-13`
+they do, and make their own training environment, since its Python is another one than here.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ LAPTOP_CIDR = "100.64.0.2/32"
 
 DEFAULT_NODES = 2
 """As in cdk.json."""
+PYTHONS = {"debian-12": (3, 11), "debian-13": (3, 13)}
+"""The Python of an image."""
 SSH_KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "~/.ssh/id_ed25519")
 
 
@@ -107,20 +110,31 @@ def settings(nodes: int, image: str = "") -> list[str]:
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
 
 
+def start_options(image: str, *, packages: bool) -> list[str]:
+    """Return how the cloud is started: with what `make setup` made for the nodes, where that is for their Python.
+
+    Where it is not, they make it by themselves, from this machine's package index.
+    """
+    makes_own = image in PYTHONS and PYTHONS[image] != sys.version_info[:2]
+    return [
+        *(["--image", image] if image else []),
+        *(["--packages"] if packages or makes_own else []),
+        *([] if makes_own else runtime_mount()),
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="workers to train on (each is one rank)")
-    parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12")
+    parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12 or 13")
     parser.add_argument("--packages", action="store_true", help="let the hosts reach this machine's package index")
     parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
     options = parser.parse_args(argv)
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
     began = time.monotonic()
-    image = ["--image", options.image] if options.image else []
-    packages = ["--packages"] if options.packages else []
-    start = localcloud("start", "--name", CLOUD, *image, *packages, *runtime_mount())
+    start = localcloud("start", "--name", CLOUD, *start_options(options.image, packages=options.packages))
     started = False
     try:
         step("Start the embedded cloud", ["python", *start[1:]], start)

@@ -17,7 +17,9 @@ from agent.environment.toolchain import (
     check_platform,
     check_tensorflow,
     detect,
+    find_compiler,
     installed_torch,
+    is_too_new,
     version_pair,
 )
 
@@ -89,6 +91,41 @@ def test_open_mpi_4_alone_is_launched_by_horovod() -> None:
 def test_a_missing_compiler_is_told_before_anything_is_built(tmp_path: Path) -> None:
     with pytest.raises(NotCoveredError, match=r"no C\+\+ compiler.*apt-get install g\+\+"):
         detect(search_path=str(tmp_path), cuda=None)
+
+
+def compilers(folder: Path, **versions: str) -> str:
+    """Write compilers that say their versions; return the PATH on which they are alone."""
+    for name, line in versions.items():
+        compiler = folder / name.replace("gxx", "g++").replace("cxx", "c++").replace("_", "-")
+        compiler.write_text(f"#!/bin/sh\necho '{line}'\n")
+        compiler.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "too_new"),
+    [
+        ("c++ (Debian 12.2.0-14+deb12u1) 12.2.0", False),
+        ("c++ (GCC) 11.5.0 20240719 (Red Hat 11.5.0-5)", False),
+        ("c++ (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", False),
+        ("Debian clang version 19.1.7 (3+b1)", False),
+        ("c++ (Debian 14.2.0-19) 14.2.0", True),
+        ("c++ (GCC) 15.1.1 20250521 (Red Hat 15.1.1-2)", True),
+    ],
+)
+def test_from_gcc_14_on_horovods_source_is_refused(line: str, too_new: bool) -> None:
+    assert is_too_new(line) == too_new
+
+
+def test_an_older_compiler_beside_one_that_is_too_new_is_taken(tmp_path: Path) -> None:
+    new, old = "c++ (Debian 14.2.0-19) 14.2.0", "g++-13 (Debian 13.3.0-16) 13.3.0"
+    path = compilers(tmp_path, cxx=new)
+    with pytest.raises(NotCoveredError, match=r"14\.2\.0 does not compile .*apt-get install g\+\+-13"):
+        find_compiler(path)
+    compilers(tmp_path, gxx_13=old, gxx_12="g++-12 (Debian 12.2.0-14) 12.2.0")
+    assert find_compiler(path) == tmp_path / "g++-13"
+    compilers(tmp_path, cxx="c++ (Debian 12.2.0-14) 12.2.0")
+    assert find_compiler(path) == tmp_path / "c++"
 
 
 def test_what_is_installed_here_is_found_without_importing_tensorflow() -> None:

@@ -61,6 +61,20 @@ def test_a_missing_package_is_installed_by_dnf_without_questions(lab: Lab) -> No
     assert "dnf install" not in said
 
 
+@pytest.mark.parametrize(
+    ("version", "installed"), [("13", ""), ("14", "install -y -q gcc13-c++\n"), ("15.2.0", "gcc13")]
+)
+def test_beside_a_compiler_that_is_too_new_for_horovod_an_older_one_is_installed(
+    lab: Lab, version: str, installed: str
+) -> None:
+    node = node_without_ensurepip(lab)
+    write(lab.commands / "python3.13", "echo 3.13")
+    write(lab.commands / "g++", f"echo {version}")
+    status, said = node.boot()
+    assert status == 0, said
+    assert installed in (node.text("dnf") if installed else "")
+
+
 @pytest.mark.parametrize("answer", [LOCKED, LOST], ids=["the database is locked", "the download is gone"])
 def test_dnf_that_another_program_hinders_is_asked_again(lab: Lab, answer: str) -> None:
     node = node_without_ensurepip(lab, answer, answer)
