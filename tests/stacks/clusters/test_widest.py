@@ -100,7 +100,7 @@ def test_its_policies_are_within_the_sizes_that_iam_takes(template: Template) ->
     inline: Counter[str] = Counter()  # those of a role count together
     for each in template.of("AWS::IAM::Policy").values():
         inline.update({role["Ref"]: characters(each["PolicyDocument"]) for role in each["Roles"]})
-    assert 4_000 < max(inline.values()) <= INLINE_CHARACTERS
+    assert 2_000 < max(inline.values()) <= INLINE_CHARACTERS
 
 
 def test_its_user_data_and_parameters_are_within_their_limits(template: Template) -> None:
