@@ -175,6 +175,11 @@ class Run:
         """Return the state that stands written."""
         return str(json.loads((self._path / "state.json").read_text())["state"])
 
+    def hosts(self) -> str:
+        """Return a pattern of the instance ids of the hosts that the run is on; the cluster has one more."""
+        spec = json.loads((self._path / "spec.json").read_text())
+        return "|".join(host["instance_id"] for host in spec["hosts"])
+
     def restarts(self) -> list[float]:
         """Return when each restart began, unix time."""
         course = json.loads((self._path / "course.json").read_text())
@@ -205,9 +210,9 @@ class Run:
 
 
 @contextmanager
-def chaos(record: Path, *words: str) -> Iterator[None]:
-    """Carry out a schedule of faults on the workers beside a block, and undo at its end what lasts."""
-    command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", "worker", "--record", str(record), *words)
+def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
+    """Carry out a schedule of faults on hosts like a pattern beside a block, and undo at its end what lasts."""
+    command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", hosts, "--record", str(record), *words)
     with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.DEVNULL) as process:
         try:
             yield
@@ -225,7 +230,7 @@ def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
     """Do one fault to a run that trains; return what it cost, None where it does not train again."""
     run.train_for(QUIET_S)
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(LONGEST_S))
-    with chaos(record, "--seed", str(seed), "--kinds", kind, *times):
+    with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):
             if done := told(record, "what"):
@@ -242,7 +247,7 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
     ended = began + options.seconds
     undisturbed, before = rate(run.events(), began - BASELINE_S, began), positions(run.events())[-1][1]
     times = ("--first", str(options.every / 2), "--every", str(options.every), "--duration", str(options.seconds))
-    with chaos(record, "--seed", str(options.seed), "--kinds", "kill-rank", *times):
+    with chaos(record, "worker", "--seed", str(options.seed), "--kinds", "kill-rank", *times):
         while (kept := kept_steps(run.events(), ended)) is None:
             if time.time() > ended + PATIENCE_S:
                 raise RuntimeError(f"run {run.id}, {run.state}, does not train again with {way}")

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
-from agent.remote import processes
+from agent.remote import processes, reachability
 from agent.remote.command import OWN_TREE, Completed, remote_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
@@ -68,6 +68,12 @@ class Hosts:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def reachable(self, hosts: Sequence[Node]) -> list[Node]:
+        """Return the hosts whose kernels answer, in the order given: a silent one costs 3 s, and SSH's time-out 15."""
+        with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts)))) as pool:
+            answers = list(pool.map(reachability.answers, hosts))
+        return [host for host, does in zip(hosts, answers, strict=True) if does]
+
     def start(self, command: Sequence[str], output: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
         """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
         return subprocess.Popen(
@@ -100,9 +106,14 @@ class Hosts:
             os.killpg(launcher.pid, signal.SIGKILL)
 
     def signal_run(
-        self, number: signal.Signals, wait_s: float, *, ranks_only: bool = True, hosts: Sequence[Node] | None = None
+        self,
+        number: signal.Signals,
+        wait_s: float,
+        *,
+        ranks_only: bool = True,
+        hosts: Sequence[Node | None] | None = None,
     ) -> None:
-        """Signal this run's ranks on the master and every host, or on these hosts alone.
+        """Signal this run's ranks on the master and every host, or on these hosts alone, of which None is the master.
 
         Without `ranks_only` also its launcher's remains on the master.
         """

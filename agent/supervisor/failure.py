@@ -38,6 +38,11 @@ _BROKEN: Final = re.compile(
     re.MULTILINE,
 )
 """What OpenSSH's client says where a connection ends that it had (clientloop.c, packet.c of OpenSSH 9)."""
+_TIMED_OUT: Final = re.compile(
+    r"(?:pair\.cc:\d+\][^\n]*?\[(\d+(?:\.\d+){3})\]:\d+: |btl_tcp[^\n]*?: |Call to \w+[^\n]*? failed : )"
+    r"Connection timed out"
+)
+"""What Gloo, Open MPI and NCCL say where TCP has given up a node. Gloo alone says which, by its address."""
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
 _GAVE_UP: Final = re.compile(
@@ -133,6 +138,16 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
     if first and first[1] == SSH_FAILED and first[0] < len(places) and _BROKEN.search(log):
         return f"the connection to {places[first[0]]} was lost"
     return ""
+
+
+def lost_network(hosts: Sequence[Node], log: str) -> str:
+    """Return that ranks could not reach a node, though it may answer again; "" where none said so."""
+    found = _TIMED_OUT.findall(log)
+    if not found:
+        return ""
+    names = {host.address: host.name for host in hosts}
+    where = sorted({names[address] for address in found if address in names})
+    return f"the network between nodes failed: ranks could not reach {' and '.join(where) or 'each other'}"
 
 
 def ended_host(log: str) -> str:

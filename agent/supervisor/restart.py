@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,11 @@ def describe_restart(number: int, most: int, fault: str) -> str:
     return f"restart {number} of {most}, for {fault}"
 
 
+def ask_uptimes(hosts: Hosts, nodes: Sequence[Node]) -> dict[str, float]:
+    """Return how long each of these nodes that answers has been up, s, by its name."""
+    return uptimes(hosts.everywhere(hosts.reachable(nodes), ASK, ASK_TIMEOUT_S))
+
+
 def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
     """Return how long each host that answered has been up, s, by its name."""
     found = {}
@@ -82,7 +87,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     log = failure.last_attempt(log)
     if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)
-    if lost := failure.lost_connection(spec.hosts, log):
+    if lost := failure.lost_connection(spec.hosts, log) or failure.lost_network(spec.hosts, log):
         return lost
     first = failure.first_ended(log)
     return failure.first_ended_rank(spec.hosts, log) if first and first[1] in KILLED else ""
@@ -97,6 +102,8 @@ class Restarts:
     wanted: int
     """How many hosts the run began with."""
     hosts: Hosts
+    silent: Collection[str]
+    """Instance ids of hosts that did not answer just now, and are not asked again at once."""
     runs: Runs
     is_stopped: Callable[[], bool]
     set_reason: Callable[[str], None]
@@ -110,11 +117,12 @@ class Restarts:
         """Wait for hosts; return the spec with which the run is restarted, None where none come, or on a stop."""
         began = time.monotonic()
         self.log_line(title)
+        left_out = self.silent
         while not self.is_stopped():
             waited = time.monotonic() - began
             fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
             least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
-            answering, nodes = self._answering()
+            answering, nodes = self._answering(left_out)
             hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
@@ -122,12 +130,16 @@ class Restarts:
                 self.log_line(f"no {least} nodes after {waited:.0f} s: the run is not restarted")
                 return None
             there = f"{len(answering)} of {self.wanted} nodes answer"
+            left_out = ()
             self.set_reason(f"{title}: waiting for nodes, {there}")
             time.sleep(self.poll_s)
         return None
 
-    def _answering(self) -> tuple[set[str], tuple[Node, ...]]:
-        """Return the instance ids of workers that answer, do not leave and are no other run's, and all nodes."""
+    def _answering(self, left_out: Collection[str]) -> tuple[set[str], tuple[Node, ...]]:
+        """Return the instance ids of workers that answer, do not leave and are no other run's, and all nodes.
+
+        Those left out are not asked.
+        """
         try:
             nodes = read_nodes(self.log_line, self.nodes_path)
         except OSError as error:
@@ -138,11 +150,11 @@ class Restarts:
             node
             for node in nodes
             if node.worker_index is not None
+            and node.instance_id not in left_out
             and not any(claim.has(node) for claim in held)
             and not (Path(self.spec.efs_mount) / failure.LEAVING / node.instance_id).exists()
         ]
-        answers = self.hosts.everywhere(there, ASK, ASK_TIMEOUT_S)
-        found = uptimes(answers)
+        found = ask_uptimes(self.hosts, there)
         return {node.instance_id for node in there if node.name in found}, nodes
 
     def _claims(self, hosts: Sequence[Node]) -> bool:

@@ -37,7 +37,7 @@ from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import LEFT, WANTED, Predecessor, document_of
 from agent.supervisor.preparation import PreparationError
 from agent.supervisor.program import stage
-from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, describe_restart, machine_fault, uptimes
+from agent.supervisor.restart import Outcome, Restarts, ask_uptimes, describe_restart, machine_fault
 from agent.supervisor.resume import rewrite
 from agent.supervisor.stored_run import StoredRun
 
@@ -67,6 +67,8 @@ class Supervisor:
         self._meter = Meter(self.directory)
         self._notifier = Notifier(spec.notify, spec.run_id, self.directory.path, self._log)
         self._restarts: list[dict[str, Any]] = []
+        self._silent: set[str] = set()
+        """Instance ids of the hosts that did not answer when the last attempt ended."""
         self._told_waiting = -1
         self._wanted = len(spec.hosts)
         self._left: dict[str, Node] = {}
@@ -206,7 +208,8 @@ class Supervisor:
         """Return what was wrong with the machine where an attempt failed; "" where nothing was, or nobody restarts."""
         if self.spec.launcher or self._stop_requested or len(self._restarts) >= self.spec.restarts:
             return ""
-        up = uptimes(self._hosts.everywhere(self.spec.hosts, ASK, ASK_TIMEOUT_S))
+        up = ask_uptimes(self._hosts, self.spec.hosts)
+        self._silent = {host.instance_id for host in self.spec.hosts if host.name not in up}
         return machine_fault(self.spec, log, up, ran_s)
 
     def _restart(self, fault: str) -> bool:
@@ -214,11 +217,13 @@ class Supervisor:
         number, began = len(self._restarts) + 1, time.time()
         title = describe_restart(number, self.spec.restarts, fault)
         self._stored.update(state="starting", reason=title, exit_code=None)
-        self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
+        answering = [host for host in self.spec.hosts if host.instance_id not in self._silent]
+        self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
         restarts = Restarts(
             spec=self.spec,
             wanted=self._wanted,
             hosts=self._hosts,
+            silent=self._silent,
             runs=self.runs,
             is_stopped=lambda: self._stop_requested,
             set_reason=self._wait,

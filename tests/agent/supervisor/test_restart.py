@@ -36,6 +36,10 @@ ONE, TWO = make_nodes(2)
 SPEC = make_spec(hosts=(ONE, TWO), restarts=3)
 UP = {ONE.name: 5000.0, TWO.name: 5000.0}
 BROKEN = "[1]<stderr>:Timeout, server 10.0.64.6 not responding.\r\n"
+NETWORK = "the network between nodes failed: ranks could not reach"
+GLOO = "[0]<stderr>:what():  [/h/gloo/transport/tcp/pair.cc:563] Read error [{}]:19855: Connection timed out\n"
+OPEN_MPI = "[ip][[1,1],0][btl_tcp_frag.c:242:mca_btl_tcp_frag_recv] readv failed: Connection timed out (110)\n"
+NCCL = "node:1:2 [0] include/socket.h:361 NCCL WARN Call to recv from 10.0.64.6<51234> failed : Connection timed out\n"
 ENDED = "[supervisor] $ launch\n[launcher] rank 1 ended first: {}\n"
 FROZEN = (
     "[supervisor] $ launch\n[0]<stderr>:Horovod background loop uncaught exception: "
@@ -65,6 +69,12 @@ def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
         # A network that failed for a minute: the host answers again.
         (ENDED.format(255) + BROKEN, UP, f"the connection to {TWO.name} was lost"),
         (ENDED.format(1) + BROKEN, UP, ""),
+        # A network between nodes that failed for longer than TCP tries.
+        (ENDED.format(1) + GLOO.format(TWO.address), UP, f"{NETWORK} {TWO.name}"),
+        (ENDED.format(-6) + GLOO.format("10.9.9.9"), UP, f"{NETWORK} each other"),
+        (ENDED.format(1) + OPEN_MPI, UP, f"{NETWORK} each other"),
+        (ENDED.format(1) + NCCL, UP, f"{NETWORK} each other"),
+        (ENDED.format(1) + "OSError: [Errno 110] Connection timed out\n", UP, ""),  # of the program's own
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 255\n", UP, f"the connection to {TWO.name} was lost"),
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 1\n", UP, ""),
         # What an earlier attempt wrote is not this one's fault.
@@ -164,10 +174,15 @@ class FakeHosts:
 
     def __init__(self, silent: Sequence[set[str]]) -> None:
         self._silent = list(silent)
+        self.asked: list[list[str]] = []
+
+    def reachable(self, hosts: Sequence[Node]) -> list[Node]:
+        self.asked.append([host.name for host in hosts])
+        silent = self._silent.pop(0) if len(self._silent) > 1 else self._silent[0]
+        return [host for host in hosts if host.name not in silent]
 
     def everywhere(self, hosts: Sequence[Node], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
-        silent = self._silent.pop(0) if len(self._silent) > 1 else self._silent[0]
-        return {host.name: answer("", status=255) if host.name in silent else answer() for host in hosts}
+        return {host.name: answer() for host in hosts}
 
 
 @pytest.fixture
@@ -189,7 +204,7 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
         values: dict[str, Any] = {
             "is_stopped": lambda: False, "set_reason": reasons.append, "log_line": lines.append, "poll_s": 0.001,
             "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),
-            "wanted": len(spec.hosts), "runs": runs,
+            "silent": (), "wanted": len(spec.hosts), "runs": runs,
         }  # fmt: skip
         return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, for a fault"), reasons, lines
 
@@ -235,6 +250,17 @@ def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
     assert time.monotonic() - began < 30
 
 
+def test_a_host_that_was_silent_just_now_is_asked_again_only_where_the_others_do_not_do(search: Any) -> None:
+    hosts = FakeHosts([set()])
+    spec, *_ = search(hosts=hosts, silent={ONE.instance_id})
+    assert [host.name for host in spec.hosts] == [TWO.name, make_node(3).name]
+    assert hosts.asked == [[TWO.name, make_node(3).name]]
+    hosts = FakeHosts([{TWO.name}])
+    spec, *_ = search(hosts=hosts, silent={ONE.instance_id})
+    assert [host.name for host in spec.hosts] == [ONE.name, make_node(3).name]
+    assert len(hosts.asked) == 2
+
+
 def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) -> None:
     spec = make_spec(hosts=make_nodes(3), restarts=3, min_nodes=2)
     began = time.monotonic()
@@ -266,7 +292,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), ranks_only: bool = True, **keys: Any
     ) -> None:
         left = "what is left" if ranks_only else "what is left, launchers too"
-        self._log(f"signal {number:d} to {left} {' '.join(host.name for host in hosts)}")
+        self._log(f"signal {number:d} to {left} {' '.join(host.name if host else 'master' for host in hosts)}")
 
     monkeypatch.setattr(Hosts, "signal_run", signal_run)
 
@@ -279,7 +305,9 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     ) -> tuple[dict[str, Any], str]:
         left = list(scripts)
         (tmp_path / "nodes").write_text(nodes_text((make_master(), *workers)))
-        monkeypatch.setattr(Hosts, "everywhere", lambda self, *args: FakeHosts([silent or set()]).everywhere(*args))
+        fake = FakeHosts([silent or set()])
+        monkeypatch.setattr(Hosts, "everywhere", lambda self, *args: fake.everywhere(*args))
+        monkeypatch.setattr(Hosts, "reachable", lambda self, hosts: fake.reachable(hosts))
         monkeypatch.setattr(supervising, "launcher_command", lambda spec, pythons: ["/bin/sh", "-c", left.pop(0)])
         values = {"hosts": (ONE, TWO), "efs_mount": str(tmp_path), "preflight": "skip", "restarts": 3, **changes}
         spec = make_spec(**values)
@@ -327,6 +355,7 @@ def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> N
     assert record["state"]["state"] == "succeeded"
     assert record["state"]["hosts"] == [ONE.name, make_node(3).name]
     assert log.rstrip().endswith(f"signal 9 to what is left {TWO.name}")
+    assert f"signal 9 to what is left master {ONE.name}\n" in log, "a host that is silent is not waited for"
 
 
 SEEN = json.dumps(

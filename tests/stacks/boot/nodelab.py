@@ -175,7 +175,7 @@ class Lab:
         """Return a new instance with the number in its id and address."""
         instance_id, ip = f"i-{number:017x}", f"10.0.{64 + number // 256}.{number % 256}"
         root = self.folder / instance_id
-        for folder in ("etc/ssh", "dev", "proc/net", "home/ec2-user", "opt/aws/bin", "var/log"):
+        for folder in ("etc/ssh", "dev", "proc/net", "proc/sys/net/ipv4", "home/ec2-user", "opt/aws/bin", "var/log"):
             (root / folder).mkdir(parents=True)
         passwd = f"root:x:0:0::/root:/bin/sh\nec2-user:x:{os.getuid()}:{os.getgid()}::/home/ec2-user:/bin/bash\n"
         (root / "etc/passwd").write_text(passwd)

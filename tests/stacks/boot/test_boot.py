@@ -164,6 +164,25 @@ def test_a_nodes_own_name_leads_to_the_address_by_which_others_reach_it(lab: Lab
     assert [each for each in lines if hostname in each] == ([line] if line else [])
 
 
+@pytest.mark.parametrize(("role", "found"), [("worker", "5\n"), ("master", "15\n")])
+def test_a_worker_gives_up_nodes_that_are_gone_in_seconds_and_the_master_its_laptops_in_minutes(
+    lab: Lab, role: str, found: str
+) -> None:
+    node = booted(lab.node(role, 2))
+    limit = node.root / "proc/sys/net/ipv4/tcp_retries2"
+    limit.write_text("15\n")
+    watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        entry = next((lab.shared / ".cluster/nodes").iterdir())
+        before = entry.stat().st_mtime_ns
+        eventually(lambda: entry.stat().st_mtime_ns > before)
+        eventually(lambda: limit.read_text() == found)
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)
+    assert limit.read_text() == found
+
+
 def test_a_booting_master_runs_what_lies_on_its_own_disk_and_nothing_that_a_rank_left(
     lab: Lab,
 ) -> None:
