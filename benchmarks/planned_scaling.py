@@ -78,7 +78,7 @@ def judge(directory: Path, link: str) -> list[Point]:
     points = []
     for each in bench.of_kind(TRAINING):
         images = each.cell.batch_per_rank * each.ranks
-        seconds = predicted_step_s(each, rates[each.cell.network], record, links)
+        seconds = predicted_step_s(each, rates[each.cell.network], record, links, bench.cycle_s)
         if seconds is None:
             raise SystemExit(f"{directory}: the planner knows nothing of {each.cell}")
         points.append(

@@ -14,6 +14,8 @@ AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
 WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
 """Processor time that a cycle of Horovod's background thread costs a pair of ranks. Over Gloo 0.06 was measured with
 LeNet, 0.13 with ResNet-50, whose caches it disturbs more; over MPI, which wakes no second thread, 0.01 to 0.03."""
+OWN_CYCLE_MS: Final = 1.0
+"""Horovod's own cycle, where nothing is chosen."""
 CYCLE_MS: Final = (0.5, 100.0)
 """Bounds of a chosen cycle: below, the thread would do little else; above, there is nothing to gain."""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.spec.horovod import OWN_CYCLE_MS
 from cluster import answers
 from cluster.errors import DeepcdkError
 from payload.settings.bench import (
@@ -87,6 +88,15 @@ class Bench:
         words = self.origin.get("arguments")
         known = isinstance(words, list) and "--tuning" in words[:-1] and words[words.index("--tuning") + 1] == DEFAULTS
         return DEFAULTS if known else CHOSEN
+
+    @property
+    def cycle_s(self) -> float | None:
+        """Return the cycle of Horovod with which everything was measured, s; None where the origin tells no tuning."""
+        tuning = self.origin.get("tuning")
+        if not isinstance(tuning, Mapping):
+            return None
+        chosen = tuning.get("cycle_time_ms")
+        return (chosen if isinstance(chosen, int | float) and 0 < chosen < math.inf else OWN_CYCLE_MS) / 1e3
 
     def of_kind(self, *kinds: str) -> tuple[Measurement, ...]:
         """Return the measurements of these kinds."""

@@ -28,17 +28,20 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Links = NO_LINKS
     found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
         key = (each.cell.network, each.cell.precision)
-        if key not in found and (rate := _of_cell(each, record, links)) is not None:
+        if key not in found and (rate := _of_cell(each, record, links, bench.cycle_s)) is not None:
             found[key] = rate
     return list(found.values())
 
 
-def predicted_step_s(cell: Measurement, rate: PastRate, record: Mapping[str, Any], links: Links) -> float | None:
+def predicted_step_s(
+    cell: Measurement, rate: PastRate, record: Mapping[str, Any], links: Links, cycle_s: float | None = None
+) -> float | None:
     """Return how long the planner expects a step of a cell to take, at this rate of one rank and over these links.
 
-    None where it knows nothing of the nodes or the network.
+    `cycle_s`: Horovod's in the benchmark, None: as a run would have it. None where it knows nothing of the nodes or the
+    network.
     """
-    modelled = _modelled(cell, record, links)
+    modelled = _modelled(cell, record, links, cycle_s)
     if modelled is None:
         return None
     workload, cluster, assumed = modelled
@@ -47,7 +50,7 @@ def predicted_step_s(cell: Measurement, rate: PastRate, record: Mapping[str, Any
 
 
 def _modelled(
-    cell: Measurement, record: Mapping[str, Any], links: Links
+    cell: Measurement, record: Mapping[str, Any], links: Links, cycle_s: float | None
 ) -> tuple[Workload, Cluster, Assumptions] | None:
     """Return one step of a cell as a workload, its nodes, and what is assumed of them."""
     nodes, ranks = cell.cell.nodes, cell.ranks
@@ -70,11 +73,11 @@ def _modelled(
         assumed = assumed_of(workload, hardware, record, links)
     except (DeepcdkError, LookupError, ValueError, ArithmeticError):
         return None
-    return workload, Cluster(hardware=hardware, nodes=nodes), assumed
+    return workload, Cluster(hardware=hardware, nodes=nodes, cycle_s=cycle_s), assumed
 
 
-def _of_cell(cell: Measurement, record: Mapping[str, Any], links: Links) -> PastRate | None:
-    modelled = _modelled(cell, record, links)
+def _of_cell(cell: Measurement, record: Mapping[str, Any], links: Links, cycle_s: float | None) -> PastRate | None:
+    modelled = _modelled(cell, record, links, cycle_s)
     if modelled is None:
         return None
     workload, cluster, assumed = modelled

@@ -1,8 +1,9 @@
-"""The link between nodes as a fetched benchmark measured it: bandwidth and latency out of allreduces of two sizes."""
+"""The link between nodes as a fetched benchmark measured it: its bandwidth and latency, out of allreduces."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -44,7 +45,8 @@ class PastLink:
     """Of the largest ring, which gives the values."""
     bytes_s: Span
     hop_s: Span
-    """With what an allreduce takes beside its messages: its negotiation, and the wait for Horovod's cycle."""
+    """With what an allreduce takes beside its messages, as its negotiation, and without the wait for Horovod's cycle,
+    which depends on the run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink | None:
     sums = [each for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1 and not each.ranks % each.cell.nodes]
     fitted = {}
     for nodes in sorted({each.cell.nodes for each in sums}):
-        ring = _fit([each for each in sums if each.cell.nodes == nodes])
+        ring = _fit([each for each in sums if each.cell.nodes == nodes], bench.cycle_s or 0.0)
         if ring is not None:
             fitted[nodes] = ring
     if not fitted:
@@ -106,23 +108,49 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink | None:
     )
 
 
-def _fit(sums: Sequence[Measurement]) -> tuple[Span, Span] | None:
+def _fit(sums: Sequence[Measurement], cycle_s: float) -> tuple[Span, Span] | None:
     """Return bytes a second and seconds a hop of one ring; None where its messages do not tell the two apart.
 
-    n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes: two equations, of the smallest and the largest.
+    The medians of the rounds give the values, each round by itself the range.
     """
-    small, large = sums[0], sums[-1]
-    ranks, size, hops = small.ranks, small.cell.message_bytes, 2 * (small.ranks - 1)
-    if large.ranks != ranks or large.cell.message_bytes < LEAST_RATIO * size:
+    ranks, sizes = sums[0].ranks, [each.cell.message_bytes for each in sums]
+    if any(each.ranks != ranks for each in sums) or max(sizes) < LEAST_RATIO * min(sizes):
         return None
-    longer = [seconds - small.median_s for seconds in (max(large.seconds), large.median_s, min(large.seconds))]
-    if min(longer) <= 0:
+    value = _solve(ranks, sizes, [each.median_s for each in sums], cycle_s)
+    if value is None:
         return None
-    more = (large.cell.message_bytes - size) / ranks
-    bandwidth = Span(*(hops * more / seconds for seconds in longer))
-    carried = size / ranks / bandwidth.value
-    each = (min(small.seconds), small.median_s, max(small.seconds))
-    return bandwidth, Span(*(max(0.0, seconds / hops - carried) for seconds in each))
+    rounds = zip(*(each.seconds for each in sums), strict=False)
+    found = [value, *(ring for each in rounds if (ring := _solve(ranks, sizes, each, cycle_s)))]
+    bandwidths, hops = zip(*found, strict=True)
+    return Span(min(bandwidths), value[0], max(bandwidths)), Span(min(hops), value[1], max(hops))
+
+
+def _solve(ranks: int, sizes: Sequence[int], seconds: Sequence[float], cycle_s: float) -> tuple[float, float] | None:
+    """Return bandwidth and hop with which a ring's times come nearest to the measured ones, in proportion to each.
+
+    n ranks take cycle + 2 (n - 1) (S / n / bandwidth + hop) for S bytes: linear in 1 / bandwidth and hop, so that least
+    squares give both. A benchmark waits for a whole cycle before each sum, for it begins one when another has ended.
+    None where larger sums took no longer.
+    """
+    if min(seconds) <= 0:
+        return None
+    messages = 2 * (ranks - 1)
+    per_hop = [messages / each for each in seconds]
+    per_byte = [messages * size / ranks / each for size, each in zip(sizes, seconds, strict=True)]
+    wanted = [max(0.0, each - cycle_s) / each for each in seconds]
+    hh, hb, bb = _dot(per_hop, per_hop), _dot(per_hop, per_byte), _dot(per_byte, per_byte)
+    h, b = _dot(per_hop, wanted), _dot(per_byte, wanted)
+    determinant = hh * bb - hb * hb
+    if determinant <= 0:
+        return None
+    hop_s, byte_s = (h * bb - b * hb) / determinant, (b * hh - h * hb) / determinant
+    if hop_s < 0:
+        hop_s, byte_s = 0.0, b / bb
+    return (1 / byte_s, hop_s) if byte_s > 0 else None
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(left, right, strict=True))
 
 
 def _over(spans: Sequence[Span], chosen: Span) -> Span:

@@ -49,6 +49,8 @@ class Cluster:
     nodes: int
     hierarchical: bool = False
     """Whether each node adds up its gradients by itself before they travel."""
+    cycle_s: float | None = None
+    """Horovod's cycle where it is known; None: as a run would have it."""
 
     @property
     def ranks(self) -> int:
@@ -104,7 +106,9 @@ def _reduction_seconds(
 ) -> float:
     program, size = workload.program, float(workload.gradient_bytes)
     cycle_s = program.cycle_s
-    if not cluster.hardware.gpus and cluster.ranks > 1:
+    if cluster.cycle_s is not None:
+        cycle_s = cluster.cycle_s
+    elif not cluster.hardware.gpus and cluster.ranks > 1:
         # The cycle chosen for cores (docs/tuning.md) costs as much in wake-ups as in waiting.
         cycle_s = 2e-3 * cycle_ms(compute_s * 1e3, cluster.ranks)
     if not program.overlaps:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.bench.measurements import read_bench
+from cluster.bench.measurements import Bench, read_bench
 from cluster.errors import DeepcdkError
 from payload.settings.bench import ALLREDUCE, TRAINING
 from tests.cluster.bench.benches import event, written
@@ -61,3 +61,17 @@ def test_a_run_that_is_no_benchmark_is_refused(events: list[Any] | None, said: s
     directory = tmp_path if events is None else written(tmp_path, events)
     with pytest.raises(DeepcdkError, match=said):
         read_bench(directory)
+
+
+@pytest.mark.parametrize(
+    ("origin", "cycle_s"),
+    [
+        ({"tuning": {"cycle_time_ms": 2.5}}, 2.5e-3),
+        ({"tuning": {"cycle_time_ms": None}}, 1e-3),  # Horovod's own
+        ({"tuning": {"cycle_time_ms": float("nan")}}, 1e-3),
+        ({"tuning": "2.5"}, None),
+        ({}, None),
+    ],
+)
+def test_the_cycle_is_the_recorded_one_else_horovods_own(origin: dict[str, Any], cycle_s: float | None) -> None:
+    assert Bench(run_id="bench", measurements=(), origin=origin).cycle_s == cycle_s

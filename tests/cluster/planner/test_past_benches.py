@@ -58,6 +58,15 @@ def test_from_one_node_and_the_link_the_model_expects_what_it_would_of_a_plan(tm
     assert one < two < four
 
 
+def test_the_cycle_of_a_benchmark_is_waited_for_as_it_was(tmp_path: Path) -> None:
+    bench = scaling(tmp_path)
+    (rate,) = bench_rates(bench, record())
+    cell = bench.of_kind(TRAINING)[1]
+    short, long = (predicted_step_s(cell, rate, record(), NO_LINKS, cycle_s) for cycle_s in (1e-3, 21e-3))
+    assert short is not None and long is not None
+    assert long - short == pytest.approx(10e-3)  # half a cycle on average
+
+
 def test_of_unknown_nodes_nothing_is_expected(tmp_path: Path) -> None:
     bench = scaling(tmp_path)
     (rate,) = bench_rates(bench, record())

@@ -37,18 +37,24 @@ def ring_of(nodes: int, ranks_per_node: int, bytes_s: float, hop_s: float) -> Ri
     )  # fmt: skip
 
 
-def measured(*rings: Ring, sizes: Sequence[int] = MESSAGE_BYTES, rounds: Sequence[float] = (1.0, 1.0, 1.0)) -> Bench:
-    """Return a benchmark whose allreduces take what the model says of these rings, times a factor in each round."""
+def measured(
+    *rings: Ring, sizes: Sequence[int] = MESSAGE_BYTES, rounds: Sequence[float] = (1.0, 1.0, 1.0), cycle_s: float = 0.0
+) -> Bench:
+    """Return a benchmark whose allreduces take what the model says of these rings, times a factor in each round.
+
+    `cycle_s`: Horovod's, for which each waits besides.
+    """
     sums = tuple(
         Measurement(
             cell=Cell(kind=ALLREDUCE, message_bytes=size, nodes=ring.nodes),
             ranks=ring.nodes * ring.ranks_per_node,
-            seconds=tuple(factor * ring.seconds(size) for factor in rounds),
+            seconds=tuple(cycle_s + factor * ring.seconds(size) for factor in rounds),
         )
         for size in sizes
         for ring in rings
     )
-    return Bench(run_id="bench", measurements=sums, origin={})
+    origin = {"tuning": {"cycle_time_ms": 1e3 * cycle_s}} if cycle_s else {}
+    return Bench(run_id="bench", measurements=sums, origin=origin)
 
 
 def past_link(**other: Any) -> PastLink:
@@ -90,6 +96,22 @@ def test_the_slowest_and_the_quickest_round_are_the_range() -> None:
     assert found.bytes_s.low == pytest.approx(1e9 / 1.25, rel=0.01)
     assert found.bytes_s.high == pytest.approx(1e9 / 0.8, rel=0.01)
     assert (found.hop_s.low, found.hop_s.high) == pytest.approx((8e-5, 1.25e-4), rel=0.01)
+
+
+def test_the_wait_for_the_cycle_is_not_the_link_s() -> None:
+    found = bench_link(measured(ring_of(4, 1, 1e9, 1e-4), cycle_s=5e-3), record())
+    assert found is not None
+    assert (found.bytes_s.value, found.hop_s.value) == pytest.approx((1e9, 1e-4))
+
+
+def test_a_short_sum_that_took_long_once_does_not_decide_over_the_others() -> None:
+    bench = measured(ring_of(8, 1, 1e8, 1e-3))
+    first, *others = bench.measurements
+    slow = dataclasses.replace(first, seconds=tuple(2.5 * each for each in first.seconds))
+    found = bench_link(dataclasses.replace(bench, measurements=(slow, *others)), record())
+    assert found is not None
+    assert found.hop_s.value == pytest.approx(1e-3, rel=0.25)
+    assert found.bytes_s.value == pytest.approx(1e8, rel=0.25)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
