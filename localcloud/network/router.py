@@ -15,8 +15,10 @@ from localcloud.snapshot import Instance, Snapshot
 
 _BURST_MS: Final = 4
 """What passes at once, in the link's own time: one tick of a kernel of 250 Hz."""
-_QUEUED_MS: Final = 50
-"""What waits longer is dropped, and sent again by TCP."""
+_QUEUED_BYTES: Final = 8 << 20
+"""What waits for a link, more than a sender has on the way (4 MiB, `tcp_wmem`): a node's own network card has its
+senders wait. With a queue of 50 ms (625 KB at 100 Mbit/s) the ends of messages were dropped, 64 KiB at a time as the
+kernel hands them on here, and allreduces of 4 MB took up to twice as long."""
 
 
 def limit_command(interface: str, mbit: int) -> str:
@@ -25,7 +27,7 @@ def limit_command(interface: str, mbit: int) -> str:
     So each link carries as much in either direction of a ring: what one node sends, another receives.
     """
     burst = max(65536, mbit * 1000 // 8 * _BURST_MS)
-    return f"qdisc add dev {interface} root tbf rate {mbit}mbit burst {burst} latency {_QUEUED_MS}ms"
+    return f"qdisc add dev {interface} root tbf rate {mbit}mbit burst {burst} limit {_QUEUED_BYTES}"
 
 
 class Router:

@@ -86,5 +86,6 @@ def test_what_an_instance_receives_is_bounded_at_the_router(mbit: int, bounded: 
             router.connect([(WORKER, namespace.path)])
             shown = router.namespace.enter(lambda: run(["tc", "qdisc", "show", "dev", interface(WORKER.id)]))
             assert ("tbf" in shown and "rate 100Mbit" in shown) == bounded
+            assert ("lat 666ms" in shown) == bounded, "what 8 MiB wait: senders on two links fill no more"
     finally:
         namespace.close()
