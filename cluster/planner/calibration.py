@@ -49,7 +49,7 @@ class Calibration:
         nodes_are_up: bool = False,
     ) -> Assumptions:
         """Return the assumptions with what runs like this one were measured at; `together`: in a placement group."""
-        assumed = self.links.apply(assumed, hardware, efa=efa, together=together, embedded=self.embedded)
+        assumed = self.links.apply(assumed, workload, hardware, efa=efa, together=together, embedded=self.embedded)
         rates = [each for each in self.rates if self._is_like(each, workload, hardware)]
         starts = [
             each

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cluster.bench.measurements import Bench, Measurement
@@ -13,6 +13,7 @@ from cluster.planner.assumptions import Assumptions
 from cluster.planner.evidence import CALIBRATED, Figure
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.past_records import fabric_of, is_embedded, source, type_of
+from cluster.planner.workload import Workload
 from payload.settings.bench import ALLREDUCE
 
 LEAST_RATIO: Final = 8
@@ -29,8 +30,60 @@ class Span:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PastRing:
+    """Allreduces over one number of nodes."""
+
+    ranks: int
+    sizes: tuple[int, ...]
+    """Bytes of the sums, ascending."""
+    seconds: tuple[tuple[float, ...], ...]
+    """Of each size the time of each round, without the wait for Horovod's cycle."""
+
+    def figures(self, size: float) -> tuple[Span, Span] | None:
+        """Return bytes a second, and seconds a hop, with which a ring sums so many bytes in the time measured.
+
+        The medians of the rounds give the values, each round by itself the range. None where the sums do not tell.
+        """
+        value = self._at(size, [statistics.median(each) for each in self.seconds])
+        if value is None:
+            return None
+        rounds = zip(*self.seconds, strict=False)
+        found = [value, *(figures for each in rounds if (figures := self._at(size, each)))]
+        bandwidths, hops = zip(*found, strict=True)
+        return Span(min(bandwidths), value[0], max(bandwidths)), Span(min(hops), value[1], max(hops))
+
+    def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
+        """Return bandwidth and hop from two measured sizes on either side of one, or near it.
+
+        n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes. That is a straight line, and the times measured
+        are none: what a host's pauses cost a short sum hides in the time of a longer one. Where the line through the
+        two would have a sum of no bytes take less than no time, hops take none and the bandwidth makes up for it.
+        """
+        pair = next((pair for pair in self._pairs(size) if seconds[pair[0]] < seconds[pair[1]]), None)
+        if pair is None:
+            return None
+        (small, quick), (large, slow) = ((self.sizes[each], seconds[each]) for each in pair)
+        messages, per_byte = 2 * (self.ranks - 1), (slow - quick) / (large - small)
+        nothing = quick - small * per_byte
+        if nothing < 0:
+            per_byte, nothing = (quick + (size - small) * per_byte) / size, 0.0
+        if per_byte <= 0:
+            return None
+        return messages / self.ranks / per_byte, nothing / messages
+
+    def _pairs(self, size: float) -> Iterator[tuple[int, int]]:
+        """Yield the places of two sizes far enough apart, those first between which a sum lies most closely."""
+        places = range(len(self.sizes))
+        beyond = [place for place in places if self.sizes[place] >= size]
+        for high in (*beyond, *reversed(places[: len(places) - len(beyond)])):
+            for low in reversed(places[:high]):
+                if self.sizes[low] * LEAST_RATIO <= self.sizes[high]:
+                    yield low, high
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PastLink:
-    """What a ring of ranks found between nodes of one type."""
+    """What rings of ranks found between nodes of one type."""
 
     run_id: str
     finished: float
@@ -41,12 +94,21 @@ class PastLink:
     efa: bool
     together: bool
     """Whether the nodes were in a cluster placement group."""
-    nodes: int
-    """Of the largest ring, which gives the values."""
-    bytes_s: Span
-    hop_s: Span
-    """With what an allreduce takes beside its messages, as its negotiation, and without the wait for Horovod's cycle,
-    which depends on the run."""
+    rings: Mapping[int, PastRing]
+    """By number of nodes."""
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of nodes of the largest ring, which gives the values; the others widen the range."""
+        return max(self.rings)
+
+    def figures(self, size: float) -> tuple[Span, Span]:
+        """Return bytes a second, and seconds a hop, for sums of so many bytes.
+
+        A hop has in it what an allreduce takes beside its messages, as its negotiation.
+        """
+        found = [figures for nodes in sorted(self.rings) if (figures := self.rings[nodes].figures(size))]
+        return _over([each[0] for each in found], found[-1][0]), _over([each[1] for each in found], found[-1][1])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +118,7 @@ class Links:
     found: tuple[PastLink, ...] = ()
 
     def apply(
-        self, assumed: Assumptions, hardware: Hardware, *, efa: bool, together: bool, embedded: bool
+        self, assumed: Assumptions, workload: Workload, hardware: Hardware, *, efa: bool, together: bool, embedded: bool
     ) -> Assumptions:
         """Return the assumptions with the link between such nodes as the newest benchmark of them found it."""
         wanted = (hardware.instance_type, hardware.ranks, efa, together, embedded)
@@ -68,10 +130,12 @@ class Links:
         if not alike:
             return assumed
         text = source(alike, f"allreduces on {alike[0].nodes} x {alike[0].instance_type}")
+        size = min(workload.gradient_bytes, workload.program.fusion_bytes)
+        figures = [each.figures(size) for each in alike]
         return dataclasses.replace(
             assumed,
-            between_bytes_s=_figure([each.bytes_s for each in alike], text),
-            between_hop_s=_figure([each.hop_s for each in alike], text),
+            between_bytes_s=_figure([each[0] for each in figures], text),
+            between_hop_s=_figure([each[1] for each in figures], text),
         )
 
 
@@ -85,72 +149,39 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink | None:
     except DeepcdkError:
         return None
     sums = [each for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1 and not each.ranks % each.cell.nodes]
-    fitted = {}
+    rings = {}
     for nodes in sorted({each.cell.nodes for each in sums}):
-        ring = _fit([each for each in sums if each.cell.nodes == nodes], bench.cycle_s or 0.0)
-        if ring is not None:
-            fitted[nodes] = ring
-    if not fitted:
+        ring = _ring([each for each in sums if each.cell.nodes == nodes], bench.cycle_s or 0.0)
+        if ring and ring.figures(ring.sizes[-1]):
+            rings[nodes] = ring
+    if not rings:
         return None
-    largest = max(fitted)
     efa, together = fabric_of(record)
     return PastLink(
         run_id=str(record["run_id"]),
         finished=float(record["state"]["updated"]),
         instance_type=hardware.instance_type,
-        ranks_per_node=next(each.ranks // largest for each in sums if each.cell.nodes == largest),
+        ranks_per_node=rings[max(rings)].ranks // max(rings),
         embedded=is_embedded(record),
         efa=efa,
         together=together,
-        nodes=largest,
-        bytes_s=_over([ring[0] for ring in fitted.values()], fitted[largest][0]),
-        hop_s=_over([ring[1] for ring in fitted.values()], fitted[largest][1]),
+        rings=rings,
     )
 
 
-def _fit(sums: Sequence[Measurement], cycle_s: float) -> tuple[Span, Span] | None:
-    """Return bytes a second and seconds a hop of one ring; None where its messages do not tell the two apart.
+def _ring(sums: Sequence[Measurement], cycle_s: float) -> PastRing | None:
+    """Return the ring of these sums; None where they were not of the same ranks.
 
-    The medians of the rounds give the values, each round by itself the range.
+    A benchmark waits for a whole cycle before each sum, for it begins one when another has ended.
     """
-    ranks, sizes = sums[0].ranks, [each.cell.message_bytes for each in sums]
-    if any(each.ranks != ranks for each in sums) or max(sizes) < LEAST_RATIO * min(sizes):
+    if any(each.ranks != sums[0].ranks for each in sums):
         return None
-    value = _solve(ranks, sizes, [each.median_s for each in sums], cycle_s)
-    if value is None:
-        return None
-    rounds = zip(*(each.seconds for each in sums), strict=False)
-    found = [value, *(ring for each in rounds if (ring := _solve(ranks, sizes, each, cycle_s)))]
-    bandwidths, hops = zip(*found, strict=True)
-    return Span(min(bandwidths), value[0], max(bandwidths)), Span(min(hops), value[1], max(hops))
-
-
-def _solve(ranks: int, sizes: Sequence[int], seconds: Sequence[float], cycle_s: float) -> tuple[float, float] | None:
-    """Return bandwidth and hop with which a ring's times come nearest to the measured ones, in proportion to each.
-
-    n ranks take cycle + 2 (n - 1) (S / n / bandwidth + hop) for S bytes: linear in 1 / bandwidth and hop, so that least
-    squares give both. A benchmark waits for a whole cycle before each sum, for it begins one when another has ended.
-    None where larger sums took no longer.
-    """
-    if min(seconds) <= 0:
-        return None
-    messages = 2 * (ranks - 1)
-    per_hop = [messages / each for each in seconds]
-    per_byte = [messages * size / ranks / each for size, each in zip(sizes, seconds, strict=True)]
-    wanted = [max(0.0, each - cycle_s) / each for each in seconds]
-    hh, hb, bb = _dot(per_hop, per_hop), _dot(per_hop, per_byte), _dot(per_byte, per_byte)
-    h, b = _dot(per_hop, wanted), _dot(per_byte, wanted)
-    determinant = hh * bb - hb * hb
-    if determinant <= 0:
-        return None
-    hop_s, byte_s = (h * bb - b * hb) / determinant, (b * hh - h * hb) / determinant
-    if hop_s < 0:
-        hop_s, byte_s = 0.0, b / bb
-    return (1 / byte_s, hop_s) if byte_s > 0 else None
-
-
-def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return math.fsum(a * b for a, b in zip(left, right, strict=True))
+    ascending = sorted(sums, key=lambda each: each.cell.message_bytes)
+    return PastRing(
+        ranks=sums[0].ranks,
+        sizes=tuple(each.cell.message_bytes for each in ascending),
+        seconds=tuple(tuple(max(0.0, second - cycle_s) for second in each.seconds) for each in ascending),
+    )
 
 
 def _over(spans: Sequence[Span], chosen: Span) -> Span:

@@ -161,7 +161,7 @@ def assumed_of(
     """
     efa, together = fabric_of(record)
     assumed = assume(workload, hardware, efa=efa, placement_group=together)
-    return links.apply(assumed, hardware, efa=efa, together=together, embedded=is_embedded(record))
+    return links.apply(assumed, workload, hardware, efa=efa, together=together, embedded=is_embedded(record))
 
 
 def _settings(result: Mapping[str, Any]) -> Settings | None:
