@@ -1,6 +1,6 @@
 """How well the planner foretells training on 1 to 8 nodes, from one node and the link between them.
 
-    python -m benchmarks.planned_scaling [--nodes 1,2,4,8] [--networks NAMES] [--batch N] [--cpus 0.2]
+    python -m benchmarks.planned_scaling [--nodes 2,4,8] [--networks NAMES] [--batch N] [--cpus 0.2]
                                          [--link-mbit 100,1000] [--repeats N] [--plot FILE] [--output FILE]
     python -m benchmarks.planned_scaling --runs DIR [--plot FILE]      # judge benchmarks that were fetched to DIR
 
@@ -28,7 +28,7 @@ from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.spec.states import RECORD_FILE
 from benchmarks.measure import output_of
-from cluster.bench.measurements import read_bench
+from cluster.bench.measurements import Bench, Measurement, read_bench
 from cluster.planner.past_benches import bench_rates, predicted_step_s
 from cluster.planner.past_links import Links, bench_link
 from cluster.planner.plot import SETTINGS
@@ -69,30 +69,45 @@ class Point:
 
 
 def judge(directory: Path, link: str) -> list[Point]:
-    """Return each cell of a fetched benchmark beside what one node and the link lead the planner to expect."""
-    bench, record = read_bench(directory), read_run(directory).record
-    found = bench_link(bench, record)
-    links = Links(found=(found,) if found else ())
-    alone = dataclasses.replace(bench, measurements=tuple(m for m in bench.measurements if m.cell.nodes == 1))
-    rates = {rate.network: rate for rate in bench_rates(alone, record, links)}
-    points = []
-    for each in bench.of_kind(TRAINING):
-        images = each.cell.batch_per_rank * each.ranks
-        seconds = predicted_step_s(each, rates[each.cell.network], record, links, bench.cycle_s)
-        if seconds is None:
-            raise SystemExit(f"{directory}: the planner knows nothing of {each.cell}")
-        points.append(
-            Point(
-                link=link,
-                network=each.cell.network,
-                nodes=each.cell.nodes,
-                measured=each.images_per_s,
-                quickest=images / min(each.seconds),
-                slowest=images / max(each.seconds),
-                expected=images / seconds,
-            )
-        )
-    return points
+    """Return each cell of the benchmarks that were fetched to a directory beside what the planner expects of it.
+
+    It is told the rates of the benchmark on one node, and the link of the one on several, and nothing else of that.
+    """
+    runs = [path.parent for path in sorted(directory.glob(f"*/{RECORD_FILE}"))]
+    benches = [(read_bench(run), read_run(run).record) for run in runs]
+    one = [each for each in benches if _most_nodes(each[0]) == 1]
+    several = [each for each in benches if _most_nodes(each[0]) > 1]
+    if not one or not several:
+        raise SystemExit(f"{directory}: there must be a benchmark on one node and one on several")
+    rates = {rate.network: rate for rate in bench_rates(*one[0])}
+    points = [_point(each, link, each.median_s) for each in one[0][0].of_kind(TRAINING)]
+    for bench, record in several:
+        found = bench_link(bench, record)
+        links = Links(found=(found,) if found else ())
+        for each in (each for each in bench.of_kind(TRAINING) if each.cell.nodes > 1):
+            seconds = predicted_step_s(each, rates[each.cell.network], record, links, bench.cycle_s)
+            if seconds is None:
+                raise SystemExit(f"{directory}: the planner knows nothing of {each.cell}")
+            points.append(_point(each, link, seconds))
+    networks = list(dict.fromkeys(point.network for point in points))
+    return sorted(points, key=lambda point: (networks.index(point.network), point.nodes))
+
+
+def _most_nodes(bench: Bench) -> int:
+    return max((each.cell.nodes for each in bench.of_kind(TRAINING)), default=0)
+
+
+def _point(cell: Measurement, link: str, expected_s: float) -> Point:
+    images = cell.cell.batch_per_rank * cell.ranks
+    return Point(
+        link=link,
+        network=cell.cell.network,
+        nodes=cell.cell.nodes,
+        measured=cell.images_per_s,
+        quickest=images / min(cell.seconds),
+        slowest=images / max(cell.seconds),
+        expected=images / expected_s,
+    )
 
 
 @contextmanager
@@ -113,16 +128,21 @@ def laptop(*command: str) -> list[str]:
 
 
 def measure(options: argparse.Namespace, link_mbit: int, into: Path) -> Path:
-    """Run `fab bench` over such links; return the directory to which it was fetched."""
+    """Run `fab bench` over such links, once on one node alone and once on several; return where both were fetched to.
+
+    Within a job on several nodes, one of them also answers the others' Horovod while it computes alone.
+    """
+    into.mkdir(parents=True)
     most = options.nodes.split(",")[-1]
     with cloud(link_mbit, options.cpus):
         output_of(laptop("fab", "up", "--yes", *demo.settings(int(most))))
-        command = ["fab", "bench", "--nodes", options.nodes, "--networks", options.networks, "--yes", "--json"]
-        command += ["--batch-sizes", str(options.batch), "--repeats", str(options.repeats)]
-        command += ["--input-size", "0", "--storage-mib", "0", "--message-bytes", MESSAGE_BYTES]
-        done = json.loads(output_of(laptop(*command, "--steps", str(options.steps))))
-    into.mkdir(parents=True)
-    return Path(shutil.move(demo.ROOT / "runs" / str(done["run_id"]), into))
+        for nodes, sizes in (("1", MESSAGE_BYTES.partition(",")[0]), (options.nodes, MESSAGE_BYTES)):
+            command = ["fab", "bench", "--nodes", nodes, "--networks", options.networks, "--yes", "--json"]
+            command += ["--batch-sizes", str(options.batch), "--repeats", str(options.repeats)]
+            command += ["--input-size", "0", "--storage-mib", "0", "--message-bytes", sizes]
+            done = json.loads(output_of(laptop(*command, "--steps", str(options.steps))))
+            shutil.move(demo.ROOT / "runs" / str(done["run_id"]), into)
+    return into
 
 
 def draw(points: Sequence[Point]) -> Figure:
@@ -168,7 +188,7 @@ def table(points: Sequence[Point]) -> Iterator[str]:
 def main(argv: Sequence[str]) -> int:
     """Print the table; return 1 where an expectation is off by more than is wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", default="1,2,4,8", help="numbers of nodes, 1 the first (default: 1,2,4,8)")
+    parser.add_argument("--nodes", default="2,4,8", help="numbers of nodes beside 1, ascending (default: 2,4,8)")
     parser.add_argument("--networks", default=NETWORKS, help=f"default: {NETWORKS}")
     parser.add_argument("--batch", type=int, default=8, help="images a rank and step (default: 8)")
     parser.add_argument("--cpus", default="0.2", help="processors' worth of time of each host (default: 0.2)")
@@ -176,7 +196,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument(
-        "--runs", type=Path, help="measure nothing: directory with a directory for each link's benchmark"
+        "--runs", type=Path, help="measure nothing: directory with a directory for each link's benchmarks"
     )
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--output", type=Path)
@@ -185,8 +205,8 @@ def main(argv: Sequence[str]) -> int:
     points: list[Point] = []
     with tempfile.TemporaryDirectory(prefix="planned-") as name:
         if options.runs:
-            for path in sorted(options.runs.glob(f"*/*/{RECORD_FILE}")):
-                points += judge(path.parent, path.parent.parent.name.replace("-", " "))
+            for path in sorted(path for path in options.runs.iterdir() if path.is_dir()):
+                points += judge(path, path.name.replace("-", " "))
         else:
             for mbit in map(int, options.link_mbit.split(",")):
                 into = (options.output.parent if options.output else Path(name)) / f"{mbit}-Mbit-s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,27 +12,38 @@ import pytest
 from agent.spec.states import RECORD_FILE
 from benchmarks import planned_scaling
 from benchmarks.planned_scaling import Point, draw, judge, table
-from tests.cluster.bench.benches import scaling
+from payload.settings.bench import TRAINING
+from tests.cluster.bench.benches import event, scaling, written
 from tests.cluster.planner.test_past_runs import record
 
 
 @pytest.fixture
 def fetched(tmp_path: Path) -> Path:
-    """Return a directory with a benchmark over one link, as `--runs` takes it."""
+    """Return a directory with the benchmarks over one link, as `--runs` takes it."""
     directory = tmp_path / "100-Mbit-s"
     directory.mkdir()
     scaling(directory)
-    (directory / "bench" / RECORD_FILE).write_text(json.dumps(record()))
+    written(directory, [event(TRAINING, 1, [0.09, 0.1, 0.12])], "alone")
+    for name in ("bench", "alone"):
+        (directory / name / RECORD_FILE).write_text(json.dumps(record()))
     return tmp_path
 
 
 def test_one_node_is_known_and_the_others_are_expected(fetched: Path) -> None:
-    one, two, four = judge(fetched / "100-Mbit-s/bench", "100 Mbit/s")
+    one, two, four = judge(fetched / "100-Mbit-s", "100 Mbit/s")
     assert (one.nodes, two.nodes, four.nodes) == (1, 2, 4)
     assert one.measured == pytest.approx(320)
     assert one.off == pytest.approx(0, abs=1e-3)
     assert two.measured == pytest.approx(2 * 32 / 0.11)
     assert two.slowest < two.measured < two.quickest
+    assert (one.slowest, one.quickest) == pytest.approx((32 / 0.12, 32 / 0.09))
+
+
+@pytest.mark.parametrize("missing", ["alone", "bench"])
+def test_without_a_benchmark_on_one_node_or_on_several_nothing_is_judged(fetched: Path, missing: str) -> None:
+    shutil.rmtree(fetched / "100-Mbit-s" / missing)
+    with pytest.raises(SystemExit, match="there must be a benchmark on one node and one on several"):
+        judge(fetched / "100-Mbit-s", "100 Mbit/s")
 
 
 def test_the_table_says_how_far_each_is_off_and_a_far_one_fails(
