@@ -94,11 +94,20 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
     `cxx17`: by C++17, whatever it is told before. PyTorch's headers need it since 2.1, and Horovod asks for C++14
     (horovod/horovod#3996; mended after its last release, by #3998). CMake puts its own -std last but one: what is
     appended here is what counts.
+    nvcc calls it too: to preprocess Horovod's kernels, by the standard that nvcc itself goes by, and then to compile
+    what has become of that, which has all its headers in it already.
     """
     wrapper = scratch / "c++"
     last = " -std=gnu++17" if cxx17 else ""
     found = shlex.quote(str(find_compiler(search_path)))
-    wrapper.write_text(f'#!/bin/sh\nexec {found} -include stdexcept "$@"{last}\n')
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        'case " $*" in\n'
+        f'  *.cudafe1.cpp*) exec {found} "$@" ;;\n'
+        f'  *" -D__CUDACC__"*) exec {found} -include stdexcept "$@" ;;\n'
+        "esac\n"
+        f'exec {found} -include stdexcept "$@"{last}\n'
+    )
     wrapper.chmod(0o755)
     return wrapper
 

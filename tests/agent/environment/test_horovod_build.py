@@ -173,6 +173,23 @@ def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before_and_alw
     assert subprocess.run(linked, capture_output=True, text=True, check=False).stderr == ""
 
 
+@pytest.mark.parametrize("cxx17", [True, False])
+def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_standard(
+    tmp_path: Path, cxx17: bool
+) -> None:
+    # The calls, in their order, and the arguments that tell them apart are those of `nvcc --verbose`, 13.0.
+    compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=cxx17)
+    source, preprocessed = tmp_path / "kernels.cu", tmp_path / "kernels.cpp4.ii"
+    source.write_text('static_assert(__cplusplus == 201402L);\nvoid known() { throw std::logic_error(""); }\n')
+    nvccs = [str(compiler), "-std=c++14", "-D__CUDA_ARCH__=900", "-D__CUDA_ARCH_LIST__=900"]
+    first = ["-E", "-x", "c++", "-D__CUDACC__", "-D__NVCC__", str(source), "-o", str(preprocessed)]
+    assert subprocess.run([*nvccs, *first], capture_output=True, text=True, check=False).stderr == ""
+    # What cudafe++ writes still has the text of all headers.
+    split = preprocessed.rename(tmp_path / "kernels.cudafe1.cpp")
+    second = ["-c", "-x", "c++", str(split), "-o", str(tmp_path / "kernels.o")]
+    assert subprocess.run([*nvccs, *second], capture_output=True, text=True, check=False).stderr == ""
+
+
 def test_what_a_wheel_is_for_is_told_in_words() -> None:
     both = dataclasses.replace(TOOLCHAIN, torch="2.13.0+cpu")
     assert built_for(both) == f"TensorFlow {TOOLCHAIN.tensorflow} and PyTorch 2.13.0+cpu"
