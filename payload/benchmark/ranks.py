@@ -92,16 +92,14 @@ def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
 def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> int:
     ranks_by_nodes = ranks_of(config.settings, os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # the output is the figures; TensorFlow's notes would drown them
-    import tensorflow as tf
-
     from payload.training import distributed
+    from payload.training.tensorflow_setup import set_up_tensorflow
 
     size, steps = int(os.environ.get("HOROVOD_SIZE", "1")), None
     with distributed.raising_lost_ranks():
         ranks = distributed.join([count for count in ranks_by_nodes.values() if count < size])
         try:
-            tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
-            tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
+            set_up_tensorflow(rank_setup, ranks.local_rank)
             ranks = distributed.with_hosts(ranks, os.environ.get("HOROVOD_HOSTNAME"))
             done = distributed.broadcast_value(journal.measured(config.run_dir), name="measured")
             if ranks.is_root:

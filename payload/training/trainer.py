@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
@@ -40,6 +38,7 @@ from payload.training.reporting.result import result_of
 from payload.training.run_files import Provenance, Result, Scores, write_result
 from payload.training.schedule import schedule_for
 from payload.training.state import new_state
+from payload.training.tensorflow_setup import set_up_tensorflow
 from payload.training.train_step import make_train_step
 
 
@@ -60,7 +59,7 @@ def train_and_evaluate(
     """
     with distributed.raising_lost_ranks():
         ranks = distributed.join()
-        _set_threads(rank_setup)
+        set_up_tensorflow(rank_setup, ranks.local_rank)
         ranks = distributed.with_hosts(ranks, host)
         distributed.require_agreement(
             ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
@@ -238,9 +237,3 @@ def _end(context: TrainingContext, result: Result) -> None:
     """Report the end and write result.json (rank 0)."""
     context.reporter.end(result)
     write_result(context.plan.config.run_dir, result)
-
-
-def _set_threads(rank_setup: RankSetup) -> None:
-    """Start as many threads as this rank has cores. TensorFlow would start as many as the host has, per rank."""
-    tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
