@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment import default_controller, package_index
+from agent.environment import default_controller, gpu_libraries, package_index
 from agent.environment.horovod_build import default_cache, parse_settings
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from agent.environment.index_credentials import netrc_environment, without_credentials
@@ -54,6 +54,8 @@ class OwnEnvironment:
         if self.settings is not None:
             header = (INCLUDE / XLA_BUILDER).read_text()
             inputs |= {"alone": default_controller.LINE, **known_inputs(self.settings, self.here, header)}
+            if self.settings.gpu:
+                inputs |= {"linked": " ".join(gpu_libraries.OPENED)}
         else:
             inputs |= {"machine": self.here.machine, "libc": self.here.libc, "python": self.here.python_tag}
         return digest(inputs)
@@ -186,6 +188,7 @@ class OwnEnvironmentBuilder:
         making = dataclasses.replace(self._making, environ=unconfigured(self.environ))
         install = [str(making.python), "-m", "pip", "install", *options, "--requirement", str(wheels / PINS)]
         making.run("Installing the packages of the program's environment", install)
+        gpu_libraries.link_libraries(making.site_packages())
 
     def _build_horovod(self) -> Path:
         python = str(self._making.python)

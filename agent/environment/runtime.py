@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment import custom_op, default_controller
+from agent.environment import custom_op, default_controller, gpu_libraries
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, check_platform, this_platform
@@ -74,6 +74,8 @@ def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, he
     inputs = known_inputs(settings, here, header)
     pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
     own = {"lock": pins, "alone": default_controller.LINE, "custom op": custom_op.identity()}
+    if settings.gpu:
+        own |= {"linked": " ".join(gpu_libraries.OPENED)}
     return Runtime(root=root, fingerprint=digest(inputs | own))
 
 
@@ -143,6 +145,8 @@ class RuntimeBuilder:
         else:
             self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
         default_controller.write(self.runtime.directory)
+        if linked := gpu_libraries.link_libraries(self._making.site_packages()):
+            self.report(f"linked for TensorFlow: {', '.join(linked)}")
         self._making.run("Importing what was installed", [str(self.runtime.python), "-c", self._check], quiet=True)
 
     @property

@@ -73,6 +73,21 @@ def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
     assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
 
 
+def test_a_runtime_for_gpus_that_was_made_without_links_is_not_taken_for_one_that_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def both() -> list[str]:
+        found = [
+            runtime_for(Path("/r"), lock="", settings=each, here=HERE, header="header") for each in (GPU, Settings())
+        ]
+        return [runtime.fingerprint for runtime in found]
+
+    with_gpus, without = both()
+    monkeypatch.setattr(module.gpu_libraries, "OPENED", ())  # type: ignore[attr-defined]
+    assert both() == [both()[0], without]
+    assert both()[0] != with_gpus
+
+
 def test_another_custom_op_is_another_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     before = a_runtime().fingerprint
     monkeypatch.setattr(module.custom_op, "identity", lambda: "changed")  # type: ignore[attr-defined]

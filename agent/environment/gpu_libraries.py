@@ -1,0 +1,46 @@
+"""Let TensorFlow find all of NVIDIA's libraries without which it leaves its GPUs alone. Standard library only.
+
+TensorFlow opens them by their names, in folders that its own library lists. The list of TensorFlow 2.21.0 lacks the
+folder of cuSOLVER, which its wheel for GPUs requires all the same: installed as it comes, it says "Cannot dlopen some
+GPU libraries" and computes on the CPU (seen on an H200). What lies outside of the listed folders gets a link in one of
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+OPENED: Final = ("cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn")
+"""What TensorFlow 2.21 opens before it registers a GPU, in this order; one that is missing is enough."""
+OPENER: Final = Path("tensorflow/libtensorflow_framework.so.2")
+_LISTED: Final = re.compile(rb"\$ORIGIN/\.\./(nvidia/\w+/lib)\b")
+"""A folder of its list, relative to the folder of packages."""
+
+
+def listed_folders(packages: Path) -> tuple[Path, ...]:
+    """Return the folders of NVIDIA's packages in which TensorFlow looks; none where TensorFlow is not for GPUs."""
+    try:
+        content = (packages / OPENER).read_bytes()
+    except FileNotFoundError:
+        return ()
+    return tuple(packages / name.decode() for name in dict.fromkeys(_LISTED.findall(content)))
+
+
+def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
+    """Return the installed libraries that TensorFlow opens and does not find."""
+    listed = listed_folders(packages)
+    found = {library.name for folder in listed for library in folder.glob("lib*.so.*")}
+    installed = [library for name in OPENED for library in sorted(packages.glob(f"nvidia/*/lib/lib{name}.so.[0-9]*"))]
+    return tuple(library for library in installed if library.name not in found) if listed else ()
+
+
+def link_libraries(packages: Path) -> tuple[str, ...]:
+    """Link those libraries into a folder in which TensorFlow looks; return their names."""
+    libraries = unlisted_libraries(packages)
+    if libraries:
+        folder = next(folder for folder in listed_folders(packages) if folder.is_dir())
+        for library in libraries:
+            (folder / library.name).symlink_to(Path("../..") / library.relative_to(packages / "nvidia"))
+    return tuple(library.name for library in libraries)

@@ -1,0 +1,58 @@
+"""Facts about NVIDIA's libraries that TensorFlow opens: each lies, or is linked, where TensorFlow looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.environment.gpu_libraries import OPENER, link_libraries, listed_folders, unlisted_libraries
+
+# Packages and libraries of TensorFlow 2.21.0's wheel for GPUs, and the packages that its list of folders has.
+INSTALLED = {
+    "cublas": ("libcublas.so.12", "libcublasLt.so.12"),
+    "cuda_runtime": ("libcudart.so.12",),
+    "cudnn": ("libcudnn.so.9", "libcudnn_ops.so.9"),
+    "cufft": ("libcufft.so.11",),
+    "cusolver": ("libcusolver.so.11", "libcusolverMg.so.11"),
+    "cusparse": ("libcusparse.so.12",),
+}
+LISTED = ("nccl", "cublas", "cudnn", "cufft", "cusparse", "cuda_runtime", "nvshmem")
+
+
+def packages(tmp_path: Path, listed: tuple[str, ...] = LISTED) -> Path:
+    """Write a folder of packages as pip leaves it."""
+    for package, names in INSTALLED.items():
+        folder = tmp_path / "nvidia" / package / "lib"
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text(name)
+    opener = tmp_path / OPENER
+    opener.parent.mkdir()
+    folders = [f"$ORIGIN/../../nvidia/{name}/lib:$ORIGIN/../nvidia/{name}/lib" for name in (*listed, *listed)]
+    opener.write_bytes(b"\x7fELF\0\xff" + ":".join(folders).encode() + b"\0\xff")
+    return tmp_path
+
+
+def test_what_tensorflow_would_not_find_is_linked_where_it_looks(tmp_path: Path) -> None:
+    root = packages(tmp_path)
+    assert unlisted_libraries(root) == (root / "nvidia/cusolver/lib/libcusolver.so.11",)
+    assert link_libraries(root) == ("libcusolver.so.11",)
+    link = root / "nvidia/cublas/lib/libcusolver.so.11"
+    assert (link.readlink(), link.read_text()) == (Path("../../cusolver/lib/libcusolver.so.11"), "libcusolver.so.11")
+    assert (unlisted_libraries(root), link_libraries(root)) == ((), ())
+
+
+def test_nothing_is_linked_where_the_list_is_whole(tmp_path: Path) -> None:
+    root = packages(tmp_path, (*LISTED, "cusolver"))
+    before = sorted(root.rglob("*"))
+    assert link_libraries(root) == ()
+    assert sorted(root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("listed", [(), None])
+def test_nothing_is_linked_for_a_tensorflow_without_gpus_or_without_one(tmp_path: Path, listed: object) -> None:
+    root = packages(tmp_path, ())
+    if listed is None:
+        (root / OPENER).unlink()
+    assert (listed_folders(root), link_libraries(root)) == ((), ())
