@@ -115,7 +115,8 @@ def main() -> None:
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     # On every rank: the sum of 1000 numbers that say which rank they are from.
-    summed = hvd.allreduce(tf.fill([1000], float(hvd.rank() + 1)), op=hvd.Sum, name="proof")
+    numbers, place = tf.fill([1000], float(hvd.rank() + 1)), "/GPU:0" if gpus else ""
+    summed = hvd.allreduce(numbers, op=hvd.Sum, name="proof", device_dense=place)
     expected = hvd.size() * (hvd.size() + 1) / 2
     error = float(tf.reduce_max(tf.abs(summed - expected)))
 
