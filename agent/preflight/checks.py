@@ -227,9 +227,9 @@ def judge_allreduce(
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
     seconds = max((float(found.get("seconds", 0)) for found in figures), default=0.0)
     wrong = {finding.node: finding.what for finding in (*findings, *wasted)}
-    cells = []
+    cells, alone = [], len(spec.hosts) == 1
     for row, host in zip(report.cells, spec.hosts, strict=True):
-        well = f"{OK}, {gpu_checks.summary(host, figures, output)}{seconds * 1000:.0f} ms"
+        well = f"{OK}, {gpu_checks.summary(host, figures, output, alone=alone)}{seconds * 1000:.0f} ms"
         cells.append((*row[:-1], wrong.get(host.name, "-" if findings else well)))
     return dataclasses.replace(report, cells=tuple(cells), findings=(*report.findings, *findings, *wasted))
 

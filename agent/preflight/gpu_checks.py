@@ -94,10 +94,13 @@ def numbers(results: Iterable[Mapping[str, Any]], name: str) -> list[float]:
     return [float(found[name]) for found in results if isinstance(found.get(name), int | float)]
 
 
-def summary(host: Node, results: Sequence[Mapping[str, Any]], output: str) -> str:
-    """Return the figures of one host for its cell of the table: "EFA, 310 GB/s, 640 TFLOP/s a GPU, "."""
+def summary(host: Node, results: Sequence[Mapping[str, Any]], output: str, *, alone: bool) -> str:
+    """Return the figures of one host for its cell of the table: "EFA, 310 GB/s, 640 TFLOP/s a GPU, ".
+
+    `alone`: it is the only host, whose ranks need no network; NCCL logs the one that it would take all the same.
+    """
     mine = [found for found in results if found.get("host") == host.name]
-    logged = nccl_log.parse(output)
+    logged = {} if alone else nccl_log.parse(output)
     routes = dict.fromkeys(logged.get(str(found.get("process")), NcclProcess()).route for found in mine)
     words = [route for route in routes if route]
     if rates := numbers(mine, "bus_gb_s"):
