@@ -1,6 +1,7 @@
 """NVIDIA GPUs: their device files, and what nvidia-smi reports, one query and one parser for each purpose.
 
-Standard library only, since a node's own Python has no NVIDIA bindings. Not run on a GPU yet.
+Standard library only, since a node's own Python has no NVIDIA bindings. Read on one H200; not tried: several GPUs,
+MIG.
 """
 
 from __future__ import annotations

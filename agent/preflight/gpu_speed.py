@@ -1,4 +1,7 @@
-"""How fast a rank's GPU multiplies matrices, and how fast all ranks add up a tensor. Not run on a GPU yet."""
+"""How fast a rank's GPU multiplies matrices, and how fast all ranks add up a tensor.
+
+The product was measured on one H200, 706 to 745 TFLOP/s of the 989 published; the sum between GPUs was not yet.
+"""
 
 from __future__ import annotations
 

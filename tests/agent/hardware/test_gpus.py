@@ -18,14 +18,17 @@ from agent.hardware.gpus import (
     read_load,
 )
 
-# As nvidia-smi prints it for INFO_FIELDS: two GPUs that count errors, one that does not.
+# As nvidia-smi prints it for INFO_FIELDS: three GPUs that count errors, of which the first was recorded, one that does
+# not.
 INFO = """\
+NVIDIA H200, 580.159.04, 143771 MiB, 0
 NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 0
 NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 2
 Tesla M60, 470.1, 7680 MiB, [N/A]
 """
-# As it prints it for LOAD_FIELDS without units.
+# As it prints it for LOAD_FIELDS without units; the first was recorded while it trained.
 LOAD = """\
+NVIDIA H200, 92, 142057, 143771, 45
 Tesla V100-SXM2-16GB, 97, 15360, 16160, 61
 Tesla V100-SXM2-16GB, [N/A], 0, 16160, [Not Supported]
 """
@@ -42,22 +45,20 @@ def program(tmp_path: Path, script: str) -> str:
 
 def test_model_driver_and_errors_are_parsed() -> None:
     found = parse_info(INFO)
-    assert found[0] == GpuInfo(
-        name="NVIDIA A100-SXM4-40GB", driver="570.86.15", memory="40960 MiB", uncorrected_errors=0
-    )
-    assert [gpu.uncorrected_errors for gpu in found] == [0, 2, None]
+    assert found[0] == GpuInfo(name="NVIDIA H200", driver="580.159.04", memory="143771 MiB", uncorrected_errors=0)
+    assert [gpu.uncorrected_errors for gpu in found] == [0, 0, 2, None]
 
 
 def test_the_load_is_parsed_and_what_is_not_reported_is_none() -> None:
-    first, second = parse_load(LOAD)
+    first, *_, last = parse_load(LOAD)
     assert first == GpuLoad(
-        name="Tesla V100-SXM2-16GB",
-        utilization=0.97,
-        memory_used=15360 << 20,
-        memory_total=16160 << 20,
-        temperature_c=61.0,
+        name="NVIDIA H200",
+        utilization=0.92,
+        memory_used=142057 << 20,
+        memory_total=143771 << 20,
+        temperature_c=45.0,
     )
-    assert (second.utilization, second.temperature_c) == (None, None)
+    assert (last.utilization, last.temperature_c) == (None, None)
 
 
 @pytest.mark.parametrize("parse", [parse_info, parse_load])

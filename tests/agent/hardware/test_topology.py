@@ -46,6 +46,21 @@ def test_a_gpu_without_a_node_is_placed_by_the_cpus_beside_it(tmp_path: Path) ->
     assert [gpu.node for gpu in read_topology(write(tmp_path, files)).gpus] == [1, None]
 
 
+def test_the_gpu_of_a_virtual_machine_hangs_on_its_only_node(tmp_path: Path) -> None:
+    """As recorded on a machine with one H200, 16 cores and one memory node: the bus does not tell the GPU's."""
+    device = "sys/bus/pci/devices/0000:00:06.0"
+    files = Built(nodes=1, cores_per_node=16).files() | {
+        f"{device}/vendor": "0x10de",
+        f"{device}/class": "0x030200",
+        f"{device}/numa_node": "-1",
+        f"{device}/local_cpulist": "0-15",
+        "dev/nvidia0": "",
+    }
+    topology = read_topology(write(tmp_path, files))
+    assert [(gpu.index, gpu.address, gpu.node) for gpu in topology.gpus] == [(0, "0000:00:06.0", 0)]
+    assert str(topology) == "1 socket, 1 memory node, 16 cores, 16 CPUs, 1 GPU"
+
+
 def test_a_container_with_fewer_gpus_than_the_bus_gets_none_chosen(tmp_path: Path) -> None:
     files = P3_16XLARGE.files()
     del files["dev/nvidia7"]

@@ -27,11 +27,26 @@ nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init START
 [1]<stdout>:VM-16-64-ubuntu:28471:28490 [0] NCCL INFO ncclCommInitRank comm 0x55eb22a04a50 rank 0 nranks 2 cudaDev 0 \
 nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init COMPLETE
 """
+# The first rank of two on one H200, started by Horovod's launcher: our own record, of the lines that matter.
+OURS_2_32 = """\
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =lo
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO NCCL version 2.32.3+cuda12.9
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so
+[0]<stdout>:[2026-11-26 03:33:10] vm:2166:2245 [0] plugin/net.cc:229 (ncclNetPluginInit) NCCL ATTN Failed to \
+initialize NET plugin IB
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO Assigned NET plugin Socket to comm
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO Using network Socket
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO [Rank 0] ncclCommInitRank comm 0x7f2d6c03a420 rank 0 nranks 2 cudaDev 0 \
+nvmlDev 0 busId 60 commId 0x779b63dcdd89f78d - Init START
+[0]<stdout>:vm:2166:2245 [0] NCCL INFO ncclCommInitRank comm 0x7f2d6c03a420 rank 0 nranks 2 cudaDev 0 nvmlDev 0 \
+busId 60 commId 0x779b63dcdd89f78d - Init COMPLETE
+"""
 
 
 @pytest.mark.parametrize(
     ("output", "process", "expected", "route"),
     [
+        (OURS_2_32, "vm:2166", NcclProcess(ranks=2, network="Socket"), "TCP"),
         (EFA_2_12, "test-nccl-efa-worker-0:21", NcclProcess(network="AWS Libfabric", provider="efa"), "EFA"),
         (EFA_2_27, "nccl-trainjob-node-0-0:172", NcclProcess(network="Libfabric", provider="efa"), "EFA"),
         (SOCKET, "VM-16-64-ubuntu:28471", NcclProcess(ranks=2, network="Socket"), "TCP"),
