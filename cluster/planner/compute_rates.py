@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.planner.evidence import CITED, ESTIMATED, Figure, exact, within
+from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, exact, within
 from cluster.planner.hardware import Hardware
 from cluster.planner.layers import networks
 from payload.recipes.current_types import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES
@@ -19,6 +19,11 @@ V100_LATER_IMAGES_S: Final = 9510 / 8
 """The same in 2020, by TensorFlow with XLA (`NVIDIA_RATES`): software alone makes it 1.6 times as fast."""
 FLOAT32: Final = exact(2857.9 / 5815.8, CITED, NVIDIA_PYTORCH_2018)
 """Rate in float32 of that in mixed precision."""
+H200_IMAGES_S: Final = 2340
+"""ResNet-50 in float16 on one H200, 256 images a step: the steps that `fab bench` times, without XLA."""
+H200_FLOAT32: Final = exact(1953 / 2340, MEASURED, "the same in float32, which TensorFlow computes in TF32 there")
+"""Since Ampere GPUs have TF32; the ratio above is of a GPU without."""
+MEASURED_H200: Final = "measured: `fab bench` on one H200, driver 580.159 (docs/bench.md)"
 EVALUATION: Final = Figure(
     value=3.5, low=3.0, high=3.6, evidence=CITED, source=f"2615.6 / 747.3 in {NVIDIA_PYTORCH_2018}"
 )
@@ -55,7 +60,7 @@ def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
         return _of_cores(network, hardware.cores / hardware.ranks)
     figure = _resnet50(hardware.gpu)
     if precision in ("float32", "float64"):
-        figure = figure.times(FLOAT32.value)
+        figure = figure.times((H200_FLOAT32 if hardware.gpu == "H200" else FLOAT32).value)
     if network == "resnet50":
         return figure
     return _of_network(network, figure)
@@ -74,9 +79,13 @@ def _resnet50(gpu: str) -> Figure:
     if gpu not in MEMORY_GB_S:
         raise LookupError(f"nothing is known of the speed of a GPU {gpu}; known: {', '.join(MEMORY_GB_S)}")
     rate = A100_IMAGES_S / 8 * MEMORY_GB_S[gpu] / A100_GB_S
-    if gpu == "A100":  # published with XLA, which is off here by default; the payload was never timed on a GPU
+    if gpu == "A100":  # published with XLA, which is off here by default
         return within(rate, 0.6, 1.05, CITED, NVIDIA_RATES)
-    return within(rate, 0.5, 1.2, ESTIMATED, f"by the bandwidth of its memory from the A100's rate in {NVIDIA_RATES}")
+    if gpu == "H200":  # a run's own epochs were 0.86 of it: the first batches, and what is reported between steps
+        return within(H200_IMAGES_S, 0.8, 1.1, MEASURED, MEASURED_H200)
+    # The H200 reaches 0.35 of what its memory lets expect: so much more than an A100's is not the bound without XLA.
+    down = 0.5 if MEMORY_GB_S[gpu] <= A100_GB_S else 0.3
+    return within(rate, down, 1.2, ESTIMATED, f"by the bandwidth of its memory from the A100's rate in {NVIDIA_RATES}")
 
 
 def _of_network(network: str, resnet50: Figure) -> Figure:

@@ -26,6 +26,17 @@ def test_the_rates_are_those_that_the_recipes_state(node: object) -> None:
     assert images_s("resnet50", "float16", gpu(node.gpu)).value == pytest.approx(node.images_s / 8)  # type: ignore[attr-defined]
 
 
+def test_the_rate_of_an_h200_is_measured_and_what_it_teaches_is_in_the_range_of_the_h100() -> None:
+    rates = {name: images_s("resnet50", "float16", gpu(name)) for name in ("H200", "H100", "L40S")}
+    assert (rates["H200"].value, rates["H200"].evidence) == (2340, "measured")
+    assert rates["H100"].low < rates["H200"].value * 3350 / 4800
+    assert rates["L40S"].low == pytest.approx(rates["L40S"].value / 2)
+
+
+def test_float32_on_an_h200_is_tf32() -> None:
+    assert images_s("resnet50", "float32", gpu("H200")).value == pytest.approx(1953)
+
+
 def test_another_network_is_compared_by_its_benchmark_or_by_its_work() -> None:
     base = images_s("resnet50", "float16", gpu("A100"))
     vgg = images_s("vgg16", "float16", gpu("A100"))
