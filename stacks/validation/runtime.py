@@ -44,8 +44,8 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=_key(config, name),
                 value=name,
-                rule=f"the runtime for {gpus} (TensorFlow for GPUs, Horovod with NCCL) was built and imported, and "
-                "never run on a GPU",
+                rule=f"the runtime for {gpus} (TensorFlow for GPUs, Horovod with NCCL) ran on a single H200, and "
+                "never on several GPUs or on AWS",
                 remedy="try a short run on two nodes before a long one",
             )
         elif _processor(config, name) == ARM64:

