@@ -20,6 +20,7 @@ from agent.hardware import efa
 from agent.hardware.interfaces import read_address
 from agent.launch.detached import start_detached
 from agent.remote import rank_user, secret_files
+from agent.spec.elastic import SERVER_VARIABLE
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
 from agent.spec.rank_command import rank_command
@@ -106,6 +107,8 @@ def main(argv: Sequence[str]) -> int:
     inherited = {**os.environ, **rank_user.variables(), **efa.plugin_variables(os.environ)}
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
         inherited["HOROVOD_HOSTNAME"] = host.name
+    if SERVER_VARIABLE in inherited:  # Its parents on the host have no HOROVOD_RANK: they would be taken for the rank.
+        inherited["HOROVOD_RANK"] = inherited["RANK"]
     addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
     interface = local_interface_with(addresses[0]) if addresses else ""
     try:

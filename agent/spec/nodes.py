@@ -23,6 +23,8 @@ MASTERS_TREES: Final = ".deepcdk/trees"
 """Below the login user's home on the master: what the master itself runs lies on its own disk, where no rank writes."""
 MASTER_NAME: Final = "deeplearning-master"
 WORKER_PREFIX: Final = "deeplearning-worker"
+LEAVING: Final = ".cluster/leaving"
+"""On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
 RANK_USER: Final = "deepcdk-rank"
 """The user that ranks run as, on all nodes (`agent.remote.rank_user`)."""
 RANK_UID: Final = 60900

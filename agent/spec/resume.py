@@ -8,10 +8,8 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.spec.nodes import Node, common_network, meeting_interface
-from agent.spec.run import RunSpec
+from agent.spec.run import TRAINING, RunSpec
 
-TRAINING: Final = ("-m", "payload.train")
-"""Beginning of the commands that resume from a checkpoint."""
 BENCHMARK: Final = ("-m", "payload.benchmark.ranks")
 """Beginning of the commands that resume with what was not yet measured."""
 RESUME: Final = "--resume"

@@ -11,8 +11,7 @@ from agent.files.listing import is_listed
 from agent.runs import going_on
 from agent.runs.directory import SUPERVISOR_DIED, RunDirectory
 from agent.spec.nodes import Node
-from agent.spec.resume import TRAINING
-from agent.spec.run import RunSpec
+from agent.spec.run import TRAINING, RunSpec
 from agent.supervisor.restart import Outcome
 
 RESULT_FILE: Final = "result.json"

@@ -17,7 +17,7 @@ from agent.errors import SpecError
 from agent.launch.hosts import Hosts
 from agent.remote.command import Completed
 from agent.runs.store import LiveRunError, Runs
-from agent.spec.nodes import NODES_PATH, Node
+from agent.spec.nodes import LEAVING, NODES_PATH, Node
 from agent.spec.resume import resumed_spec
 from agent.spec.run import RunSpec
 from agent.supervisor import failure
@@ -152,10 +152,22 @@ class Restarts:
             if node.worker_index is not None
             and node.instance_id not in left_out
             and not any(claim.has(node) for claim in held)
-            and not (Path(self.spec.efs_mount) / failure.LEAVING / node.instance_id).exists()
+            and not (Path(self.spec.efs_mount) / LEAVING / node.instance_id).exists()
         ]
         found = ask_uptimes(self.hosts, there)
         return {node.instance_id for node in there if node.name in found}, nodes
+
+    def joining(self, present: Sequence[Node], refused: Collection[str], most: int) -> tuple[Node, ...]:
+        """Return at most so many workers that could join the present hosts; none of those refused, by instance id."""
+        answering, nodes = self._answering(self.silent)
+        there = {node.instance_id for node in present}
+        found = choose_answering(self.spec, nodes, answering - there - set(refused), 1, most)
+        usual = self.spec.hosts[0].slots
+        return tuple(dataclasses.replace(node, slots=usual) for node in found or ())
+
+    def claim(self, hosts: Sequence[Node]) -> None:
+        """Claim these hosts for the run. Raises LiveRunError where another one has taken one of them meanwhile."""
+        self.runs.move(self.spec.run_id, hosts)
 
     def _claims(self, hosts: Sequence[Node]) -> bool:
         """Claim these hosts in place of those of before; return False where another run has taken one meanwhile."""

@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -23,7 +23,7 @@ from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
-from agent.runs import going_on, record
+from agent.runs import accepted_spec, going_on, record
 from agent.runs.directory import RunDirectory, State, SupersededError
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
@@ -32,6 +32,8 @@ from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, notification, preparation, scheduler, then_stop
+from agent.supervisor.elastic.elastic_run import ElasticRun, describe
+from agent.supervisor.elastic.joining import Joining
 from agent.supervisor.metering import Meter
 from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import LEFT, WANTED, Predecessor, document_of
@@ -97,14 +99,9 @@ class Supervisor:
         """Take the spec of the next attempt, with its hosts."""
         self.spec = spec
         self._meter.take(spec)
-        self._hosts = Hosts(
-            spec,
-            self.runs.root,
-            self._run,
-            on_poll=self._heartbeat,
-            is_cancelled=self._stops_before_launch,
-            log_line=self._log,
-        )
+        self._elastic: ElasticRun | None = None
+        self._joining: Joining | None = None
+        self._hosts = self._hosts_of(spec, self._heartbeat)
         self._preflight = Preflight(
             spec=spec,
             directory=self.directory,
@@ -112,6 +109,17 @@ class Supervisor:
             hosts=self._hosts,
             is_cancelled=self._stops_before_launch,
             set_reason=self._set_reason,
+            log_line=self._log,
+        )
+
+    def _hosts_of(self, spec: RunSpec, on_poll: Callable[[], None] = lambda: None) -> Hosts:
+        """Return a spec's hosts; beside this thread, which alone stores anything, without `on_poll`."""
+        return Hosts(
+            spec,
+            self.runs.root,
+            self._run,
+            on_poll=on_poll,
+            is_cancelled=self._stops_before_launch,
             log_line=self._log,
         )
 
@@ -208,9 +216,11 @@ class Supervisor:
         """Return what was wrong with the machine where an attempt failed; "" where nothing was, or nobody restarts."""
         if self.spec.launcher or self._stop_requested or len(self._restarts) >= self.spec.restarts:
             return ""
-        up = ask_uptimes(self._hosts, self.spec.hosts)
-        self._silent = {host.instance_id for host in self.spec.hosts if host.name not in up}
-        return machine_fault(self.spec, log, up, ran_s)
+        # Of an elastic run, hosts that were lost before have not ended it.
+        spec = self._elastic.judged(self.spec) if self._elastic else self.spec
+        up = ask_uptimes(self._hosts, spec.hosts)
+        self._silent = {host.instance_id for host in spec.hosts if host.name not in up}
+        return machine_fault(spec, log, up, ran_s)
 
     def _restart(self, fault: str) -> bool:
         """Take the spec of the next attempt, on hosts that answer; return False where there are none."""
@@ -219,17 +229,7 @@ class Supervisor:
         self._stored.update(state="starting", reason=title, exit_code=None)
         answering = [host for host in self.spec.hosts if host.instance_id not in self._silent]
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
-        restarts = Restarts(
-            spec=self.spec,
-            wanted=self._wanted,
-            hosts=self._hosts,
-            silent=self._silent,
-            runs=self.runs,
-            is_stopped=lambda: self._stop_requested,
-            set_reason=self._wait,
-            log_line=self._log,
-        )
-        spec = restarts.next_spec(title)
+        spec = self._search(self.spec, self._hosts, self._silent).next_spec(title)
         if spec is None:
             return False
         waited_s, hosts = round(time.time() - began, 1), [host.name for host in spec.hosts]
@@ -248,6 +248,19 @@ class Supervisor:
         self._stored.update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
         self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")
         return True
+
+    def _search(self, spec: RunSpec, hosts: Hosts, silent: Collection[str] = ()) -> Restarts:
+        """Return the search for hosts with which a run goes on."""
+        return Restarts(
+            spec=spec,
+            wanted=self._wanted,
+            hosts=hosts,
+            silent=silent,
+            runs=self.runs,
+            is_stopped=lambda: self._stop_requested,
+            set_reason=self._wait,
+            log_line=self._log,
+        )
 
     def _end(self, outcome: Outcome) -> None:
         """Store how the run ended."""
@@ -318,6 +331,8 @@ class Supervisor:
         if cycle:
             self._log(f"Horovod's cycle: {cycle}")
         began = time.monotonic()
+        if self.spec.elastic:
+            self._begin_elastic(pythons)
         launcher = self._launcher = self._hosts.start(command, self.log, **variables)
         self._stored.record_step("launched")
         self._stored.update(state="running", reason="")
@@ -329,7 +344,9 @@ class Supervisor:
                 break
             time.sleep(POLL_S)
             self._heartbeat()
+            self._look_at_elastic()
         status = launcher.wait()
+        self._end_elastic()
         if cycle:
             with contextlib.suppress(OSError):  # It costs the next run its cycle alone.
                 cycle.keep(self.spec.run_id)
@@ -340,7 +357,52 @@ class Supervisor:
         self._note_frozen()
         log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
         fault = self._fault(log, time.monotonic() - began)
-        return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
+        spec = self._elastic.judged(self.spec) if self._elastic else self.spec
+        return Outcome(state="failed", reason=failure.reason(spec, status, log), exit_code=status, fault=fault)
+
+    def _begin_elastic(self, pythons: Interpreters) -> None:
+        """Offer the hosts of this attempt to its launcher, and prepare the search for further ones."""
+        self._elastic = ElasticRun(self.spec)
+        self._elastic.begin()
+        self._joining = Joining(
+            run=self._elastic,
+            restarts=lambda spec: self._search(spec, self._hosts_of(spec)),
+            hosts_of=self._hosts_of,
+            directory=self.directory,
+            pythons=pythons,
+            wanted=self._wanted,
+            take_spec=self._widen,
+            log_line=self._log,
+        )
+
+    def _widen(self, spec: RunSpec) -> None:
+        """Store the spec of a live run that gets further hosts: it is the same attempt."""
+        write_atomically(self.directory.spec, accepted_spec.accept(spec))
+        self.spec, self._hosts = spec, self._hosts_of(spec, self._heartbeat)
+
+    def _look_at_elastic(self) -> None:
+        """Record how the ranks have formed anew; have those leave whose host is about to, and search for others."""
+        if self._elastic is None or self._joining is None:
+            return
+        self._note_reformed(self._elastic)
+        self._elastic.let_leave(self.spec)
+        if not self._stop_requested and self.state.state == "running":
+            self._joining.look(self.spec)
+
+    def _note_reformed(self, elastic: ElasticRun) -> None:
+        for reformed in elastic.look():
+            told = describe(reformed)
+            self._log(told)
+            self._stored.record_step("reformed", reformed=[*self._stored.course.get("reformed", ()), reformed])
+            self._stored.update(hosts=tuple(reformed["hosts"]), reason=told)
+            self._notifier.tell(notification.REFORMED, told)
+
+    def _end_elastic(self) -> None:
+        """Take note of the last, and end the search for hosts."""
+        if self._elastic is not None and self._joining is not None:
+            self._joining.end()
+            self._note_reformed(self._elastic)
+            self._elastic.end()
 
     def _note_frozen(self) -> None:
         """Log and record what the nodes have seen of ranks that were frozen."""

@@ -105,6 +105,7 @@ def train(
     session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes)
     work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
+    restarts.check_work(is_recipe=isinstance(work, Training))
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env),

@@ -129,14 +129,14 @@ def with_hosts(ranks: Ranks, host: str | None) -> Ranks:
     return dataclasses.replace(ranks, hosts=gather_values(host or socket.gethostname(), name="hosts"))
 
 
-def broadcast_variables(variables: Sequence[Any]) -> None:
-    """Copy TensorFlow variables from rank 0 to all (collective)."""
-    hvd.broadcast_variables(list(variables), root_rank=0)
+def broadcast_variables(variables: Sequence[Any], *, source: int = 0) -> None:
+    """Copy TensorFlow variables from one rank to all (collective)."""
+    hvd.broadcast_variables(list(variables), root_rank=source)
 
 
-def broadcast_value(value: T, *, name: str) -> T:
-    """Return rank 0's value on all ranks (collective)."""
-    received: T = hvd.broadcast_object(value, root_rank=0, name=name)
+def broadcast_value(value: T, *, name: str, source: int = 0) -> T:
+    """Return one rank's value on all ranks (collective)."""
+    received: T = hvd.broadcast_object(value, root_rank=source, name=name)
     return received
 
 

@@ -20,7 +20,7 @@ from payload.training.checkpoints.resume import StartPoint, checkpoint_settings,
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.context import TrainingContext, TrainingEnd
+from payload.training.context import Position, TrainingContext, TrainingEnd
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
 from payload.training.evaluation import Evaluator
@@ -33,11 +33,13 @@ from payload.training.rank_setup import RankSetup
 from payload.training.reporting.confusion import Confusion
 from payload.training.reporting.confusion_files import write_confusion
 from payload.training.reporting.mistakes import Mistake, write_mistakes
+from payload.training.reporting.reformed import Reformed
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import result_of
+from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Provenance, Result, Scores, write_result
-from payload.training.schedule import schedule_for
-from payload.training.state import new_state
+from payload.training.schedule import Schedule, schedule_for
+from payload.training.state import TrainState, new_state
 from payload.training.tensorflow_setup import set_up_tensorflow
 from payload.training.train_step import make_train_step
 
@@ -61,46 +63,67 @@ def train_and_evaluate(
         ranks = distributed.join()
         set_up_tensorflow(rank_setup, ranks.local_rank)
         ranks = distributed.with_hosts(ranks, host)
-        distributed.require_agreement(
-            ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
+        store = store_for(config.settings, config.run_dir)
+        plan = plan_run(config, data, ranks, store, provenance=provenance, started=started, rank_setup=rank_setup)
+        state = new_state(plan.settings, data, plan.schedule)
+        start_point = begin(plan, state, store)
+        with contextlib.closing(CheckpointWriter(store)) as writer:
+            kept = Kept.at_start(state, start_point, writer, plan.schedule, plan.settings)
+            return train_as_planned(plan, kept, stop_requested)
+
+
+def plan_run(
+    config: TrainConfig,
+    data: Dataset,
+    ranks: Ranks,
+    store: CheckpointStore,
+    *,
+    provenance: Provenance,
+    started: float,
+    rank_setup: RankSetup,
+) -> TrainingPlan:
+    """Return the plan of a run that begins or is resumed, once all ranks have the same data (collective)."""
+    distributed.require_agreement(
+        ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
+    )
+    settings = config.settings
+    if config.resume:
+        settings = distributed.broadcast_value(
+            distributed.attempt(ranks, lambda: _settings_of_resumed(config.settings, store, ranks)), name="settings"
         )
-        settings, store = config.settings, store_for(config.settings, config.run_dir)
-        if config.resume:
-            settings = distributed.broadcast_value(
-                distributed.attempt(ranks, lambda: _settings_of_resumed(config.settings, store, ranks)), name="settings"
-            )
-        plan = TrainingPlan(
-            config=dataclasses.replace(config, settings=settings),
-            data=data,
-            schedule=schedule_for(settings, examples=data.train.examples, ranks=ranks.size),
-            ranks=ranks,
-            rank_setup=rank_setup,
-            placements=distributed.gather_values(str(rank_setup.placed.placement), name="placements"),
-            provenance=provenance,
-            started=started,
-        )
-        return _train_as_planned(plan, store, stop_requested)
+    return TrainingPlan(
+        config=dataclasses.replace(config, settings=settings),
+        data=data,
+        schedule=schedule_for(settings, examples=data.train.examples, ranks=ranks.size),
+        ranks=ranks,
+        rank_setup=rank_setup,
+        placements=distributed.gather_values(str(rank_setup.placed.placement), name="placements"),
+        provenance=provenance,
+        started=started,
+    )
 
 
-def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested: Callable[[], bool]) -> TrainingEnd:
-    """Build the network, restore it where a run is resumed, and train it."""
-    ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
-    batch = schedule.phase(0).global_batch
-    kept_settings = checkpoint_settings(settings, batch)
-    state = new_state(settings, plan.data, schedule)
-    fresh = Progress(recipe=plan.config.recipe.name, seed=settings.seed, global_batch=batch)
+@dataclasses.dataclass(kw_only=True)
+class Kept:
+    """What a rank trains with. In an elastic run it outlives the loss of others."""
 
-    def on_root() -> StartPoint:
-        if not ranks.is_root:
-            return StartPoint(progress=fresh)
-        return restore_or_begin(state, store, fresh, settings=kept_settings, resume=plan.config.resume)
+    state: TrainState
+    start_point: StartPoint
+    position: Position
+    writer: CheckpointWriter
+    policy: SavePolicy
+    totals: RunTotals = dataclasses.field(default_factory=RunTotals)
 
-    start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
-    distributed.broadcast_variables(list(state.variables.values()))
-    require_equal_weights(ranks, state, "after the broadcast at the start")
-    state.separate_dropout_seeds(ranks.rank)
-    reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
-    with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
+    @classmethod
+    def at_start(
+        cls,
+        state: TrainState,
+        start_point: StartPoint,
+        writer: CheckpointWriter,
+        schedule: Schedule,
+        settings: Settings,
+    ) -> Kept:
+        """Return what a rank begins with."""
         policy = SavePolicy(
             epochs=settings.checkpoint_epochs,
             last_epoch=schedule.epochs,
@@ -109,10 +132,48 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
             keep_best=settings.keep_best,
             best=start_point.best_accuracy,
         )
+        position = Position(progress=start_point.progress)
+        return cls(state=state, start_point=start_point, position=position, writer=writer, policy=policy)
+
+
+def begin(plan: TrainingPlan, state: TrainState, store: CheckpointStore) -> StartPoint:
+    """Restore the network where a run is resumed, give it to all ranks, and return where the run begins."""
+    ranks, settings = plan.ranks, plan.settings
+    batch = plan.schedule.phase(0).global_batch
+    fresh = Progress(recipe=plan.config.recipe.name, seed=settings.seed, global_batch=batch)
+
+    def on_root() -> StartPoint:
+        if not ranks.is_root:
+            return StartPoint(progress=fresh)
+        kept_settings = checkpoint_settings(settings, batch)
+        return restore_or_begin(state, store, fresh, settings=kept_settings, resume=plan.config.resume)
+
+    start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
+    distributed.broadcast_variables(list(state.variables.values()))
+    require_equal_weights(ranks, state, "after the broadcast at the start")
+    state.separate_dropout_seeds(ranks.rank)
+    return start_point
+
+
+def train_as_planned(
+    plan: TrainingPlan,
+    kept: Kept,
+    stop_requested: Callable[[], bool],
+    *,
+    reform_wanted: Callable[[], bool] | None = None,
+    reformed: Reformed | None = None,
+) -> TrainingEnd:
+    """Train from where the ranks are to the end, or until a stop is requested.
+
+    `reform_wanted`: as in `TrainingContext`; `reformed`: how the ranks have formed anew, where they have.
+    """
+    ranks, settings, schedule, state = plan.ranks, plan.settings, plan.schedule, kept.state
+    reporter = distributed.attempt(ranks, lambda: Reporter(plan, state, totals=kept.totals, reformed=reformed))
+    with contextlib.closing(reporter):
         context = TrainingContext(
             plan=plan,
             state=state,
-            train_step=make_train_step(state.model, state.optimizer, settings),
+            train_step=make_train_step(state.model, state.optimizer, settings, elastic=reform_wanted is not None),
             evaluator=Evaluator(
                 state=state,
                 step=make_evaluation_step(state.model),
@@ -122,11 +183,17 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
             ),
             reporter=reporter,
             saver=CheckpointSaver(
-                writer, policy, copy=state.arrays, settings=kept_settings, reports=reporter.checkpoints
+                kept.writer,
+                kept.policy,
+                copy=state.arrays,
+                settings=checkpoint_settings(settings, schedule.phase(0).global_batch),
+                reports=reporter.checkpoints,
             ),
             stop_requested=stop_requested,
+            position=kept.position,
+            reform_wanted=reform_wanted,
         )
-        return _train(context, start_point)
+        return _train(context, kept.start_point)
 
 
 def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
@@ -138,7 +205,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
     """Run the remaining epochs, then write the result."""
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
     _on_root(context, functools.partial(_start, context, start_point))
-    progress = start_point.progress
+    progress = context.position.progress
     train: Scores | None = None
     test: Scores | None = None
     while progress.epoch < plan.schedule.epochs:
@@ -157,6 +224,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
         waits = distributed.gather_values(reporter.waited_s, name="waits")
         seconds = time.monotonic() - began
         _on_root(context, functools.partial(_end_epoch, context, progress, train, test, seconds, waits))
+        context.position.progress = progress
     # test is None where the resumed run lacked nothing but its result.
     if test is None or plan.data.validation:
         validation, test = test, evaluator.evaluate(plan.data.test, plan.last_test_view)
@@ -191,7 +259,9 @@ def _on_root(context: TrainingContext, action: Callable[[], None]) -> None:
 
 
 def _start(context: TrainingContext, start_point: StartPoint) -> None:
-    """Write settings.json and report the start (rank 0)."""
+    """Write settings.json and report the start, or that the ranks have formed anew (rank 0)."""
+    if context.reporter.goes_on(context.position.progress):
+        return
     height, width, channels = context.state.model.input_shape[1:]
     write_model_spec(context.plan.config.run_dir, context.plan.model_spec((height, width, channels)))
     context.reporter.start(start_point)

@@ -12,6 +12,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 IN_THE_RUNTIME = {
     "agent.environment.custom_op": {"tensorflow"},
     "agent.environment.horovod_selftest": {"horovod", "keras", "tensorflow"},
+    "agent.launch.elastic.launcher": {"horovod"},
+    "agent.launch.elastic.places": {"horovod"},
     "agent.launch.horovodrun": {"horovod"},
     "agent.preflight.allreduce": {"horovod", "tensorflow"},
 }

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.supervisor.failure import LEAVING, first_ended_rank, format_ranks, log_bytes, reason
+from agent.spec.nodes import LEAVING
+from agent.supervisor.failure import first_ended_rank, format_ranks, log_bytes, reason
 from tests.factories import make_nodes, make_spec
 
 LOG = """\

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent.launch.elastic import offers
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.remote.command import Completed
@@ -20,11 +21,10 @@ from agent.runs.directory import RunDirectory, State
 from agent.runs.frozen_report import FrozenRank
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
-from agent.spec.nodes import Node
+from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import failure, restart
 from agent.supervisor import supervisor as supervising
-from agent.supervisor.failure import LEAVING
 from agent.supervisor.live_nodes import choose_answering
 from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import Predecessor
@@ -393,6 +393,7 @@ def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
     record, log = supervised("echo '[launcher] rank 1 ended first: 1'; exit 1")
     assert (record["state"]["state"], "restart" in log) == ("failed", False)
     assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
+    assert "restarts" not in record["course"] and record["attempts"] == 1
 
 
 def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
@@ -524,3 +525,39 @@ def test_what_a_node_saw_frozen_without_a_supervisor_is_recorded_by_the_next_one
     record, log = supervised("exit 0", before=lost())
     assert [(each["attempt"], each["node"], each["rank"]) for each in record["course"]["frozen"]] == [(1, TWO.name, 1)]
     assert f"frozen on {TWO.name}: rank 1" in log
+
+
+def tell_reformed(*hosts: Node, lost: Sequence[Node]) -> str:
+    """Return a shell script that tells, as an elastic run's launcher does, that the ranks have formed anew."""
+    told = {"time": 5.0, "for": "rank 0 was killed", "joined": [], "ranks": len(hosts), "step": 7, "steps_lost": 1}
+    names = {"hosts": [host.name for host in hosts], "lost": [host.name for host in lost]}
+    document = json.dumps({**told, **names, "seconds": 1.25})
+    return f"echo '{document}' >>{offers.folder_of(SPEC.run_id)}/events.jsonl; sleep 1"
+
+
+ELASTIC = {"elastic": True, "min_nodes": 1, "command": ("-m", "payload.train", "--recipe", "digits")}
+
+
+def test_ranks_that_have_formed_anew_are_no_restart_and_the_record_tells_it(supervised: Any) -> None:
+    record, log = supervised(f"{tell_reformed(TWO, lost=[ONE])}; exit 0", silent={ONE.name}, **ELASTIC)
+    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 1)
+    (reformed,) = record["course"]["reformed"]
+    assert (reformed["lost"], reformed["hosts"], reformed["seconds"]) == ([ONE.name], [TWO.name], 1.25)
+    assert record["state"]["hosts"] == [TWO.name]
+    assert f"goes on with 1 rank on {TWO.name}, after 1.2 s, for rank 0 was killed" in log
+    assert "restarts" not in record["course"]
+
+
+def test_an_error_of_the_program_after_a_loss_ends_an_elastic_run(supervised: Any) -> None:
+    error = f"echo '[launcher] rank 1 on {TWO.name} ended first: 1'; exit 1"
+    record, _ = supervised(f"{tell_reformed(TWO, lost=[ONE])}; {error}", silent={ONE.name}, **ELASTIC)
+    assert record["state"]["state"] == "failed"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
+    assert "restarts" not in record["course"] and record["attempts"] == 1
+
+
+def test_an_elastic_run_that_cannot_go_on_is_restarted(supervised: Any) -> None:
+    killed = f"echo '[launcher] rank 1 on {TWO.name} ended first: -9'; exit 1"
+    record, log = supervised(killed, "exit 0", **ELASTIC)
+    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
+    assert f"restart 1 of 3, for rank 1 on {TWO.name} ended first, with signal 9" in log

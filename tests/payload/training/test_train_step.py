@@ -235,3 +235,61 @@ def test_the_seconds_of_a_pass_end_with_its_last_gradient_and_hold_nothing_of_th
     *rest, pass_s = step(images, labels, weights, len(labels), 0.1, False, 3, 0.25).numpy().tolist()
     assert rest[3:] == [0.0, 3.0, 0.0, 0.25], "stops, skipped records, and of each rank the step before"
     assert 0.2 <= pass_s < 3.0
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(momentum=0.9), Settings(optimizer="adam", ema_decay=0.9), Settings(precision="float16")],
+    ids=["momentum", "adam and average", "float16"],
+)
+def test_a_step_whose_sums_do_not_all_come_changes_nothing_in_an_elastic_run(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, elastic: bool
+) -> None:
+    """The last of the sums fails as when a rank is lost, half a second after the others have come."""
+    import tensorflow as tf
+
+    from payload.training import distributed
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
+
+    def lost(value: Any) -> Any:
+        time.sleep(0.5)
+        raise ConnectionError("Connection closed by peer")
+
+    def sums(tensors: list[Any]) -> list[Any]:
+        *rest, last = tensors
+        failing = tf.numpy_function(lost, [last], last.dtype)
+        failing.set_shape(last.shape)
+        return [*rest, failing]
+
+    monkeypatch.setattr(distributed, "sum_in_graph", sums)
+    model = net(settings.precision, normalised=settings.precision == "float32")
+    optimizer = make_optimizer(settings, model)
+    step = make_train_step(model, optimizer, settings, elastic=elastic)
+    rate = optimizer.rule.learning_rate
+    variables = [each for each in (*model.variables, *optimizer.variables) if each is not rate]
+    before = [each.numpy() for each in variables]
+    images, labels, weights = batch()
+    with pytest.raises(tf.errors.OpError, match="Connection closed by peer"):
+        step(images, labels, weights, SLOTS, 0.5, False, 0)
+    pairs = zip(variables, before, strict=True)
+    changed = [each.path for each, was in pairs if not np.array_equal(each.numpy(), was)]
+    assert bool(changed) is not elastic, changed
+
+
+def test_an_elastic_step_sums_whether_the_ranks_are_to_form_anew() -> None:
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
+
+    images, labels, weights = batch()
+    found = []
+    for elastic in (False, True):
+        model = net(normalised=True)
+        step = make_train_step(model, make_optimizer(Settings(), model), Settings(), elastic=elastic)
+        further = (0.0, True) if elastic else ()
+        found.append((step(images, labels, weights, SLOTS, 0.5, False, 4, *further).numpy(), model.get_weights()))
+    (plain, weights_plain), (sums, weights_elastic) = found
+    assert sums.tolist() == [*plain.tolist(), 1.0]
+    for one, other in zip(weights_plain, weights_elastic, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,1 @@
+"""The launcher of elastic runs: ranks that are left form anew where one is lost, and further ones join them."""

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.launch.elastic import offers
+from agent.launch.elastic.offers import Reformed
+from agent.spec.elastic import FirstStep
+from agent.spec.run import RunSpec
+from agent.supervisor.elastic import elastic_run
+from agent.supervisor.elastic.elastic_run import ElasticRun, describe
+from agent.supervisor.elastic.joining import with_hosts
+from tests.factories import make_node, make_nodes, make_spec
+
+COMMAND = ("-m", "payload.train", "--recipe", "digits")
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return make_spec(hosts=make_nodes(3), command=COMMAND, elastic=True)
+
+
+@pytest.fixture
+def run(spec: RunSpec, tmp_path: Path) -> ElasticRun:
+    run = ElasticRun(spec, tmp_path / "elastic")
+    run.begin()
+    return run
+
+
+def tell(folder: Path, *hosts: int, lost: tuple[int, ...] = (), joined: tuple[int, ...] = ()) -> None:
+    names = {index: make_node(index).name for index in range(1, 10)}
+    offers.tell(
+        folder,
+        Reformed(
+            time=1.0,
+            why="rank 0 on deeplearning-worker1 was killed",
+            lost=tuple(names[index] for index in lost),
+            joined=tuple(names[index] for index in joined),
+            hosts=tuple(names[index] for index in hosts),
+            ranks=len(hosts),
+            first=FirstStep(round=2, step=7, steps_lost=1, seconds=1.25),
+        ),
+    )
+
+
+def offered(folder: Path) -> list[tuple[str, int]]:
+    return [(offer.node.instance_id, offer.number) for offer in offers.read_offers(folder)]
+
+
+def test_a_lost_host_is_no_longer_offered_and_the_run_is_judged_without_it(
+    run: ElasticRun, spec: RunSpec, tmp_path: Path
+) -> None:
+    tell(tmp_path / "elastic", 2, 3, lost=(1,))
+    (found,) = run.look()
+    assert describe(found) == (
+        "goes on with 2 ranks on deeplearning-worker2, deeplearning-worker3, after 1.2 s, for rank 0 on "
+        "deeplearning-worker1 was killed"
+    )
+    assert run.look() == []
+    assert offered(tmp_path / "elastic") == [("i-00000002", 2), ("i-00000003", 3)]
+    assert [host.name for host in run.judged(spec).hosts] == ["deeplearning-worker2", "deeplearning-worker3"]
+
+
+def test_a_host_that_is_offered_again_has_another_number(run: ElasticRun, tmp_path: Path) -> None:
+    tell(tmp_path / "elastic", 2, 3, lost=(1,))
+    run.look()
+    run.offer([make_node(1)])
+    assert offered(tmp_path / "elastic")[-1] == ("i-00000001", 4)
+
+
+def test_a_host_that_has_taken_a_lost_ones_name_is_another_one(run: ElasticRun, spec: RunSpec, tmp_path: Path) -> None:
+    tell(tmp_path / "elastic", 2, 3, lost=(1,))
+    run.look()
+    new = make_node(1, instance_id="i-0000000a", address="10.0.1.77")
+    run.offer([new])
+    tell(tmp_path / "elastic", 2, 3, 1, joined=(1,))
+    run.look()
+    assert run.judged(spec).hosts[-1] == new
+    assert [host.instance_id for host in with_hosts(spec, [new]).hosts] == ["i-0000000a", "i-00000002", "i-00000003"]
+
+
+def test_a_host_that_does_not_join_in_time_is_withdrawn(
+    run: ElasticRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.offer([make_node(4)])
+    run.look()
+    assert ("i-00000004", 4) in offered(tmp_path / "elastic")
+    monkeypatch.setattr(elastic_run, "JOIN_S", 0.0)
+    run.look()
+    assert ("i-00000004", 4) not in offered(tmp_path / "elastic")
+
+
+def test_nothing_of_an_earlier_attempt_is_told_again(spec: RunSpec, tmp_path: Path) -> None:
+    tell(tmp_path, 2, 3, lost=(1,))
+    again = ElasticRun(spec, tmp_path)
+    again.begin()
+    assert again.look() == []

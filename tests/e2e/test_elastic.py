@@ -1,0 +1,89 @@
+"""An elastic run: rank 0 is killed, and the others go on within seconds, without a restart; its host joins again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from agent.remote.processes import parse_environment
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
+
+NODES: Final = 3
+
+
+@pytest.fixture
+def three(cluster: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
+    """Have a third worker for the time of a test."""
+    cluster.fab("scale", str(NODES), "--yes")
+    try:
+        yield cluster
+    finally:
+        cluster.fab("scale", "2", "--yes")
+
+
+def rank_of(run: str, member: int) -> int | None:
+    """Return the process of a rank, by the number with which it was started."""
+    for path in Path("/proc").iterdir():
+        try:
+            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
+            words = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        of_run = environment.get("DEEPCDK_RUN") == run and environment.get("DEEPCDK_MEMBER") == str(member)
+        if of_run and b"payload.train" in words and "HOROVOD_RANK" in environment:
+            return int(path.name)
+    return None
+
+
+def events(cloud: EmbeddedCloud, run: str, name: str) -> list[dict[str, Any]]:
+    lines = (cloud.run(run).path / "metrics.jsonl").read_text().splitlines()
+    return [event for line in lines if line.endswith("}") and (event := json.loads(line))["event"] == name]
+
+
+def test_the_others_go_on_without_a_restart_where_rank_0_is_killed_and_its_host_joins_them_again(
+    three: EmbeddedCloud,
+) -> None:
+    words = ("--nodes", str(NODES), "--recipe", "digits", "--epochs", "600", "--elastic", "--min-nodes", "2")
+    started = json.loads(three.fab("train", *words, "--notify", "cat >> told", "--detach", "--yes", "--json").stdout)
+    run = str(started["run_id"])
+    try:
+        eventually(lambda: three.run(run).last_epoch() >= 3)
+        pid = rank_of(run, 0)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        killed = time.time()
+        lost = eventually(lambda: events(three, run, "reformed"))[0]
+        assert (lost["ranks"], lost["lost_ranks"], lost["lost"]) == (2, "0", "deeplearning-worker1")
+        print(f"from the kill to the next step {lost['time'] - killed:.1f} s")
+        assert lost["time"] - killed < 30.0
+        joined = eventually(lambda: events(three, run, "reformed")[1:])[0]
+        assert (joined["ranks"], joined["joined"], joined["steps_lost"]) == (3, "deeplearning-worker1", 0)
+        print(
+            f"a host joined {joined['time'] - killed:.1f} s after the kill; the others stood {joined['seconds']:.1f} s"
+        )
+        three.fab("stop", "--run", run)
+        record = json.loads(three.fab("show", "--run", run, "--json").stdout)
+        log = three.fab("logs", "--run", run).stdout
+        assert (record["state"]["state"], record["attempts"]) == ("stopped", 1), log[-6000:]
+        course = record["course"]
+        assert not course.get("restarts")
+        first, second = course["reformed"]
+        assert (first["lost"], first["ranks"]) == (["deeplearning-worker1"], 2)
+        assert first["steps_lost"] in (0, 1) and first["seconds"] > 0
+        assert (second["joined"], second["ranks"], second["steps_lost"]) == (["deeplearning-worker1"], 3, 0)
+        shown = " ".join(three.fab("show", "--run", run).stdout.split())
+        assert "for rank 0 on deeplearning-worker1 was killed; after" in shown
+        told = [json.loads(line) for line in (three.run(run).path / "told").read_text().splitlines() if line]
+        assert [event["event"] for event in told] == ["reformed", "reformed", "ended"]
+        assert len(events(three, run, "start")) == 1, "it has read no checkpoint"
+        assert three.run(run).checkpoints
+    finally:
+        three.fab("stop", "--run", run, "--force", check=False)
