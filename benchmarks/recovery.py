@@ -1,6 +1,7 @@
 """How long a run takes to go on after a fault, and how much it trains while ranks are killed.
 
     python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S] [--output FILE]
+    python -m benchmarks.recovery --elastic ...
 
 An embedded cloud trains the digits recipe on all of its workers but one. First each kind of fault is done to a worker
 or its rank, in turns, and the time is taken until the restart begins and until rank 0 tells the next step; it tells of
@@ -8,7 +9,9 @@ steps twice a second. Then a rank is killed about every `--every` seconds, for `
 once the run goes on by its own restarts, and once by a script that looks every five seconds and types `fab resume`.
 Goodput is what was trained in that time, what was trained twice counted once, over what 30 s without a fault, just
 before, would have come to. Needs root, as the embedded cloud does. A fault after which a run does not train again
-within five minutes is told, and the benchmark ends with 1.
+within five minutes is told, and the benchmark ends with 1. With `--elastic` the ranks that are left go on without a
+restart: then the time is taken until they have formed anew, and until the end of their next step, and there is no
+second part.
 """
 
 from __future__ import annotations
@@ -112,6 +115,16 @@ def recovered(events: Sequence[Document], fault: str, at: float, restarts: Seque
     return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=after - at, lost_steps=lost)
 
 
+def went_on(events: Sequence[Document], fault: str, at: float, formed: Sequence[float]) -> Recovery | None:
+    """Return what a fault cost an elastic run, None before the next step; `formed`: as `Run.reformed`."""
+    event = next((each for each in events if each["event"] == "reformed" and each["time"] > at and each["lost"]), None)
+    noticed = next((began for began in formed if began > at), None)
+    if event is None or noticed is None:
+        return None
+    lost = int(event["steps_lost"])
+    return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=float(event["time"]) - at, lost_steps=lost)
+
+
 def rate(events: Sequence[Document], since: float, until: float) -> float:
     """Return steps a second between two unix times, by what was told within them. Raises ValueError for too little."""
     within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
@@ -158,9 +171,10 @@ def cloud(nodes: int) -> Iterator[None]:
 class Run:
     """A run of the digits recipe that does not end by itself."""
 
-    def __init__(self, nodes: int, restarts: int) -> None:
-        self._nodes = nodes
-        words = ("--nodes", str(nodes), "--recipe", "digits", "--restarts", str(restarts), "--yes", "--detach")
+    def __init__(self, nodes: int, restarts: int, *, elastic: bool = False) -> None:
+        self._nodes, self.is_elastic = nodes, elastic
+        words = ["--nodes", str(nodes), "--recipe", "digits", "--restarts", str(restarts), "--yes", "--detach"]
+        words += ["--elastic"] if elastic else []
         self.id = str(json.loads(fab(nodes, "train", *words, "--json", "--", *RECIPE))["run_id"])
         (self._path,) = Layout(name=CLOUD).efs.glob(f"*/runs/{self.id}")
         self._tail, self._events = Tail(self._path / "metrics.jsonl"), list[Document]()
@@ -184,6 +198,16 @@ class Run:
         """Return when each restart began, unix time."""
         course = json.loads((self._path / "course.json").read_text())
         return [float(each["time"]) for each in course.get("restarts") or ()]
+
+    def reformed(self) -> list[float]:
+        """Return when the ranks formed anew each time, unix time."""
+        course = json.loads((self._path / "course.json").read_text())
+        return [float(each["time"]) for each in course.get("reformed") or ()]
+
+    def has_all_ranks(self) -> bool:
+        """Return whether as many ranks train as at the start, one on each node."""
+        ranks = [each["ranks"] for each in self.events() if each["event"] in ("start", "reformed")]
+        return bool(ranks) and ranks[-1] == self._nodes
 
     def train_for(self, seconds: float) -> float:
         """Wait until rank 0 has told steps for so long without a restart; return when the last of them was told."""
@@ -229,12 +253,18 @@ def told(record: Path, word: str) -> list[float]:
 def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
     """Do one fault to a run that trains; return what it cost, None where it does not train again."""
     run.train_for(QUIET_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while run.is_elastic and not run.has_all_ranks() and time.monotonic() < deadline:
+        time.sleep(POLL_S)  # until the host of the fault before has joined
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(LONGEST_S))
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):
             if done := told(record, "what"):
-                found = recovered(run.events(), kind, done[0], run.restarts())
+                if run.is_elastic:
+                    found = went_on(run.events(), kind, done[0], run.reformed())
+                else:
+                    found = recovered(run.events(), kind, done[0], run.restarts())
                 if found:
                     return found
             time.sleep(POLL_S)
@@ -306,12 +336,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="of kills, each way (default: 300); 0: none")
     parser.add_argument("--every", type=float, default=60.0, help="between kills, s, times 0.5 to 1.5 (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--elastic", action="store_true", help="train with --elastic, and do single faults alone")
     parser.add_argument("--output", type=Path, help="keep the samples as JSON")
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="recovery-") as name, cloud(options.nodes):
-        run = Run(options.nodes, restarts=1000)
+        run = Run(options.nodes, restarts=1000, elastic=options.elastic)
         for number in range(options.rounds):
             for kind in options.faults.split(","):
                 found = meet(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
@@ -321,9 +352,9 @@ def main(argv: Sequence[str]) -> int:
                 else:
                     figures.missed.append(kind)
                     run.stop()
-                    run = Run(options.nodes, restarts=1000)
+                    run = Run(options.nodes, restarts=1000, elastic=options.elastic)
                 figures.keep(options.output, options.nodes)
-        ways = {"its own restarts": 1000, "fab resume": 0} if options.seconds else {}
+        ways = {"its own restarts": 1000, "fab resume": 0} if options.seconds and not options.elastic else {}
         for way, restarts in ways.items():
             run.stop()
             run = Run(options.nodes, restarts)
