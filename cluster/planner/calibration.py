@@ -46,10 +46,16 @@ class Calibration:
         *,
         efa: bool,
         together: bool,
+        nodes: int = 0,
         nodes_are_up: bool = False,
     ) -> Assumptions:
-        """Return the assumptions with what runs like this one were measured at; `together`: in a placement group."""
-        assumed = self.links.apply(assumed, workload, hardware, efa=efa, together=together, embedded=self.embedded)
+        """Return the assumptions with what runs like this one were measured at.
+
+        `together`: in a placement group; `nodes`: how many there are to be, 0: it does not matter.
+        """
+        assumed = self.links.apply(
+            assumed, workload, hardware, efa=efa, together=together, embedded=self.embedded, nodes=nodes
+        )
         rates = [each for each in self.rates if self._is_like(each, workload, hardware)]
         starts = [
             each

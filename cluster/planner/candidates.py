@@ -81,18 +81,21 @@ def seconds_in_range(workload: Workload, cluster: Cluster, assumed: Assumptions)
 
 def evaluate(
     workload_of: Callable[[int], Workload],
-    assumptions_of: Callable[[Workload, Hardware], Assumptions],
+    assumptions_of: Callable[[Workload, Hardware, int], Assumptions],
     types: Sequence[Hardware],
     nodes: Sequence[int],
     prices: Mapping[str, HourlyPrices],
 ) -> list[Candidate]:
-    """Return every candidate, by type and number of nodes. `workload_of`: the workload of so many ranks."""
+    """Return every candidate, by type and number of nodes. `workload_of`: the workload of so many ranks.
+
+    `assumptions_of`: what is assumed of it on such nodes, and so many.
+    """
     found = []
     for hardware in types:
         for count in nodes:
             cluster = Cluster(hardware=hardware, nodes=count)
             workload = workload_of(cluster.ranks)
-            seconds, parts = seconds_in_range(workload, cluster, assumptions_of(workload, hardware))
+            seconds, parts = seconds_in_range(workload, cluster, assumptions_of(workload, hardware, count))
             price = prices[hardware.instance_type]
             found.append(
                 Candidate(

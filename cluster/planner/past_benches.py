@@ -70,10 +70,11 @@ def _modelled(
             jpeg=False,
             program=PAYLOAD,
         )
-        assumed = assumed_of(workload, hardware, record, links)
+        cluster = Cluster(hardware=hardware, nodes=nodes, cycle_s=cycle_s)
+        assumed = assumed_of(workload, cluster, record, links)
     except (DeepcdkError, LookupError, ValueError, ArithmeticError):
         return None
-    return workload, Cluster(hardware=hardware, nodes=nodes, cycle_s=cycle_s), assumed
+    return workload, cluster, assumed
 
 
 def _of_cell(cell: Measurement, record: Mapping[str, Any], links: Links, cycle_s: float | None) -> PastRate | None:

@@ -99,16 +99,18 @@ class PastLink:
 
     @property
     def nodes(self) -> int:
-        """Return the number of nodes of the largest ring, which gives the values; the others widen the range."""
+        """Return the number of nodes of the largest ring."""
         return max(self.rings)
 
-    def figures(self, size: float) -> tuple[Span, Span]:
-        """Return bytes a second, and seconds a hop, for sums of so many bytes.
+    def figures(self, size: float, nodes: int = 0) -> tuple[Span, Span]:
+        """Return bytes a second, and seconds a hop, for sums of so many bytes over so many nodes.
 
-        A hop has in it what an allreduce takes beside its messages, as its negotiation.
+        The ring of as many nodes gives the values, else the largest one; the others widen the range. A hop has in it
+        what an allreduce takes beside its messages, as its negotiation.
         """
-        found = [figures for nodes in sorted(self.rings) if (figures := self.rings[nodes].figures(size))]
-        return _over([each[0] for each in found], found[-1][0]), _over([each[1] for each in found], found[-1][1])
+        found = {count: figures for count in sorted(self.rings) if (figures := self.rings[count].figures(size))}
+        bandwidth, hop = found.get(nodes) or found[max(found)]
+        return _over([each[0] for each in found.values()], bandwidth), _over([each[1] for each in found.values()], hop)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,9 +120,20 @@ class Links:
     found: tuple[PastLink, ...] = ()
 
     def apply(
-        self, assumed: Assumptions, workload: Workload, hardware: Hardware, *, efa: bool, together: bool, embedded: bool
+        self,
+        assumed: Assumptions,
+        workload: Workload,
+        hardware: Hardware,
+        *,
+        efa: bool,
+        together: bool,
+        embedded: bool,
+        nodes: int = 0,
     ) -> Assumptions:
-        """Return the assumptions with the link between such nodes as the newest benchmark of them found it."""
+        """Return the assumptions with the link between such nodes as the newest benchmark of them found it.
+
+        `nodes`: how many there are to be; 0: it does not matter.
+        """
         wanted = (hardware.instance_type, hardware.ranks, efa, together, embedded)
         alike = [
             each
@@ -131,7 +144,7 @@ class Links:
             return assumed
         text = source(alike, f"allreduces on {alike[0].nodes} x {alike[0].instance_type}")
         size = min(workload.gradient_bytes, workload.program.fusion_bytes)
-        figures = [each.figures(size) for each in alike]
+        figures = [each.figures(size, nodes) for each in alike]
         return dataclasses.replace(
             assumed,
             between_bytes_s=_figure([each[0] for each in figures], text),

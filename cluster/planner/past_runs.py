@@ -76,7 +76,7 @@ def past_rate(record: Mapping[str, Any], links: Links = NO_LINKS) -> PastRate | 
         workload = workload_of(settings, ranks)
         if workload.epochs != len(epochs_s):
             return None
-        value = rate_of(training_s, workload, cluster, assumed_of(workload, hardware, record, links))
+        value = rate_of(training_s, workload, cluster, assumed_of(workload, cluster, record, links))
     except (LookupError, ValueError, ArithmeticError):
         return None
     if value is None:
@@ -152,16 +152,22 @@ def _whole_run(record: Mapping[str, Any]) -> tuple[Hardware, Mapping[str, Any]] 
     return dataclasses.replace(hardware, ranks_per_node=ranks // len(hosts)), result
 
 
-def assumed_of(
-    workload: Workload, hardware: Hardware, record: Mapping[str, Any], links: Links = NO_LINKS
-) -> Assumptions:
+def assumed_of(workload: Workload, cluster: Cluster, record: Mapping[str, Any], links: Links = NO_LINKS) -> Assumptions:
     """Return what the planner assumes of such a run, with the link as it was measured, if it was.
 
     Raises LookupError where it knows nothing of the nodes.
     """
     efa, together = fabric_of(record)
-    assumed = assume(workload, hardware, efa=efa, placement_group=together)
-    return links.apply(assumed, workload, hardware, efa=efa, together=together, embedded=is_embedded(record))
+    assumed = assume(workload, cluster.hardware, efa=efa, placement_group=together)
+    return links.apply(
+        assumed,
+        workload,
+        cluster.hardware,
+        efa=efa,
+        together=together,
+        embedded=is_embedded(record),
+        nodes=cluster.nodes,
+    )
 
 
 def _settings(result: Mapping[str, Any]) -> Settings | None:

@@ -101,18 +101,18 @@ class Question:
             raise UsageError("--to-target", None, f"{rule}; leave the flag out")
         return workload.until(epochs)
 
-    def _assume(self, workload: Workload, hardware: Hardware) -> Assumptions:
+    def _assume(self, workload: Workload, hardware: Hardware, nodes: int = 0) -> Assumptions:
         try:
             together = self.placement_group or self.efa
             assumed = assume(workload, hardware, efa=self.efa, placement_group=together)
-            return self.calibration.apply(assumed, workload, hardware, efa=self.efa, together=together)
+            return self.calibration.apply(assumed, workload, hardware, efa=self.efa, together=together, nodes=nodes)
         except LookupError as error:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 
     def _cautions(self) -> tuple[str, ...]:
         found = ["* the choice; --assumptions shows what was assumed, and from where"]
         if any(kind.gpus for kind in self.types):
-            found.append("rates of GPUs are published or estimated: nothing of this project was run on one")
+            found.append("rates of GPUs other than the H200's are published or estimated: no other was measured")
         if any(kind.gpus and kind.efa for kind in self.types) and not self.efa:
             found.append("gradients travel over TCP; --set efa=true shows what EFA would change")
         return tuple(found)

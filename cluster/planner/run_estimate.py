@@ -83,7 +83,13 @@ def estimate_run(
             start_up_s=READY_START_UP_S if nodes_are_up else START_UP_S,
         )
         assumed = calibration.apply(
-            assumed, workload, hardware, efa=config.efa, together=together, nodes_are_up=nodes_are_up
+            assumed,
+            workload,
+            hardware,
+            efa=config.efa,
+            together=together,
+            nodes=nodes,
+            nodes_are_up=nodes_are_up,
         )
     except UsageError as error:
         return f"no estimate: {error.rule}"
