@@ -57,7 +57,8 @@ class PastRing:
 
         n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes. That is a straight line, and the times measured
         are none: what a host's pauses cost a short sum hides in the time of a longer one. Where the line through the
-        two would have a sum of no bytes take less than no time, hops take none and the bandwidth makes up for it.
+        two would have a sum of no bytes take less than no time, hops take none and the bandwidth makes up for it, as at
+        the smaller of the two for sums below.
         """
         pair = next((pair for pair in self._pairs(size) if seconds[pair[0]] < seconds[pair[1]]), None)
         if pair is None:
@@ -66,7 +67,8 @@ class PastRing:
         messages, per_byte = 2 * (self.ranks - 1), (slow - quick) / (large - small)
         nothing = quick - small * per_byte
         if nothing < 0:
-            per_byte, nothing = (quick + (size - small) * per_byte) / size, 0.0
+            at = max(size, small)
+            per_byte, nothing = (quick + (at - small) * per_byte) / at, 0.0
         if per_byte <= 0:
             return None
         return messages / self.ranks / per_byte, nothing / messages
@@ -102,13 +104,15 @@ class PastLink:
         """Return the number of nodes of the largest ring."""
         return max(self.rings)
 
-    def figures(self, size: float, nodes: int = 0) -> tuple[Span, Span]:
+    def figures(self, size: float, nodes: int = 0) -> tuple[Span, Span] | None:
         """Return bytes a second, and seconds a hop, for sums of so many bytes over so many nodes.
 
         The ring of as many nodes gives the values, else the largest one; the others widen the range. A hop has in it
-        what an allreduce takes beside its messages, as its negotiation.
+        what an allreduce takes beside its messages, as its negotiation. None where no ring tells.
         """
         found = {count: figures for count in sorted(self.rings) if (figures := self.rings[count].figures(size))}
+        if not found:
+            return None
         bandwidth, hop = found.get(nodes) or found[max(found)]
         return _over([each[0] for each in found.values()], bandwidth), _over([each[1] for each in found.values()], hop)
 
@@ -135,20 +139,21 @@ class Links:
         `nodes`: how many there are to be; 0: it does not matter.
         """
         wanted = (hardware.instance_type, hardware.ranks, efa, together, embedded)
-        alike = [
-            each
+        size = min(workload.gradient_bytes, workload.program.fusion_bytes)
+        known = [
+            (each, figures)
             for each in self.found
             if (each.instance_type, each.ranks_per_node, each.efa, each.together, each.embedded) == wanted
+            and (figures := each.figures(size, nodes))
         ]
-        if not alike:
+        if not known:
             return assumed
+        alike = [each for each, _ in known]
         text = source(alike, f"allreduces on {alike[0].nodes} x {alike[0].instance_type}")
-        size = min(workload.gradient_bytes, workload.program.fusion_bytes)
-        figures = [each.figures(size, nodes) for each in alike]
         return dataclasses.replace(
             assumed,
-            between_bytes_s=_figure([each[0] for each in figures], text),
-            between_hop_s=_figure([each[1] for each in figures], text),
+            between_bytes_s=_figure([bandwidth for _, (bandwidth, _) in known], text),
+            between_hop_s=_figure([hop for _, (_, hop) in known], text),
         )
 
 

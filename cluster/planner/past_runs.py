@@ -140,6 +140,7 @@ def _whole_run(record: Mapping[str, Any]) -> tuple[Hardware, Mapping[str, Any]] 
     """Return nodes and result of a recipe's run that succeeded in one attempt, on nodes of one known type."""
     result, course = document(record.get("result")), document(record.get("course"))
     whole_run = record["state"]["state"] == "succeeded" and record.get("attempts") == 1 and not course.get("restarts")
+    whole_run = whole_run and not course.get("reformed")  # on one number of ranks
     if not whole_run or not result or result.get("resumed_from"):
         return None
     hosts, ranks = document(record.get("spec")).get("hosts"), whole(result.get("ranks")) or 0
