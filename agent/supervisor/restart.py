@@ -159,8 +159,8 @@ class Restarts:
 
     def joining(self, present: Sequence[Node], refused: Collection[str], most: int) -> tuple[Node, ...]:
         """Return at most so many workers that could join the present hosts; none of those refused, by instance id."""
-        answering, nodes = self._answering(self.silent)
         there = {node.instance_id for node in present}
+        answering, nodes = self._answering({*self.silent, *there, *refused})
         found = choose_answering(self.spec, nodes, answering - there - set(refused), 1, most)
         usual = self.spec.hosts[0].slots
         return tuple(dataclasses.replace(node, slots=usual) for node in found or ())

@@ -220,7 +220,8 @@ class Supervisor:
         spec = self._elastic.judged(self.spec) if self._elastic else self.spec
         up = ask_uptimes(self._hosts, spec.hosts)
         self._silent = {host.instance_id for host in spec.hosts if host.name not in up}
-        return machine_fault(spec, log, up, ran_s)
+        # A host that joined an elastic run has been up for less; one of it that rebooted was lost by its connection.
+        return machine_fault(spec, log, up, 0.0 if self._elastic else ran_s)
 
     def _restart(self, fault: str) -> bool:
         """Take the spec of the next attempt, on hosts that answer; return False where there are none."""

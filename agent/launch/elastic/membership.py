@@ -71,6 +71,11 @@ class Membership:
         return any(host.has_ended for host in self.present)
 
     @property
+    def is_over(self) -> bool:
+        """Return whether there is nothing to join: the run ends, or no host is left of the present round."""
+        return self.is_ending or bool(self.round and not self.present)
+
+    @property
     def has_joined(self) -> bool:
         """Return whether all ranks that are left have joined in the present round."""
         return all(len(host.joined) == len(host.members) for host in self.present)
@@ -78,7 +83,7 @@ class Membership:
     def ask(self, member: int) -> bool:
         """Take note that a rank waits for a place; return False where there is none for it."""
         host = self.of(member)
-        if host is None or self.is_ending:
+        if host is None or self.is_over:
             return False
         host.waiting.add(member)
         return True

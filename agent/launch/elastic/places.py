@@ -34,6 +34,8 @@ class Answers:
     def place(self, member: int, wait_s: float = ASK_S) -> Place | int:
         """Wait for a rank's place; return it, or the status of an answer without one."""
         with self.changed:
+            if found := self.places.pop(member, None):  # Given while it was about to ask again.
+                return found
             if not self.membership.ask(member):
                 return GONE
             self.changed.notify_all()
@@ -43,7 +45,7 @@ class Answers:
             return NO_CONTENT if self._is_there(member) else GONE
 
     def _is_there(self, member: int) -> bool:
-        return self.membership.of(member) is not None and not self.membership.is_ending
+        return self.membership.of(member) is not None and not self.membership.is_over
 
     def join(self, member: int) -> None:
         """Take note that a rank has joined the others."""
@@ -115,12 +117,17 @@ def handler(answers: Answers) -> type[http.server.BaseHTTPRequestHandler]:
     return Handler
 
 
+class _HttpServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+    """All ranks ask at once."""
+
+
 class Server:
     """The server, in threads of this process."""
 
     def __init__(self, answers: Answers) -> None:
-        self._server = http.server.ThreadingHTTPServer(("", 0), handler(answers))
-        self._server.daemon_threads = True
+        self._server = _HttpServer(("", 0), handler(answers))
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @property

@@ -100,8 +100,11 @@ class ElasticRun:
             return
         self._looked, offered = now, self.offered
         leaving = [host for host in offered if leaving_hosts(dataclasses.replace(spec, hosts=(host,)))]
-        if leaving and len(offered) - len(leaving) >= max(1, spec.min_nodes):
-            self.withdraw([host.name for host in leaving])
+        names = {host.name for host in leaving}
+        # One that has not joined yet cannot go on for the others.
+        staying = [host for host in self.present if host in offered and host.name not in names]
+        if leaving and len(staying) >= max(1, spec.min_nodes):
+            self.withdraw(names)
 
     @property
     def offered(self) -> tuple[Node, ...]:

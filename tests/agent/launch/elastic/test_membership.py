@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.launch.elastic.membership import MemberHost, Membership
+from agent.launch.elastic.places import Answers
+from agent.spec.elastic import Place
 from tests.factories import make_node
 
 
@@ -116,3 +118,22 @@ def test_places_are_a_permutation_as_horovod_wants_it_whatever_is_lost(slots: li
         crossing = [place for place in places.values() if place.local_rank == slot]
         assert [place.cross_rank for place in crossing] == list(range(len(crossing)))
         assert {place.cross_size for place in crossing} <= {len(crossing)}
+
+
+def test_a_host_that_comes_where_all_others_have_gone_has_nothing_to_join() -> None:
+    membership, (first, second) = formed(1, 1)
+    late = membership.add(make_node(3))
+    for host in (first, second):
+        membership.lose(host, "stopped")
+    assert membership.ask(late.members[0]) is False
+
+
+def test_a_place_that_was_given_while_a_rank_was_about_to_ask_again_is_taken_and_it_waits_no_longer() -> None:
+    membership, hosts = formed(1, 1)
+    answers = Answers(membership)
+    all_ask(membership, hosts)
+    answers.places = membership.form("10.0.0.5", 4001)
+    found = [answers.place(host.members[0], wait_s=0.0) for host in hosts]
+    assert [place.round for place in found if isinstance(place, Place)] == [2, 2]
+    assert membership.silent == []
+    assert not any(host.waiting for host in hosts)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from agent.launch.elastic import offers
 from agent.launch.elastic.offers import Reformed
 from agent.spec.elastic import FirstStep
+from agent.spec.nodes import LEAVING
 from agent.spec.run import RunSpec
 from agent.supervisor.elastic import elastic_run
 from agent.supervisor.elastic.elastic_run import ElasticRun, describe
@@ -96,3 +98,24 @@ def test_nothing_of_an_earlier_attempt_is_told_again(spec: RunSpec, tmp_path: Pa
     again = ElasticRun(spec, tmp_path)
     again.begin()
     assert again.look() == []
+
+
+def test_a_host_leaves_between_two_steps_where_enough_of_those_that_train_stay(
+    spec: RunSpec, run: ElasticRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = dataclasses.replace(spec, efs_mount=str(tmp_path), min_nodes=2)
+    monkeypatch.setattr(elastic_run, "LEAVING_S", 0.0)
+    (tmp_path / LEAVING).mkdir(parents=True)
+    tell(tmp_path / "elastic", 2, 3, lost=(1,))
+    run.look()
+    run.offer([make_node(1)])
+    (tmp_path / LEAVING / make_node(2).instance_id).write_text("spot interruption: {}")
+    run.let_leave(spec)
+    assert len(run.offered) == 3, "one of the three has not joined yet"
+    tell(tmp_path / "elastic", 2, 3, 1, joined=(1,))
+    run.look()
+    run.let_leave(spec)
+    assert [host.name for host in run.offered] == ["deeplearning-worker3", "deeplearning-worker1"]
+    (tmp_path / LEAVING / make_node(3).instance_id).write_text("spot interruption: {}")
+    run.let_leave(spec)
+    assert len(run.offered) == 2, "the first one has not left yet, and does not count any more"
