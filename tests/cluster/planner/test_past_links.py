@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from agent.spec.states import RECORD_FILE
 from cluster.bench.measurements import Bench, Measurement
@@ -158,6 +158,7 @@ def test_gradients_below_the_sums_measured_have_figures_or_the_assumed_ones_coun
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(times=[1.0, 1.0, 1.0, 16.0], ratio=8)
 @given(times=st.lists(st.floats(1e-9, 1e3), min_size=4, max_size=4), ratio=st.sampled_from([1, 4, 8, 1 << 16]))
 def test_whatever_was_measured_gives_figures_in_order_or_none(times: list[float], ratio: int) -> None:
     sizes = (1 << 10, ratio << 10)
