@@ -1,4 +1,4 @@
-"""Let TensorFlow find all of NVIDIA's libraries without which it leaves its GPUs alone. Standard library only.
+"""Link NVIDIA's libraries to where TensorFlow looks for them, so that it uses its GPUs. Standard library only.
 
 TensorFlow opens them by their names, in folders that its own library lists. The list of TensorFlow 2.21.0 lacks the
 folder of cuSOLVER, which its wheel for GPUs requires all the same: installed as it comes, it says "Cannot dlopen some

@@ -8,7 +8,7 @@ Horovod's own elastic launcher starts the ranks of a new host only when the othe
 would wait while TensorFlow is imported there. It waits for each rank of the round before, also for one whose host is
 cut off, until SSH has given it up. So this one gives the places itself, and each round has a store of its own.
 
-A rank that is killed, or whose host is lost, is replaced by nobody: the others form anew. One that ends with a status
+A rank that is killed, or whose host is lost, has no successor: the others form anew. One that ends with a status
 of its own has met an error of the program, and ends the run.
 """
 

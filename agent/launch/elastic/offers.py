@@ -79,7 +79,7 @@ def read_offers(folder: Path) -> list[Offer]:
 
 
 def tell(folder: Path, reformed: Reformed) -> None:
-    """Tell how the ranks formed anew."""
+    """Append how the ranks formed anew."""
     with open_to_append(folder / _EVENTS) as file:
         file.write(json.dumps(reformed.to_document()).encode() + b"\n")
 
