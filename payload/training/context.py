@@ -17,7 +17,7 @@ from payload.training.state import TrainState
 
 @dataclasses.dataclass(kw_only=True)
 class Position:
-    """Where a rank is, also for whoever catches the error that has ended its steps."""
+    """Where a rank is, also for code that catches the error that has ended its steps."""
 
     progress: Progress
     in_step: bool = False
