@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,6 +84,17 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
     if chosen not in ids:
         raise NoSuchRunError(f"no run {chosen} under {runs.root}; the last ones: {', '.join(ids[-5:]) or 'none'}")
     return runs[chosen]
+
+
+@contextlib.contextmanager
+def resolved(runs: Runs, run_id: str) -> Iterator[RunDirectory]:
+    """Yield what `resolve` returns. A run that another process removes within the block is no such run either."""
+    directory = resolve(runs, run_id)
+    try:
+        yield directory
+    except FileNotFoundError:
+        resolve(runs, directory.run_id)
+        raise
 
 
 def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
@@ -210,18 +221,18 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "status" if options.live:
             print(json.dumps(occupancy(runs)))
         case "status":
-            directory = resolve(runs, options.run)
-            print(json.dumps(followed.summary(directory.effective_state(), directory)))
+            with resolved(runs, options.run) as directory:
+                print(json.dumps(followed.summary(directory.effective_state(), directory)))
         case "show":
-            directory = resolve(runs, options.run)
-            with contextlib.suppress(OSError):  # A record can do without.
-                accepted_spec.check_unchanged(directory.spec)  # `fab resume` submits what it shows.
-            print(json.dumps(record.record(directory)))
+            with resolved(runs, options.run) as directory:
+                with contextlib.suppress(OSError):  # A record can do without.
+                    accepted_spec.check_unchanged(directory.spec)  # `fab resume` submits what it shows.
+                print(json.dumps(record.record(directory)))
         case "resume":
             submission = Submission.from_json(sys.stdin.read())
-            directory = resolve(runs, submission.spec.run_id)
-            begin(runs, submission, again=True, queueing=options.queue)
-            print(json.dumps({"checkpoints": record.checkpoints(directory), **begun(runs, directory)}))
+            with resolved(runs, submission.spec.run_id) as directory:
+                begin(runs, submission, again=True, queueing=options.queue)
+                print(json.dumps({"checkpoints": record.checkpoints(directory), **begun(runs, directory)}))
         case "schedule":
             from agent.supervisor import scheduler
 
@@ -231,22 +242,23 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "remove":
             from agent.supervisor.resume import remove
 
-            print(json.dumps(remove(runs, resolve(runs, options.run))))
+            with resolved(runs, options.run) as directory:
+                print(json.dumps(remove(runs, directory)))
         case "follow":
             sleep = followed.sleep_while_read(sys.stdout.fileno())
-            for message in followed.follow(
-                resolve(runs, options.run), options.from_line, sleep, log_from=options.log_from
-            ):
-                print(json.dumps(message), flush=True)
+            with resolved(runs, options.run) as directory:
+                for message in followed.follow(directory, options.from_line, sleep, log_from=options.log_from):
+                    print(json.dumps(message), flush=True)
         case "logs":
-            sleep, directory = followed.sleep_while_read(sys.stdout.fileno()), resolve(runs, options.run)
-            for line in followed.log_lines(directory, following=options.follow, rank=options.rank, sleep=sleep):
-                print(line, flush=options.follow)
+            sleep = followed.sleep_while_read(sys.stdout.fileno())
+            with resolved(runs, options.run) as directory:
+                for line in followed.log_lines(directory, following=options.follow, rank=options.rank, sleep=sleep):
+                    print(line, flush=options.follow)
         case "stop":
-            directory = resolve(runs, options.run)
-            was_live = not directory.effective_state().has_ended
-            state = stop(runs, directory, options.grace)
-            print(json.dumps({**state.to_document(), "was_live": was_live}))
+            with resolved(runs, options.run) as directory:
+                was_live = not directory.effective_state().has_ended
+                state = stop(runs, directory, options.grace)
+                print(json.dumps({**state.to_document(), "was_live": was_live}))
     return 0
 
 

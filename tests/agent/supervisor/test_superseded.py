@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import QUEUED
-from agent.supervisor import lost_run
+from agent.supervisor import cli, lost_run
 from agent.supervisor.resume import remove
 from tests.agent.supervisor.live_runs import Call, live_state, run_processes, spec
 from tests.factories import make_ended_process, make_state
@@ -207,6 +208,28 @@ def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monk
     with pytest.raises(LiveRunError, match="queued"):
         remove(ended, ended["one"])
     assert ended["one"].stored_state().state == QUEUED
+
+
+@pytest.mark.parametrize("command", ["resume", "remove", "stop", "show", "status"])
+def test_a_run_that_another_laptop_removed_since_one_looked_is_no_such_run(
+    efs: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs(root=efs / "runs")
+    runs["one"].path.mkdir(parents=True)
+    runs["one"].write_state(make_state(state="stopped"))
+    runs["one"].spec.write_text(spec(efs, "one", "exit 0"))
+    look = cli.resolve
+
+    def look_before_it_is_removed(there: Runs, run_id: str) -> RunDirectory:
+        directory = look(there, run_id)
+        remove(there, directory)
+        return directory
+
+    monkeypatch.setattr(cli, "resolve", look_before_it_is_removed)
+    monkeypatch.setattr("sys.stdin", io.StringIO(spec(efs, "one", "exit 0")))
+    assert cli.main(["--root", str(runs.root), command, *(["one"] if command != "resume" else [])]) == cli.NO_SUCH_RUN
+    assert f"no run one under {runs.root}" in capsys.readouterr().err
+    assert (runs.live(), RunQueue(runs=runs).ids()) == ([], [])
 
 
 def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs: Path, supervisor: Call) -> None:
