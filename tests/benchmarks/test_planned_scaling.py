@@ -11,8 +11,8 @@ import pytest
 
 from agent.spec.states import RECORD_FILE
 from benchmarks import planned_scaling
-from benchmarks.planned_scaling import Point, draw, judge, table
-from payload.settings.bench import TRAINING
+from benchmarks.planned_scaling import Point, by_batch, draw, judge, table
+from payload.settings.bench import BENCH_FILE, TRAINING
 from tests.cluster.bench.benches import event, scaling, written
 from tests.cluster.planner.test_past_runs import record
 
@@ -37,6 +37,25 @@ def test_one_node_is_known_and_the_others_are_expected(fetched: Path) -> None:
     assert two.measured == pytest.approx(2 * 32 / 0.11)
     assert two.slowest < two.measured < two.quickest
     assert (one.slowest, one.quickest) == pytest.approx((32 / 0.12, 32 / 0.09))
+
+
+def test_the_benchmarks_of_each_batch_are_judged_together(fetched: Path) -> None:
+    directory = fetched / "100-Mbit-s"
+    before = judge(directory, "100 Mbit/s")
+    for name in ("bench", "alone"):
+        shutil.copytree(directory / name, directory / f"other-{name}")
+        path = directory / f"other-{name}" / BENCH_FILE
+        path.write_text(path.read_text().replace('"lenet"', '"resnet20"'))
+    both = judge(directory, "100 Mbit/s")
+    assert [each for each in both if each.network == "lenet"] == before
+    assert [each.nodes for each in both if each.network == "resnet20"] == [1, 2, 4]
+
+
+def test_each_network_has_a_batch_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert by_batch("lenet:64,resnet20:8,vgg16:8") == {64: ["lenet"], 8: ["resnet20", "vgg16"]}
+    with pytest.raises(SystemExit):
+        planned_scaling.main(["--networks", "lenet"])
+    assert "'lenet' must be a network and its batch, as lenet:64" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["alone", "bench"])
