@@ -38,8 +38,8 @@ manners: setup ## try the whole path on embedded clouds that behave as a real ac
 pairs: setup ## run every pair of tasks from two laptops at once, of which each run of the tests tries some (about ten minutes)
 	ALL_PAIRS=1 $(python) -m pytest tests/e2e/own_clouds/test_two_laptops.py --durations=0
 
-chaos: setup ## train while ranks and supervisors are killed and checkpoints damaged, one run for each of SEEDS="1 2 ..." (1 to 20); KINDS=cut,drop,...
-	CHAOS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(if $(KINDS),CHAOS_KINDS='$(KINDS)') $(python) -m pytest tests/e2e/own_clouds/test_chaos.py --durations=0
+chaos: setup ## train on eight hosts while ranks, hosts and the master end, one run for each of SEEDS="1 2 ..." (1 to 20); NODES=4 KINDS=cut,drop,...
+	CHAOS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(if $(NODES),CHAOS_NODES='$(NODES)') $(if $(KINDS),CHAOS_KINDS='$(KINDS)') $(python) -m pytest tests/e2e/own_clouds/test_chaos.py --durations=0
 
 machines: setup ## boot a cluster in machines of QEMU with Debian's kernel and a file server, log in, reboot a node (half an hour where emulated)
 	DEEPCDK_MACHINES=1 $(python) -m pytest tests/e2e/own_clouds/test_machines.py -v --durations=0

@@ -22,8 +22,11 @@ class NoTargetError(LocalCloudError, LookupError):
 class Scene(Protocol):
     """The cloud that faults are done to, as `localcloud.chaos.runner.Cloud` has it."""
 
-    def hosts(self) -> list[dict[str, Any]]:
-        """Return the hosts that faults may meet, as `status` describes them."""
+    def hosts(self, only: str = "") -> list[dict[str, Any]]:
+        """Return the hosts that a fault may meet, as `status` describes them.
+
+        `only`: a regular expression of their names and ids, in place of that which all faults share.
+        """
 
     def all_hosts(self) -> list[dict[str, Any]]:
         """Return the cloud's hosts."""
@@ -46,6 +49,8 @@ class Patterns:
     """Regular expression of a command line."""
     flip: str = ""
     """Pattern of files, as of pathlib, below the shared file systems."""
+    writing: str = ""
+    """Pattern likewise: of what is there while a program writes, as a checkpoint under another name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,11 @@ class Attempt:
 
     def hosts(self) -> list[dict[str, Any]]:
         """Return the hosts that run, and that no fault of this kind lasts on."""
-        return [host for host in self.scene.hosts() if host["pid"] and host["instance_id"] not in self.busy]
+        return [host for host in self.running() if host["instance_id"] not in self.busy]
+
+    def running(self) -> list[dict[str, Any]]:
+        """Return the hosts that run."""
+        return [host for host in self.scene.hosts(self.fault.hosts) if host["pid"]]
 
     def host(self) -> Host:
         """Return the host to meet. Raises NoTargetError where there is none."""

@@ -41,7 +41,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--longest", type=_a_second, default=60.0, metavar="S", help="of one that lasts: 60 s")
     command.add_argument(
-        "--kinds", default=",".join(DEFAULT_KINDS), help=f"with commas between, by default %(default)s. {kinds}"
+        "--close",
+        type=_share,
+        default=0.0,
+        metavar="SHARE",
+        help="of the faults that follow the one before after 1 to 5 s, during what recovers from it: 0",
+    )
+    command.add_argument(
+        "--kinds",
+        default=",".join(DEFAULT_KINDS),
+        help="with commas between, by default %(default)s; kind@REGEX meets the hosts that match it, whatever --hosts "
+        f"says, as kill-host@master. {kinds}",
     )
     command.add_argument(
         "--hosts", type=_expression, default="", metavar="REGEX", help="spare hosts whose name and id do not match"
@@ -51,6 +61,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--flip", type=_pattern, default="", metavar="PATTERN", help="files of flip-bit, below the file systems"
+    )
+    command.add_argument(
+        "--writing",
+        type=_pattern,
+        default="",
+        metavar="PATTERN",
+        help="what is there while a checkpoint is written, below the file systems: spot-notice waits for one",
     )
     command.add_argument("--record", type=Path, metavar="FILE", help="append each event as a line of JSON")
     command.add_argument(
@@ -72,9 +89,11 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
     if os.geteuid() != 0:
         raise LocalCloudError("only root can carry out faults; run it with sudo")
     known = scene.all_hosts()
-    if known and not scene.hosts():
-        names = ", ".join(sorted(host["name"] or host["instance_id"] for host in known))
-        raise LocalCloudError(f"--hosts {arguments.hosts!r} matches none of the hosts: {names}")
+    flags = {each.hosts: f"--kinds {each.kind}@{each.hosts}" for each in faults if each.hosts}
+    for only, flag in {"": f"--hosts {arguments.hosts!r}", **flags}.items():
+        if known and not scene.hosts(only):
+            names = ", ".join(sorted(host["name"] or host["instance_id"] for host in known))
+            raise LocalCloudError(f"{flag} matches none of the hosts: {names}")
     began = time.monotonic()
     drawn_from = {} if arguments.undo else {"seed": arguments.seed}
 
@@ -108,7 +127,7 @@ def _undo(scene: Scene, report: runner.Report) -> int:
 def _run(scene: Scene, faults: Sequence[schedule.Fault], arguments: argparse.Namespace, report: runner.Report) -> int:
     for fault in faults:
         print(fault, flush=True)
-    patterns = Patterns(supervisor=arguments.supervisor, flip=arguments.flip)
+    patterns = Patterns(supervisor=arguments.supervisor, flip=arguments.flip, writing=arguments.writing)
     with blocked_signals() as signals:
         outcome = runner.run(
             scene, faults, patterns, report, interrupted=lambda s: signal.sigtimedwait(signals, s) is not None
@@ -147,9 +166,14 @@ def _schedule(arguments: argparse.Namespace) -> tuple[schedule.Fault, ...]:
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     if not kinds:
         raise LocalCloudError("--kinds: name one at least")
-    for kind in kinds:
+    for each in kinds:
+        kind, _, hosts = each.partition("@")
         if kind not in schedule.KINDS:
             raise LocalCloudError(f"--kinds {kind!r}: must be one of {', '.join(schedule.KINDS)}")
+        try:
+            _expression(hosts)
+        except argparse.ArgumentTypeError as error:
+            raise LocalCloudError(f"--kinds {kind}@{error}") from None
         flag = NEEDED.get(kind)
         if flag and not getattr(arguments, flag):
             raise LocalCloudError(f"--kinds {kind} needs --{flag}")
@@ -164,6 +188,7 @@ def _schedule(arguments: argparse.Namespace) -> tuple[schedule.Fault, ...]:
         every_s=arguments.every,
         duration_s=arguments.duration,
         longest_s=arguments.longest,
+        close_share=arguments.close,
     )
 
 
@@ -190,6 +215,16 @@ def _number(text: str, least: float) -> float:
         value = math.nan
     if not least <= value <= 1e6:
         raise argparse.ArgumentTypeError(f"{text!r} must be {least:g} to 1,000,000 seconds")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be 0 to 1")
     return value
 
 

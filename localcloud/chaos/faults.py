@@ -29,10 +29,13 @@ def carry_out(attempt: Attempt) -> Done:
 
 
 def _rank(attempt: Attempt) -> tuple[Host, Process]:
-    hosts = [host for host in attempt.scene.hosts() if host["pid"]]
-    found = [(host, rank) for host in hosts for rank in ranks_of(processes_of(host["pid"]))]
-    found = [pair for pair in found if str(pair[1].pid) not in attempt.busy]
-    return attempt.choose(sorted(found, key=lambda pair: (pair[1].rank, pair[1].pid)), "rank")
+    return attempt.choose([pair for pair in _ranks(attempt) if str(pair[1].pid) not in attempt.busy], "rank")
+
+
+def _ranks(attempt: Attempt) -> list[tuple[Host, Process]]:
+    """Return all ranks with their hosts, by rank."""
+    found = [(host, rank) for host in attempt.running() for rank in ranks_of(processes_of(host["pid"]))]
+    return sorted(found, key=lambda pair: (pair[1].rank, pair[1].pid))
 
 
 def _kill_rank(attempt: Attempt) -> Done:
@@ -79,6 +82,28 @@ def _kill_host(attempt: Attempt) -> Done:
     return Done(what=f"killed {named(host)}")
 
 
+def _kill_half(attempt: Attempt) -> Done:
+    """End half of the hosts, the smaller one of an odd number: those from the fault's place on, in a ring."""
+    hosts = attempt.hosts()
+    if len(hosts) < 2:
+        raise NoTargetError("there are no two hosts")
+    first = hosts.index(attempt.choose(hosts, "host"))
+    half = [hosts[(first + n) % len(hosts)] for n in range(len(hosts) // 2)]
+    for host in half:
+        with contextlib.suppress(NoTargetError):
+            _kill(host["pid"])
+    return Done(what=f"killed {len(half)} of {len(hosts)} hosts: {', '.join(map(named, half))}")
+
+
+def _kill_first_host(attempt: Attempt) -> Done:
+    ranks = _ranks(attempt)
+    if not ranks or ranks[0][1].rank:
+        raise NoTargetError("there is no rank 0")
+    host = ranks[0][0]
+    _kill(host["pid"])
+    return Done(what=f"killed the host of rank 0, {named(host)}")
+
+
 def _api_errors(attempt: Attempt) -> Done:
     target, ask = attempt.once("API"), attempt.scene.ask
     ask({"do": "fail", "share": str(API_SHARE), "seconds": str(attempt.fault.lasts_s)})
@@ -108,6 +133,8 @@ _FAULTS: Final[Mapping[str, Callable[[Attempt], Done]]] = {
     "freeze-rank": _freeze_rank,
     "kill-supervisor": _kill_supervisor,
     "kill-host": _kill_host,
+    "kill-half": _kill_half,
+    "kill-first-host": _kill_first_host,
     "cut": cut,
     "drop": drop,
     "slow": slow,

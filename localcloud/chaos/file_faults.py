@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +77,19 @@ def flip_bit(attempt: Attempt) -> Done:
     except (FileNotFoundError, IndexError) as error:
         raise NoTargetError(f"{path.relative_to(root)} was removed or cut short meanwhile: {error}") from error
     return Done(what=f"flipped bit {place} of {path.relative_to(root)}")
+
+
+def beginning(root: Path, pattern: str) -> Callable[[], bool]:
+    """Return what tells whether there is a file or directory like a pattern that was not there before."""
+    before = set(root.glob(pattern))
+
+    def has_begun() -> bool:
+        try:
+            return any(path not in before for path in root.glob(pattern))
+        except FileNotFoundError:  # a directory was removed while it looked
+            return False
+
+    return has_begun
 
 
 def _is_linked(path: Path, root: Path) -> bool:

@@ -13,17 +13,22 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from localcloud import control, lifecycle
 from localcloud.chaos.attempt import Attempt, NoTargetError, Patterns, Scene
 from localcloud.chaos.faults import carry_out
-from localcloud.chaos.schedule import Fault
+from localcloud.chaos.file_faults import beginning
+from localcloud.chaos.schedule import WHILE_WRITING, Fault
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from localcloud.layout import Layout
 from localcloud.network.namespaces import enter_path
 
+LONGEST_WAIT_S: Final = 60.0
+"""How long a fault waits for a program to write, s."""
+LOOK_S: Final = 0.002
+"""How often it looks meanwhile, s: the checkpoint of a small network is written within 20 ms."""
 Report = Callable[[str, dict[str, Any]], None]
 """Takes what happened in words, and as JSON values. Raises LocalCloudError where it cannot keep them."""
 
@@ -44,9 +49,10 @@ class Cloud:
         self._layout, self._only = layout, only
         self._state = lifecycle.read_state(layout)
 
-    def hosts(self) -> list[dict[str, Any]]:
-        """Return the hosts that faults may meet, by name and address: an instance's id says not even its age."""
-        found = [host for host in self.all_hosts() if re.search(self._only, f"{host['name']} {host['instance_id']}")]
+    def hosts(self, only: str = "") -> list[dict[str, Any]]:
+        """Return the hosts that a fault may meet, by name and address: an instance's id says not even its age."""
+        only = only or self._only
+        found = [host for host in self.all_hosts() if re.search(only, f"{host['name']} {host['instance_id']}")]
         return sorted(found, key=lambda host: (host["name"], ipaddress.ip_address(host["private_ip"])))
 
     def all_hosts(self) -> list[dict[str, Any]]:
@@ -162,6 +168,17 @@ def run(
             if interrupted(max(0.0, min([until_s, *(one.at_s for one in pending)]) - now)):
                 return False
 
+    def wait_for_writing() -> bool:
+        """Wait until a program begins to write; return whether to go on. Raises NoTargetError where none does."""
+        has_begun = beginning(scene.shared_file_system(), patterns.writing)
+        until_s = clock() - began + LONGEST_WAIT_S
+        while not has_begun():
+            if clock() - began >= until_s:
+                raise NoTargetError(f"nothing like {patterns.writing!r} began within {LONGEST_WAIT_S:g} s")
+            if not wait(clock() - began + LOOK_S):
+                return False
+        return True
+
     def attempt(fault: Fault) -> bool:
         busy = {one.target for one in pending if one.kind == fault.kind}
         try:
@@ -169,8 +186,7 @@ def run(
         except NotRunningError:
             raise
         except LocalCloudError as error:
-            word = "skipped" if isinstance(error, NoTargetError) else "failed"
-            report(f"{fault.kind} {word}: {error}", {**fault.document(), word: str(error)})
+            missed(fault, error)
             return False
         if found.undo:
             end_s = clock() - began + fault.lasts_s
@@ -178,10 +194,20 @@ def run(
         report(found.what, {**fault.document(), "what": found.what})
         return True
 
+    def missed(fault: Fault, error: LocalCloudError) -> None:
+        word = "skipped" if isinstance(error, NoTargetError) else "failed"
+        report(f"{fault.kind} {word}: {error}", {**fault.document(), word: str(error)})
+
     going = True
     try:
         for fault in sorted(schedule, key=lambda one: one.at_s):
             going = wait(fault.at_s)
+            if going and fault.kind in WHILE_WRITING and patterns.writing:
+                try:
+                    going = wait_for_writing()
+                except NoTargetError as error:
+                    missed(fault, error)
+                    continue
             if not going:
                 break
             done += attempt(fault)

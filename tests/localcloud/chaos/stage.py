@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +32,8 @@ class Stage:
             for n, pid in enumerate(pids, 1)
         ]
 
-    def hosts(self) -> list[dict[str, Any]]:
-        return self._hosts
+    def hosts(self, only: str = "") -> list[dict[str, Any]]:
+        return [host for host in self._hosts if re.search(only, str(host["name"]))]
 
     def all_hosts(self) -> list[dict[str, Any]]:
         return self._hosts

@@ -36,6 +36,7 @@ def test_an_unknown_cloud_is_refused(capsys: pytest.CaptureFixture[str], words: 
         (("--kinds", " ,"), "--kinds: name one at least"),
         (("--kinds", "cut,flip-bit"), "--kinds flip-bit needs --flip"),
         (("--kinds", "kill-supervisor"), "--kinds kill-supervisor needs --supervisor"),
+        (("--kinds", "cut,reboot@("), "--kinds reboot@'(' is no regular expression: missing )"),
         (("--first", "300"), "--first 300: must be less than --duration, 300"),
     ],
 )
@@ -68,6 +69,9 @@ def test_a_seed_is_needed_but_to_undo(capsys: pytest.CaptureFixture[str], words:
         ("--first=-1", "argument --first: '-1' must be 0 to"),
         ("--duration=soon", "argument --duration: 'soon' must be 0 to"),
         ("--duration=inf", "argument --duration: 'inf' must be 0 to"),
+        ("--close=1.5", "argument --close: '1.5' must be 0 to 1"),
+        ("--close=often", "argument --close: 'often' must be 0 to 1"),
+        ("--writing=/etc/*", "argument --writing: '/etc/*' must lie below the shared file systems"),
         ("--seed=x", "argument --seed: invalid int value: 'x'"),
         ("--hosts=(", "argument --hosts: '(' is no regular expression: missing )"),
         ("--supervisor=*", "argument --supervisor: '*' is no regular expression"),
@@ -90,8 +94,8 @@ class Cloud(Stage):
         super().__init__(Path("/nonexistent"), 1, 1)
         self.only, self.refused = only, ""
 
-    def hosts(self) -> list[dict[str, Any]]:
-        return [host for host in super().hosts() if self.only in host["name"]]
+    def hosts(self, only: str = "") -> list[dict[str, Any]]:
+        return super().hosts(only or self.only)
 
 
 @pytest.fixture
@@ -145,9 +149,17 @@ def test_hosts_that_match_none_and_a_record_that_cannot_be_written_are_refused_b
 ) -> None:
     assert chaos("--hosts", "wroker") == 1
     assert "--hosts 'wroker' matches none of the hosts: w1, w2" in capsys.readouterr().err
+    assert chaos("--kinds", "reboot@mister") == 1
+    assert "--kinds reboot@mister matches none of the hosts: w1, w2" in capsys.readouterr().err
     assert chaos("--record", str(tmp_path / "none/record")) == 1
     assert "none/record: No such file or directory" in capsys.readouterr().err
-    assert [one.asked for one in cloud] == [[], []]
+    assert [one.asked for one in cloud] == [[], [], []]
+
+
+@pytest.mark.root
+def test_a_kind_with_hosts_of_its_own_meets_those_that_hosts_spares(cloud: list[Cloud]) -> None:
+    assert chaos("--hosts", "w1", "--kinds", "reboot@w2") == 0
+    assert set(cloud[0].asked) == {("reboot_instances", "i-2")}
 
 
 @pytest.mark.root

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from localcloud.chaos.attempt import NoTargetError
+from localcloud.chaos.attempt import Attempt, NoTargetError, Patterns
+from localcloud.chaos.faults import carry_out
 from localcloud.chaos.processes import processes_of, ranks_of
-from localcloud.chaos.schedule import KINDS
+from localcloud.chaos.schedule import KINDS, Fault
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from tests.localcloud.chaos.stage import Stage, carried_out, done, started_host
 from tests.waiting import eventually
@@ -84,6 +88,42 @@ def test_a_host_that_has_just_ended_is_no_traceback(tmp_path: Path) -> None:
 
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def test_a_kind_with_hosts_of_its_own_meets_those(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1, 1, 1)
+    fault = Fault(at_s=0.0, kind="reboot", place=0.0, hosts="w[23]")
+    assert carry_out(Attempt(scene=stage, fault=fault, patterns=Patterns())).what == "rebooted w2 (i-2)"
+
+
+@pytest.mark.root
+def test_half_of_the_hosts_end_at_once_the_smaller_one_of_an_odd_number(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        hosts = [stack.enter_context(started_host()) for _ in range(3)]
+        stage = Stage(tmp_path, *hosts)
+        with pytest.raises(NoTargetError, match="there are no two hosts"):
+            carried_out(stage, "kill-half", 0.0, "i-1", "i-2")
+        assert done(stage, "kill-half", 0.9) == "killed 1 of 3 hosts: w3 (i-3)"
+        eventually(lambda: processes_of(hosts[2]) == [])
+        hosts.append(stack.enter_context(started_host()))
+        four = Stage(tmp_path, hosts[0], hosts[1], hosts[3], hosts[3])
+        assert done(four, "kill-half", 0.99) == "killed 2 of 4 hosts: w4 (i-4), w1 (i-1)"
+        eventually(lambda: [len(processes_of(host)) for host in (hosts[0], hosts[3])] == [0, 0])
+        assert processes_of(hosts[1])
+
+
+@pytest.mark.root
+def test_the_host_of_rank_0_ends_and_without_one_none_does(tmp_path: Path) -> None:
+    with started_host() as host, started_host() as other:
+        for rank in ranks_of(processes_of(host)):
+            if rank.rank == 0:
+                os.kill(rank.pid, signal.SIGKILL)
+        eventually(lambda: [rank.rank for rank in ranks_of(processes_of(host))] == [1])
+        with pytest.raises(NoTargetError, match="there is no rank 0"):
+            done(Stage(tmp_path, host), "kill-first-host")
+        assert done(Stage(tmp_path, host, other), "kill-first-host") == "killed the host of rank 0, w2 (i-2)"
+        eventually(lambda: processes_of(other) == [])
+        assert processes_of(host)
 
 
 @pytest.mark.root

@@ -27,11 +27,14 @@ class Play:
 
     def __init__(self, tmp_path: Path, *pids: int, ends_at_s: float = 1e9) -> None:
         self.stage, self.now, self.told = Stage(tmp_path, *pids), 50.0, list[tuple[float, str]]()
-        self.ends_at_s = ends_at_s
+        self.ends_at_s, self.patterns = ends_at_s, Patterns()
+        self.on_wait: Callable[[float], None] = lambda now_s: None
         self.on_report: Callable[[str], None] = lambda text: None
 
     def interrupted(self, seconds: float) -> bool:
-        self.now = min(self.now + seconds, 50 + self.ends_at_s)
+        # A real clock goes on also where `seconds` are too few to change its value.
+        self.now = min(self.now + max(seconds, 1e-6), 50 + self.ends_at_s)
+        self.on_wait(self.now - 50)
         return self.now >= 50 + self.ends_at_s
 
     def run(self, *faults: Fault) -> runner.Outcome:
@@ -40,8 +43,9 @@ class Play:
             self.told.append((round(self.now - 50, 1), text))
             self.on_report(text)
 
-        patterns = Patterns()
-        return runner.run(self.stage, faults, patterns, report, clock=lambda: self.now, interrupted=self.interrupted)
+        return runner.run(
+            self.stage, faults, self.patterns, report, clock=lambda: self.now, interrupted=self.interrupted
+        )
 
 
 def ended(done: int, *left: str, interrupted: bool = False) -> runner.Outcome:
@@ -63,6 +67,50 @@ def test_what_lasts_is_undone_in_time_also_after_the_last_fault(tmp_path: Path) 
         (60.0, "cut w2 (i-2) off"),
         (65.0, "undone: cut w2 (i-2) off"),
     ]
+
+
+NOTICE = Fault(at_s=20.0, kind="spot-notice", place=0.0)
+
+
+def writing(tmp_path: Path, begins_at_s: float, **changes: float) -> Play:
+    """Return a play in which a checkpoint that stood half written at its beginning is followed by another."""
+    (tmp_path / "run/checkpoints/.partial-1").mkdir(parents=True)
+    play = Play(tmp_path, 1, **changes)
+    play.stage.hosts()[0]["spot"] = True
+    play.patterns = Patterns(writing="run/checkpoints/.partial-*")
+
+    def write(now_s: float) -> None:
+        if now_s >= begins_at_s:
+            (tmp_path / "run/checkpoints/.partial-2").mkdir(exist_ok=True)
+
+    play.on_wait = write
+    return play
+
+
+def test_a_notice_waits_for_a_checkpoint_to_be_written_and_what_lasts_is_undone_meanwhile(tmp_path: Path) -> None:
+    play = writing(tmp_path, begins_at_s=44.5)
+    assert play.run(CUT, NOTICE) == ended(2)
+    assert [text for _, text in play.told] == [
+        "cut w1 (i-1) off",
+        "undone: cut w1 (i-1) off",
+        "gave w1 (i-1) the notice of an interruption",
+    ]
+    assert [at_s for at_s, _ in play.told] == pytest.approx([10.0, 40.0, 44.5], abs=0.1)
+
+
+def test_without_a_checkpoint_a_notice_is_passed_over_and_told_why(tmp_path: Path) -> None:
+    play = writing(tmp_path, begins_at_s=1e9)
+    assert play.run(NOTICE, dataclasses.replace(REBOOT, at_s=30.0)) == ended(1)
+    skipped, rebooted = play.told
+    assert skipped[1] == "spot-notice skipped: nothing like 'run/checkpoints/.partial-*' began within 60 s"
+    assert skipped[0] == pytest.approx(80.0, abs=0.1)
+    assert rebooted[1] == "rebooted w1 (i-1)"
+    assert [each for each in play.stage.asked if "do" in each] == []
+
+
+def test_a_notice_that_waits_ends_with_the_schedule(tmp_path: Path) -> None:
+    play = writing(tmp_path, begins_at_s=1e9, ends_at_s=25.0)
+    assert play.run(NOTICE) == ended(0, interrupted=True)
 
 
 def test_a_fault_without_a_target_is_passed_over(tmp_path: Path) -> None:

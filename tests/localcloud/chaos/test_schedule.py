@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcloud.chaos.schedule import KINDS, LASTING, Fault, draw
+from localcloud.chaos.schedule import CLOSE_S, KINDS, LASTING, Fault, draw
 from localcloud.errors import LocalCloudError
 
 
@@ -53,4 +53,20 @@ def test_a_fault_in_words_and_as_values() -> None:
         "after 20 s: cut, for 30 s",
         "after 20 s: reboot",
     )
-    assert fault.document() == {"at_s": 20.0, "kind": "cut", "place": 0.5, "lasts_s": 30.0}
+    assert fault.document() == {"at_s": 20.0, "kind": "cut", "place": 0.5, "lasts_s": 30.0, "hosts": ""}
+    assert str(dataclasses.replace(fault, hosts="master")) == "after 20 s: cut, on master, for 30 s"
+
+
+def test_a_kind_may_have_hosts_of_its_own() -> None:
+    faults = draw(3, kinds=["cut@^w", "reboot"], first_s=0, every_s=1, duration_s=60, longest_s=1)
+    assert {(fault.kind, fault.hosts) for fault in faults} == {("cut", "^w"), ("reboot", "")}
+
+
+def test_some_faults_follow_the_one_before_while_programs_recover_from_it_and_the_others_are_as_without() -> None:
+    gaps = [b.at_s - a.at_s for a, b in itertools.pairwise(drawn(1, duration_s=30000.0, close_share=0.25))]
+    close = [gap for gap in gaps if gap <= CLOSE_S[1] + 0.1]
+    assert min(close) >= CLOSE_S[0] - 0.1
+    assert 0.2 < len(close) / len(gaps) < 0.3
+    assert min(gap for gap in gaps if gap not in close) >= 29.9
+    alone, often = drawn(1), drawn(1, close_share=1.0)
+    assert [fault.kind for fault in alone] == [fault.kind for fault in often[: len(alone)]]
