@@ -176,6 +176,9 @@ _RECORD: Final = fields(
             ),
         )
     ),
+    recoveries=maybe(
+        each(fields(went_on_at=maybe(whole), steps_lost=maybe(whole), seconds=maybe(number), usd=maybe(number)))
+    ),
     result=maybe(fields()),
     usd=maybe(number),
     spent=maybe(SPENT),

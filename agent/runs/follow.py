@@ -189,14 +189,19 @@ def _stragglers(records: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> s
     return f"straggler: {', '.join(named[:MOST_NAMED])}{more}" if named else ""
 
 
+def metrics(directory: RunDirectory) -> list[dict[str, Any]]:
+    """Return the events that the ranks of a run have told so far; what is no JSON object is left out."""
+    tail = Tail(directory.metrics)
+    return [record for lines in iter(tail.lines, []) for line in lines if (record := _record(line)) is not None]
+
+
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
     """Return a run's state with its last epoch's and last record's metrics, as JSON values.
 
     The reason of one that runs without any names its stragglers.
     `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
     """
-    tail = Tail(directory.metrics)
-    records = [record for lines in iter(tail.lines, []) for line in lines if (record := _record(line)) is not None]
+    records = metrics(directory)
     epochs = [record for record in records if record.get("event") == "epoch"]
     document = with_queue_position(state, directory).to_document()
     document.pop("last_lines")

@@ -16,6 +16,7 @@ from agent.files.listing import is_listed, names_in, read_listed
 from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.going_on import COURSE_FILE, read_course
+from agent.runs.recoveries import recoveries
 from agent.spec import json_text
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
@@ -55,7 +56,8 @@ def reset_course(directory: RunDirectory) -> None:
 def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any]:
     """Return all that is kept of a run; `state`: one that is not written yet.
 
-    `launch` is null until it was launched, `result` until it succeeded.
+    `launch` is null until it was launched, `result` until it succeeded. `recoveries` says what each restart of the
+    course has cost, in its order.
     """
     sizes = []
     for parent, _, names in os.walk(directory.path):  # It passes over a directory that has gone since it was listed.
@@ -64,6 +66,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
                 sizes += [path.stat().st_size] if path.is_file() else []
     state = state or directory.effective_state()
     spec, origin = _read(directory, "spec.json"), _read(directory, ORIGIN_FILE)
+    course = _read(directory, COURSE_FILE)
     return {
         "run_id": directory.run_id,
         "directory": str(directory.path),
@@ -71,7 +74,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "spec": spec,
         "origin": origin,
         "launch": _read(directory, directory.launched.name),
-        "course": _read(directory, COURSE_FILE),
+        "course": course,
+        "recoveries": _recoveries(directory, course, origin, spec),
         "preflight": _read(directory, directory.preflight.name),
         "result": _read(directory, "result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
@@ -138,6 +142,18 @@ def _cost(origin: Any, spec: Any, seconds: float) -> float | None:
         return cost(origin, spec, seconds)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
+
+
+def _recoveries(directory: RunDirectory, course: Any, origin: Any, spec: Any) -> list[dict[str, Any]]:
+    """Return what each restart of the course has cost, also in dollars where the prices are known."""
+    restarts = course.get("restarts") if course else None
+    if not isinstance(restarts, list) or not restarts:
+        return []
+    made = [each if isinstance(each, dict) else {} for each in restarts]
+    return [
+        {**dataclasses.asdict(each), "usd": None if each.seconds is None else _cost(origin, spec, each.seconds)}
+        for each in recoveries(follow.metrics(directory), made)
+    ]
 
 
 def checkpoints(directory: RunDirectory) -> list[str]:

@@ -96,9 +96,11 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if workers := course.get("workers"):
         rows.append(("workers", str(workers)))
     rows += [("not told", str(trouble)) for trouble in course.get("notify") or ()]
+    recoveries = record.get("recoveries") or ()
     for n, again in enumerate(course.get("restarts") or (), start=1):
         hosts = ", ".join(again["hosts"])
-        rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}"))
+        cost = _cost_of_restart(recoveries[n - 1]) if n <= len(recoveries) else ""
+        rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
     for n, again in enumerate(course.get("reformed") or (), start=1):
         took = "no step since"
         if again.get("seconds") is not None:
@@ -116,6 +118,17 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         trouble = course.get("trouble")
         rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))
     return rows
+
+
+def _cost_of_restart(recovery: Mapping[str, Any]) -> str:
+    """Return what a restart has cost, in words behind those of what it was; "" where nothing tells."""
+    lost, seconds, usd = recovery.get("steps_lost"), recovery.get("seconds"), recovery.get("usd")
+    told = []
+    if lost is not None:
+        told.append(f"{lost} step{'s' * (lost != 1)} made again from {recovery['went_on_at']} on")
+    if seconds is not None:
+        told.append(f"{duration(seconds)} without a step" + (f", about ${usd:.2f}" if usd is not None else ""))
+    return f"; {', '.join(told)}" if told else ""
 
 
 def _estimated(record: Mapping[str, Any]) -> str:

@@ -7,13 +7,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from agent.remote.processes import parse_environment
 from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.rank_processes import rank_of
 from tests.waiting import eventually
 
 NODES: Final = 3
@@ -29,20 +28,6 @@ def three(cluster: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
         cluster.fab("scale", "2", "--yes")
 
 
-def rank_of(run: str, member: int) -> int | None:
-    """Return the process of a rank, by the number with which it was started."""
-    for path in Path("/proc").iterdir():
-        try:
-            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
-            words = (path / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        of_run = environment.get("DEEPCDK_RUN") == run and environment.get("DEEPCDK_MEMBER") == str(member)
-        if of_run and b"payload.train" in words and "HOROVOD_RANK" in environment:
-            return int(path.name)
-    return None
-
-
 def events(cloud: EmbeddedCloud, run: str, name: str) -> list[dict[str, Any]]:
     lines = (cloud.run(run).path / "metrics.jsonl").read_text().splitlines()
     return [event for line in lines if line.endswith("}") and (event := json.loads(line))["event"] == name]
@@ -56,7 +41,7 @@ def test_the_others_go_on_without_a_restart_where_rank_0_is_killed_and_its_host_
     run = str(started["run_id"])
     try:
         eventually(lambda: three.run(run).last_epoch() >= 3)
-        pid = rank_of(run, 0)
+        pid = rank_of(run, 0, variable="DEEPCDK_MEMBER")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         killed = time.time()

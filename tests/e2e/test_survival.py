@@ -9,12 +9,11 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from agent.remote.processes import parse_environment
 from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.rank_processes import STUBBORN, ignoring, processes_of
 from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
@@ -164,45 +163,8 @@ def test_a_run_goes_on_by_itself_after_its_master_was_rebooted_and_the_queue_beh
         cluster.fab("stop", "--run", first, check=False)
 
 
-STUBBORN: Final = """\
-import os, signal, time
-for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-    signal.signal(number, signal.SIG_IGN)
-while True:
-    time.sleep(1)
-"""
 BOUND_S: Final = 60.0
 """Enough for two nodes that are prepared; what people give in hours acts in the same way after a minute."""
-
-
-def processes_of(run: str) -> tuple[list[int], list[int]]:
-    """Return the pids of a run's ranks, and of its supervisor and launcher, on all hosts of all clouds."""
-    ranks: list[int] = []
-    others: list[int] = []
-    for path in Path("/proc").iterdir():
-        try:
-            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
-            words = (path / "cmdline").read_bytes().split(b"\0") if environment else []
-        except OSError:
-            continue
-        if environment.get("DEEPCDK_RUN") == run:
-            (ranks if "HOROVOD_RANK" in environment else others).append(int(path.name))
-        elif b"agent.supervisor.cli" in words and run.encode() in words:
-            others.append(int(path.name))
-    return ranks, others
-
-
-def ignoring(number: signal.Signals, pids: Iterable[int]) -> int:
-    """Count the processes that ignore a signal (SigIgn in proc_pid_status(5)), of those that live."""
-    count = 0
-    for pid in pids:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        (mask,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)$", status, flags=re.MULTILINE)
-        count += bool(int(mask, base=16) >> (number - 1) & 1)
-    return count
 
 
 def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_where_the_master_keeps_none(

@@ -51,6 +51,24 @@ def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDire
     assert (found["state"]["state"], found["result"], found["attempts"]) == ("succeeded", None, 1)
 
 
+def test_a_record_says_what_each_restart_has_cost(directory: RunDirectory) -> None:
+    write_origin(directory, ORIGIN)
+    ended(directory)
+    assert record(directory)["recoveries"] == []
+    write_course(directory, {"times": {}, "restarts": [{"time": 104.0, "for": "a node"}, "junk"]})
+    events = [
+        {"event": "step", "time": 100.0, "epoch": 1, "step": 9},
+        {"event": "start", "time": 110.0, "resumed_from": "step-00000004"},
+        {"event": "step", "time": 460.0, "epoch": 1, "step": 5},
+    ]
+    directory.metrics.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    unknown = {"went_on_at": None, "steps_lost": None, "seconds": None, "usd": None}
+    assert record(directory)["recoveries"] == [
+        {"went_on_at": 4, "steps_lost": 5, "seconds": 360.0, "usd": pytest.approx(0.0382)},
+        unknown,
+    ]
+
+
 def test_a_run_of_committed_sources_alone_has_no_diff_and_no_digest_of_one(directory: RunDirectory) -> None:
     write_origin(directory, dataclasses.replace(ORIGIN, diff=""))
     ended(directory)

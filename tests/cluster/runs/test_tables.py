@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.runs.tables import record_table, result_table, runs_table
+from cluster.terminal.units import duration
 
 
 def test_runs_come_newest_first_with_short_reasons() -> None:
@@ -96,6 +97,23 @@ def test_a_bounded_run_tells_what_was_spent_of_the_bound() -> None:
     record["spent"] = {"seconds": 3600, "usd": 5.01}
     rows = {row[0]: row[1] for row in record_table(record).rows}
     assert rows["bound"] == "--max-cost 5: $5.01 of $5 after 1 h"
+
+
+def test_the_record_tells_what_each_restart_has_cost() -> None:
+    restart = {"time": 5, "for": "w2 rebooted", "waited_s": 7.5, "hosts": ["w1", "w2"]}
+    costs = [
+        {"went_on_at": 20, "steps_lost": 13, "seconds": 90.4, "usd": 0.042},
+        {"went_on_at": 40, "steps_lost": 1, "seconds": None, "usd": None},
+        {"went_on_at": None, "steps_lost": None, "seconds": None, "usd": None},
+    ]
+    state = {"state": "succeeded", "started": 0, "updated": 9}
+    record = {"run_id": "one", "state": state, "attempts": 5, "directory": "/r", "files": 1, "bytes": 1,
+              "checkpoints": [], "course": {"restarts": [restart] * 4}, "recoveries": costs}  # fmt: skip
+    rows = {row[0]: row[1] for row in record_table(record).rows}
+    told = "for w2 rebooted; after 7.5 s on w1, w2"
+    assert rows["restart 1"] == f"{told}; 13 steps made again from 20 on, {duration(90.4)} without a step, about $0.04"
+    assert rows["restart 2"] == f"{told}; 1 step made again from 40 on"
+    assert rows["restart 3"] == rows["restart 4"] == told
 
 
 def test_the_record_tells_how_the_ranks_of_an_elastic_run_formed_anew() -> None:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import re
+import signal
+import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -14,9 +16,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.e2e.conftest import ROOT, EmbeddedCloud, execute, start_cloud
+from tests.e2e.rank_processes import STUBBORN, ignoring, processes_of
 from tests.waiting import eventually
+from tools import demo
 
+BOUND_S: Final = 60.0
+"""What people give in hours acts in the same way after a minute."""
 FORGED: Final = """\
 set -e
 for file in /mnt/efs/runs/.handover/*.tar; do printf x >>"$file"; done
@@ -92,6 +98,38 @@ def test_the_next_master_goes_on_with_a_live_run_and_with_the_queue(own: Embedde
         eventually(lambda: not handed_over(own, first))
     finally:
         own.fab("stop", "--run", first, check=False)
+
+
+def test_a_bound_holds_where_the_master_is_killed_and_half_of_the_calls_of_the_api_fail(
+    own: EmbeddedCloud, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(STUBBORN)
+    bound = ("--max-hours", f"{BOUND_S / 3600:.6f}", "--then-stop")
+    run = start(own, "--payload", str(tmp_path), "--entry", "train.py", *bound)
+    chaos = demo.localcloud("chaos", "--name", own.name, "--seed", "1", "--first", "0", "--duration", "1")
+    try:
+        eventually(lambda: ignoring(signal.SIGTERM, processes_of(run)[0]) == 2)
+        ends = float(json.loads((own.run(run).path / "spent.json").read_text())["ends"])
+        killed = execute([*chaos, "--kinds", "kill-host@master"])
+        failing = subprocess.Popen([*chaos, "--kinds", "api-errors", "--longest", "600"], cwd=ROOT)
+        try:
+            assert time.time() < ends, killed.stdout
+            assert processes_of(run)[0], "the ranks live on without the master"
+            eventually(lambda: time.time() > ends and not processes_of(run)[0])
+            assert time.time() < ends + 60.0
+            eventually(lambda: time.time() > ends + 60.0)
+            assert not processes_of(run)[0], "nothing has started them again"
+            assert failing.poll() is None, "the API fails until here"
+        finally:
+            failing.terminate()
+            failing.wait()
+        eventually(lambda: own.run(run).state in ("stopped", "failed"))
+        eventually(lambda: not own.instances("worker"))
+        shown = own.fab("show", "--run", run).stdout
+        assert "reached --max-hours" in shown, shown
+    finally:
+        own.fab("stop", "--run", run, "--force", check=False)
+        own.fab("scale", "2", "--yes")
 
 
 def test_what_root_on_a_worker_changed_is_not_run_on_the_next_master(own: EmbeddedCloud) -> None:

@@ -1,0 +1,67 @@
+"""The processes of ranks, as this machine sees them."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from agent.remote.processes import parse_environment
+
+STUBBORN: Final = """\
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+    signal.signal(number, signal.SIG_IGN)
+while True:
+    time.sleep(1)
+"""
+"""A program whose ranks end by SIGKILL alone."""
+
+
+def rank_of(run: str, number: int, *, word: str = "payload.train", variable: str = "HOROVOD_RANK") -> int | None:
+    """Return the pid of a run's rank: the process with a word in its command line and the rank's number in a variable.
+
+    None where it has not started, or has ended.
+    """
+    for path in Path("/proc").iterdir():
+        try:
+            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
+            words = (path / "cmdline").read_bytes().split(b"\0") if environment else []
+        except OSError:
+            continue
+        is_rank = environment.get("DEEPCDK_RUN") == run and "HOROVOD_RANK" in environment
+        if is_rank and environment.get(variable) == str(number) and word.encode() in words:
+            return int(path.name)
+    return None
+
+
+def processes_of(run: str) -> tuple[list[int], list[int]]:
+    """Return the pids of a run's ranks, and of its supervisor and launcher, on all hosts of all clouds."""
+    ranks: list[int] = []
+    others: list[int] = []
+    for path in Path("/proc").iterdir():
+        try:
+            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
+            words = (path / "cmdline").read_bytes().split(b"\0") if environment else []
+        except OSError:
+            continue
+        if environment.get("DEEPCDK_RUN") == run:
+            (ranks if "HOROVOD_RANK" in environment else others).append(int(path.name))
+        elif b"agent.supervisor.cli" in words and run.encode() in words:
+            others.append(int(path.name))
+    return ranks, others
+
+
+def ignoring(number: signal.Signals, pids: Iterable[int]) -> int:
+    """Count the processes that ignore a signal (SigIgn in proc_pid_status(5)), of those that live."""
+    count = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        (mask,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)$", status, flags=re.MULTILINE)
+        count += bool(int(mask, base=16) >> (number - 1) & 1)
+    return count

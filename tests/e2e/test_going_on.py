@@ -1,0 +1,99 @@
+"""The program of docs/scripts.md that finds its own state: killed four times, it ends as one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from tests.e2e.conftest import ROOT, EmbeddedCloud
+from tests.e2e.rank_processes import rank_of
+from tests.waiting import eventually
+
+EVERY: Final = 20
+STEPS: Final = 200
+KILLS: Final = 4
+
+
+def documented() -> str:
+    """Return the program, with fewer steps, of which each lasts."""
+    _, _, section = (ROOT / "docs/scripts.md").read_text().partition("\n## Going on\n")
+    lines = section.partition("\n## ")[0].splitlines()
+    program = textwrap.dedent("\n".join(line for line in lines if line.startswith("    ") or not line))
+    changed = program.replace("STEPS, EVERY, SAVED = 2000, 100,", f"STEPS, EVERY, SAVED = {STEPS}, {EVERY},")
+    changed = changed.replace("    error = x", "    time.sleep(0.05)\n    error = x")
+    assert changed.count("sleep") == 1 and f"= {STEPS}, {EVERY}" in changed
+    return changed
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "train.py").write_text(documented())
+    yield tmp_path
+
+
+def start(cloud: EmbeddedCloud, project: Path) -> str:
+    """Start the program on two nodes; return the run's id."""
+    words = ("--payload", str(project), "--entry", "train.py", "--restarts", str(KILLS), "--skip-preflight")
+    said = cloud.fab("train", "--nodes", "2", *words, "--yes", "--detach", "--json").stdout
+    return str(json.loads(said)["run_id"])
+
+
+def events(cloud: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
+    path = cloud.run(run).path / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def saved(cloud: EmbeddedCloud, run: str) -> tuple[int, bytes]:
+    with np.load(cloud.run(run).path / "work/saved.npz") as found:
+        return int(found["step"]), found["weights"].tobytes()
+
+
+def test_a_program_killed_four_times_ends_by_itself_with_the_result_of_one_that_was_not(
+    cluster: EmbeddedCloud, project: Path
+) -> None:
+    undisturbed, run = start(cluster, project), ""
+    try:
+        eventually(lambda: cluster.run(undisturbed).state == "succeeded")
+        run = start(cluster, project)
+        for kill in range(KILLS):
+
+            def has_gone_on(attempt: int = kill + 1) -> bool:
+                """Return whether this attempt has made a few steps since it has saved some."""
+                told = events(cluster, run)
+                starts = [place for place, event in enumerate(told) if event["event"] == "start"]
+                return len(starts) == attempt and len(told) - starts[-1] > EVERY + 5
+
+            eventually(has_gone_on)
+            pid = rank_of(run, kill % 2, word="train.py")
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: cluster.run(run).state in ("succeeded", "failed"))
+        record = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
+        assert (record["state"]["state"], record["attempts"]) == ("succeeded", KILLS + 1), record["state"]
+        assert saved(cluster, run) == saved(cluster, undisturbed)
+        assert saved(cluster, run)[0] == STEPS
+        faults = [restart["for"] for restart in record["course"]["restarts"]]
+        assert [fault.split()[1] for fault in faults] == [str(kill % 2) for kill in range(KILLS)]
+        assert all("was killed" in fault for fault in faults), faults
+        costs = record["recoveries"]
+        assert [cost["went_on_at"] % EVERY for cost in costs] == [0] * KILLS
+        steps = [event["total_steps"] for event in events(cluster, run) if event["event"] == "step"]
+        assert len(steps) == STEPS + sum(cost["steps_lost"] for cost in costs), "each is told, and the lost ones twice"
+        assert sorted({*steps}) == list(range(1, STEPS + 1))
+        assert all(0 <= cost["steps_lost"] < 2 * EVERY and cost["seconds"] > 0 and cost["usd"] > 0 for cost in costs)
+        shown = " ".join(cluster.fab("show", "--run", run).stdout.split())
+        assert shown.count("without a step, about $") == KILLS
+        print(
+            f"without a step: {[cost['seconds'] for cost in costs]} s; lost: {[cost['steps_lost'] for cost in costs]}"
+        )
+    finally:
+        for each in filter(None, (undisturbed, run)):
+            cluster.fab("stop", "--run", each, "--force", check=False)
