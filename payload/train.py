@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.files.listing import is_listed
+from agent.launch.elastic.launcher_client import DismissedError, LauncherClient
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset
 from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
-from payload.training.elastic.launcher_client import DismissedError, LauncherClient
 from payload.training.export.onnx_conversion import require_converter
 from payload.training.rank_setup import set_up_rank
 from payload.training.run_files import RESULT_FILE, Provenance

@@ -27,7 +27,7 @@ LAYERS: Final = {
     ("payload/settings", "payload/training"): "a group of settings, and what acts on it",
     ("payload/models", "payload/data"): "registry.py: what can be trained, and what on",
     ("cluster", "cluster/tasks"): "the tasks of a noun, and what carries them out",
-    ("cluster/cli", "cluster/runs"): "program.py: the command fab, and a program of the user's",
+    ("cluster/cli", "cluster/programs"): "program.py: the command fab, and a program of the user's",
     ("localcloud/api", "localcloud/api/cloudformation/types", "localcloud/guest"): (
         "a service, its CloudFormation types, and what uses it in the hosts"
     ),

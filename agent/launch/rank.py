@@ -38,9 +38,11 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if spec.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
-    # A recipe imports modules of the agent; for a program, its guard reports where Keras 3 would fail silently.
-    path = f"{spec.agent_directory}/agent/launch/keras3_guard" if spec.program else spec.agent_directory
-    return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
+    # A recipe imports modules of the agent; for a program, its guard reports where Keras 3 would fail silently, and
+    # deepcdk_elastic is there to be imported.
+    launch = f"{spec.agent_directory}/agent/launch"
+    paths = [f"{launch}/keras3_guard", f"{launch}/elastic/program"] if spec.program else [spec.agent_directory]
+    return result | given | {"PYTHONPATH": ":".join(filter(None, [*paths, given.get("PYTHONPATH", "")]))}
 
 
 def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:

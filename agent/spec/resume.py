@@ -22,7 +22,8 @@ def resumed_spec(
 
     `agent`: the tree that this version pushed. A recipe keeps the one that it was launched with, whose modules its
     payload imports; a run of an older version named none, and its payload needs none.
-    `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
+    `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step, and
+    a program must know what to do.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
         raise SpecError(f"run {before.run_id} is no recipe, benchmark or program, and cannot be resumed")

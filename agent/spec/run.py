@@ -170,8 +170,9 @@ class RunSpec:
             raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
         if type(self.min_nodes) is not int or self.min_nodes < 0:
             raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
-        if self.elastic and (self.launcher or self.command[:2] != TRAINING or self.controller != GLOO):
-            raise SpecError(f"elastic is for a recipe, over {GLOO}")
+        is_work = self.command[:2] == TRAINING or (bool(self.program) and self.rank_launcher == HOROVOD)
+        if self.elastic and (self.launcher or not is_work or self.controller != GLOO):
+            raise SpecError(f"elastic is for a recipe, or a program that {HOROVOD} starts, over {GLOO}")
         if type(self.frozen_after_s) is not int or not 0 <= self.frozen_after_s <= MOST_FROZEN_S:
             raise SpecError(
                 f"frozen_after_s = {self.frozen_after_s!r}: must be a whole number from 0 to {MOST_FROZEN_S}"

@@ -198,7 +198,8 @@ def _events(files: RunFiles, attempts: Sequence[Sequence[Document]], ended: floa
     restarts = document(record.get("course")).get("restarts")
     for number_, again in enumerate(map(document, restarts if isinstance(restarts, list) else []), 1):
         if (began_at := moment(again.get("time"))) is not None:
-            text = f"restart {number_}, for {plain(str(again.get('for')))}"
+            cost = _cost(record.get("recoveries"), number_ - 1)
+            text = f"restart {number_}, for {plain(str(again.get('for')))}{cost}"
             found.append(Event(at_s=began_at, kind=FAULT, text=text))
     reformed = document(record.get("course")).get("reformed")
     for again in map(document, reformed if isinstance(reformed, list) else []):
@@ -217,6 +218,15 @@ def _events(files: RunFiles, attempts: Sequence[Sequence[Document]], ended: floa
         kind = FAULT if state["state"] == "failed" else ENDED
         found.append(Event(at_s=times.get("ended", ended), kind=kind, text=text))
     return found
+
+
+def _cost(recoveries: object, place: int) -> str:
+    """Return what a restart has cost, in words; "" where the record does not tell."""
+    found = document(recoveries[place]) if isinstance(recoveries, list) and place < len(recoveries) else {}
+    lost, seconds = whole(found.get("steps_lost")), number(found.get("seconds"))
+    told = [] if lost is None else [f"{lost} step{'s' * (lost != 1)} made again"]
+    told += [] if seconds is None else [f"{seconds:.1f} s without one"]
+    return f": {', '.join(told)}" if told else ""
 
 
 def _finding(finding: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import UsageError
-from cluster.runs.program import MAX_WORD_BYTES
+from cluster.programs.program import MAX_WORD_BYTES
 from cluster.terminal.paths import expanded
 
 OURS: Final = re.compile(

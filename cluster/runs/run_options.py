@@ -62,8 +62,8 @@ class RestartOptions:
 
     elastic: Annotated[
         bool,
-        "a recipe over Gloo goes on with the nodes that are left, without a restart, while there are --min-nodes "
-        "(default: 1); nodes that come back or replace lost ones join it",
+        "a recipe, or a program that imports deepcdk_elastic, goes on over Gloo with the nodes that are left, without "
+        "a restart, while there are --min-nodes (default: 1); nodes that come back or replace lost ones join it",
     ] = False
 
     def __post_init__(self) -> None:
@@ -89,10 +89,17 @@ class RestartOptions:
         """Return the least number of nodes, 0 for as many as before."""
         return int(self.min_nodes or 0)
 
-    def check_work(self, *, is_recipe: bool) -> None:
-        """Raise UsageError where the work cannot go on as asked for."""
-        if self.elastic and not is_recipe:
-            rule = "is for recipes: a program of your own cannot go on from what its ranks have in memory"
+    def check_work(self, *, keeps_state: bool) -> None:
+        """Raise UsageError where the work cannot go on as asked for.
+
+        `keeps_state`: whether its ranks can go on from what they have in memory: those of a recipe, and of a program
+        that imports deepcdk_elastic.
+        """
+        if self.elastic and not keeps_state:
+            rule = (
+                "is for recipes, and for programs whose state outlives ranks: let the script of --entry import "
+                "deepcdk_elastic (docs/scripts.md)"
+            )
             raise UsageError("--elastic", None, rule)
 
     def check(self, nodes: int) -> None:
@@ -191,7 +198,7 @@ class RunOptions:
             if refused := [name for name, is_given in given.items() if is_given]:
                 raise UsageError("--elastic", None, f"leaves Horovod its own cycle; leave out {refused[0]}")
             if self.ranks.launcher != HOROVOD:
-                raise UsageError("--elastic", None, f"is for recipes, not for --launcher {self.ranks.launcher}")
+                raise UsageError("--elastic", None, f"is for Horovod's ranks, not for --launcher {self.ranks.launcher}")
             if self.ranks.controller == MPI:
                 raise UsageError("--elastic", None, "needs Gloo: over MPI the loss of a rank ends all; leave out mpi")
         if (launcher := self.ranks.launcher) != HOROVOD:

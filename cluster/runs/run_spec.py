@@ -17,9 +17,9 @@ from agent.spec.states import make_run_id
 from cluster.aws.notify import resolve_topics
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
+from cluster.programs.program import Program
+from cluster.programs.program_packages import RUNTIME, Environment
 from cluster.runs.bounds import stop_policy
-from cluster.runs.program import Program
-from cluster.runs.program_packages import RUNTIME, Environment
 from cluster.runs.provenance import git_commit
 from cluster.runs.run_options import AUTO, CORES, RunOptions
 from cluster.runs.work import Benchmark, Training

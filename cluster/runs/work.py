@@ -11,7 +11,7 @@ from agent.errors import ReportedError
 from agent.spec.launchers import HOROVOD
 from agent.spec.run import UNPLACED
 from cluster.errors import UsageError
-from cluster.runs.program import Program
+from cluster.programs.program import Program
 from cluster.runs.run_options import RankOptions
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError, Settings

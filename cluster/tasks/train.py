@@ -22,13 +22,13 @@ from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
+from cluster.programs.program import Program
+from cluster.programs.program_environment import kind_of_hosts, pack
+from cluster.programs.program_packages import RUNTIME
 from cluster.runs.bounds import check_prices, stop_policy
 from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.fault_cost import describe_of_program
-from cluster.runs.program import Program
-from cluster.runs.program_environment import kind_of_hosts, pack
-from cluster.runs.program_packages import RUNTIME
 from cluster.runs.run_options import CORES, BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
 from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
@@ -105,7 +105,7 @@ def train(
     session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes)
     work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
-    restarts.check_work(is_recipe=isinstance(work, Training))
+    restarts.check_work(keeps_state=isinstance(work, Training) or work.imports("deepcdk_elastic"))
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env),

@@ -13,7 +13,7 @@ from cluster.cli.numbers import parse_whole
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Browser, Key, Port, RunId, Set, task
 from cluster.errors import UsageError
-from cluster.runs.program import Program
+from cluster.programs.program import Program
 from cluster.runs.run_id import check_run_id
 from cluster.session import Session
 from cluster.ssh import web_tunnel

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import horovod
 import horovod.tensorflow as hvd
@@ -25,14 +24,9 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from agent.errors import ReportedError
+from agent.launch.elastic.lost_ranks import lost_rank
 
 T = TypeVar("T")
-
-_LOST: Final = re.compile(
-    r"Horovod has been shut down|[Cc]onnection (?:closed|reset|refused)[^\n.]*|Timed out waiting[^\n.]*|"
-    r"Broken pipe|(?:Gloo|NCCL)[^\n]*(?:abort|timed? ?out|closed)[^\n.]*"
-)
-"""Messages of Horovod, Gloo and NCCL when a rank is gone."""
 
 
 class RanksDisagreeError(ReportedError, RuntimeError):
@@ -210,10 +204,10 @@ def raising_lost_ranks() -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
-        found = _LOST.search(str(error))
-        if found is None:
+        reason = lost_rank(error)
+        if not reason:
             raise
-        raise RankLostError(found[0]) from error
+        raise RankLostError(reason) from error
 
 
 def attempt(ranks: Ranks, action: Callable[[], T]) -> T:

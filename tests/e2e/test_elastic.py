@@ -7,11 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
 from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.documented import program
 from tests.e2e.rank_processes import rank_of
 from tests.waiting import eventually
 
@@ -70,5 +73,42 @@ def test_the_others_go_on_without_a_restart_where_rank_0_is_killed_and_its_host_
         assert [event["event"] for event in told] == ["reformed", "reformed", "ended"]
         assert len(events(three, run, "start")) == 1, "it has read no checkpoint"
         assert three.run(run).checkpoints
+    finally:
+        three.fab("stop", "--run", run, "--force", check=False)
+
+
+def slower(source: str) -> str:
+    """Return a program with fewer steps, of which each lasts, and that tells them."""
+    step = "        state.step += 1"
+    told = f'        time.sleep(0.05)\n{step}\n        print("step", state.step, flush=True)'
+    changed = source.replace("STEPS = 2000", "STEPS = 600").replace(step, told)
+    assert "= 600" in changed and changed.count("print") == 1
+    return f"import time\n{changed}"
+
+
+def test_a_program_of_ones_own_goes_on_without_its_rank_0_and_with_a_host_that_joins(
+    three: EmbeddedCloud, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(slower(program("Going on without a restart")))
+    words = ("train", "--nodes", str(NODES), "--payload", str(tmp_path), "--elastic", "--skip-preflight", "--yes")
+    refused = three.fab(*words, "--entry", "sleep 1", check=False)
+    assert refused.returncode == 2, refused.stderr
+    assert "let the script of --entry import deepcdk_elastic" in " ".join(refused.stderr.split())
+    run = str(json.loads(three.fab(*words, "--entry", "train.py", "--detach", "--json").stdout)["run_id"])
+    try:
+        eventually(lambda: "]<stdout>:step 20\n" in (three.run(run).path / "launcher.log").read_text())
+        pid = rank_of(run, 0, word="train.py", variable="DEEPCDK_MEMBER")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: three.run(run).state in ("succeeded", "failed"))
+        record = json.loads(three.fab("show", "--run", run, "--json").stdout)
+        log = three.fab("logs", "--run", run).stdout
+        assert (record["state"]["state"], record["attempts"]) == ("succeeded", 1), log[-6000:]
+        lost, joined = record["course"]["reformed"]
+        assert (lost["lost"], lost["ranks"]) == (["deeplearning-worker1"], 2)
+        assert (joined["joined"], joined["ranks"]) == (["deeplearning-worker1"], 3)
+        assert lost["steps_lost"] in (0, 1) and joined["steps_lost"] == 0
+        weights = np.load(three.run(run).path / "work/weights.npy")
+        np.testing.assert_allclose(weights, np.arange(8.0), atol=1e-6)
     finally:
         three.fab("stop", "--run", run, "--force", check=False)

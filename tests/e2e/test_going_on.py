@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import ROOT, EmbeddedCloud
+from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.documented import program
 from tests.e2e.rank_processes import rank_of
 from tests.waiting import eventually
 
@@ -24,11 +24,8 @@ KILLS: Final = 4
 
 def documented() -> str:
     """Return the program, with fewer steps, of which each lasts."""
-    _, _, section = (ROOT / "docs/scripts.md").read_text().partition("\n## Going on\n")
-    lines = section.partition("\n## ")[0].splitlines()
-    program = textwrap.dedent("\n".join(line for line in lines if line.startswith("    ") or not line))
-    changed = program.replace("STEPS, EVERY, SAVED = 2000, 100,", f"STEPS, EVERY, SAVED = {STEPS}, {EVERY},")
-    changed = changed.replace("    error = x", "    time.sleep(0.05)\n    error = x")
+    found = program("Going on").replace("STEPS, EVERY, SAVED = 2000, 100,", f"STEPS, EVERY, SAVED = {STEPS}, {EVERY},")
+    changed = found.replace("    error = x", "    time.sleep(0.05)\n    error = x")
     assert changed.count("sleep") == 1 and f"= {STEPS}, {EVERY}" in changed
     return changed
 

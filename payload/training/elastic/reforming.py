@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.files.listing import is_listed
+from agent.launch.elastic.connections import Connections
+from agent.launch.elastic.launcher_client import LauncherClient, ReformWatch
 from agent.spec.elastic import LEAVING_VARIABLE, Place
 from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
@@ -31,8 +33,6 @@ from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
 from payload.training.context import TrainingEnd
 from payload.training.distributed import RankLostError, Ranks
-from payload.training.elastic.connections import Connections
-from payload.training.elastic.launcher_client import LauncherClient, ReformWatch
 from payload.training.epoch import ReformError, require_equal_weights
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress

@@ -93,6 +93,18 @@ def test_a_restart_is_a_fault_with_its_reason_and_the_preparation_of_its_nodes_b
     assert preparing.begin_s == pytest.approx(faults[0][0] + 0.25)
 
 
+def test_a_restart_tells_what_it_has_cost_where_the_record_does() -> None:
+    began = raw()["state"]["started"]
+    restarts = [{"time": began + n / 4, "for": f"fault {n}", "waited_s": 0.1, "hosts": []} for n in range(3)]
+    recoveries = [{"steps_lost": 1, "seconds": 9.54}, {"steps_lost": "many", "seconds": None}]
+    timeline = timeline_of(changed(course={"restarts": restarts}, recoveries=recoveries))
+    assert [event.text for event in timeline.events if event.kind == FAULT] == [
+        "restart 1, for fault 0: 1 step made again, 9.5 s without one",
+        "restart 2, for fault 1",
+        "restart 3, for fault 2",
+    ]
+
+
 def test_a_loss_that_the_ranks_went_on_from_is_a_fault_and_a_host_that_joins_is_none() -> None:
     began = raw()["state"]["started"]
     lost = {"time": began + 1, "for": "rank 0 was killed", "ranks": 2, "seconds": 1.25, "joined": [], "hosts": []}

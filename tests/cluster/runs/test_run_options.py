@@ -82,8 +82,8 @@ def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
     ("options", "message"),
     [
         ({"ranks": RankOptions(controller="mpi")}, "needs Gloo"),
-        ({"ranks": RankOptions(launcher="torchrun")}, "is for recipes, not for --launcher torchrun"),
-        ({"ranks": RankOptions(launcher="plain")}, "is for recipes, not for --launcher plain"),
+        ({"ranks": RankOptions(launcher="torchrun")}, "is for Horovod's ranks, not for --launcher torchrun"),
+        ({"ranks": RankOptions(launcher="plain")}, "is for Horovod's ranks, not for --launcher plain"),
         ({"knobs": Knobs(cycle_time_ms=5.0)}, "leave out --cycle-time-ms"),
         ({"knobs": Knobs(autotune=True)}, "leave out --autotune"),
         ({"environment": (("HOROVOD_CYCLE_TIME", "5"),)}, "leave out HOROVOD_CYCLE_TIME"),
@@ -96,10 +96,10 @@ def test_an_elastic_run_is_a_recipe_over_gloo_with_horovods_own_cycle(options: d
 
 
 def test_a_program_of_ones_own_is_not_elastic() -> None:
-    RestartOptions().check_work(is_recipe=False)
-    RestartOptions(elastic=True).check_work(is_recipe=True)
-    with pytest.raises(UsageError, match="--elastic: is for recipes"):
-        RestartOptions(elastic=True).check_work(is_recipe=False)
+    RestartOptions().check_work(keeps_state=False)
+    RestartOptions(elastic=True).check_work(keeps_state=True)
+    with pytest.raises(UsageError, match="--elastic: is for recipes, and for programs whose state outlives ranks"):
+        RestartOptions(elastic=True).check_work(keeps_state=False)
 
 
 def test_an_elastic_run_has_a_least_number_of_nodes_without_restarts_too() -> None:

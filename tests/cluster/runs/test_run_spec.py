@@ -11,8 +11,8 @@ from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from cluster.errors import DeepcdkError, UsageError
-from cluster.runs.program import Program
-from cluster.runs.program_packages import RUNTIME, Environment
+from cluster.programs.program import Program
+from cluster.programs.program_packages import RUNTIME, Environment
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.run_spec import build, specify
 from cluster.runs.work import Training

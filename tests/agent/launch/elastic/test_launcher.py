@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.horovod, pytest.mark.root]
 
 RANK = """\
 import os, pathlib, signal, sys, time, urllib.request
-from payload.training.elastic.launcher_client import DismissedError, LauncherClient
+from agent.launch.elastic.launcher_client import DismissedError, LauncherClient
 from agent.spec.elastic import FirstStep
 
 launcher = LauncherClient.from_environ(os.environ)
@@ -45,17 +46,12 @@ while True:
 """
 
 
-def lay_out(tmp_path: Path, *, count: int = 3, **changes: object) -> LocalRun:
+def lay_out(tmp_path: Path, *, count: int = 3, **changes: Any) -> LocalRun:
     run = LocalRun.lay_out(tmp_path, count=count, **changes)
     payload = Path(run.spec.payload_directory) / "payload"
-    whole = payload.resolve()
     payload.unlink()
-    for name in ("training", "training/elastic"):
-        (payload / name).mkdir(parents=True)
-        (payload / name / "__init__.py").touch()
+    payload.mkdir()
     (payload / "__init__.py").touch()
-    client = "training/elastic/launcher_client.py"
-    (payload / client).write_text((whole / client).read_text())
     (payload / "train.py").write_text(RANK)
     return run
 

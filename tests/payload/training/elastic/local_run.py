@@ -48,8 +48,8 @@ class LocalRun:
     spec: RunSpec
 
     @classmethod
-    def lay_out(cls, efs: Path, *flags: str, count: int = 3, **changes: Any) -> LocalRun:
-        """Write a run of a recipe on so many hosts."""
+    def lay_out(cls, efs: Path, *flags: str, count: int = 3, program: str = "", **changes: Any) -> LocalRun:
+        """Write a run of a recipe on so many hosts, or of a `program` of one's own, its source."""
         agent = efs / "payloads" / AGENT / "agent"
         shutil.copytree(ROOT / "agent", agent, ignore=shutil.ignore_patterns("__pycache__"))
         (agent / "bin" / "ssh").write_text(SSH)
@@ -58,6 +58,11 @@ class LocalRun:
         directory = efs / "runs" / "one"
         directory.mkdir(parents=True)
         command = ("-m", "payload.train", *FLAGS, *flags, "--run-dir", str(directory))
+        if program:
+            work = directory / "work"
+            work.mkdir()
+            (work / "train.py").write_text(program)
+            command, changes = ("train.py",), {**changes, "payload": "", "program": "b" * 16, "placement": "none"}
         values = {"run_id": "one", "efs_mount": str(efs), "command": command, "hosts": hosts(count), "elastic": True}
         spec = make_spec(**{**values, "environment": (("TF_CPP_MIN_LOG_LEVEL", "2"),), **changes})
         (directory / "spec.json").write_text(spec.to_json())
@@ -100,12 +105,12 @@ class LocalRun:
 
     def pids(self) -> dict[int, int]:
         """Return the processes of the ranks, by the numbers with which they were started."""
-        found = {}
+        found, word = {}, self.spec.command[-1 if self.spec.program else 1].encode()
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (path / "cmdline").read_bytes().split(b"\0")
                 environment = (path / "environ").read_bytes().split(b"\0")
-                if b"payload.train" in words and f"DEEPCDK_RUNS={self.spec.runs_root}".encode() in environment:
+                if word in words and f"DEEPCDK_RUNS={self.spec.runs_root}".encode() in environment:
                     (member,) = [each for each in environment if each.startswith(b"DEEPCDK_MEMBER=")]
                     found[int(member.partition(b"=")[2])] = int(path.name)
         return found

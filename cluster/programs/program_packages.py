@@ -1,7 +1,7 @@
 """What a program asks of its environment, and what it gets: the nodes' runtime, or packages of its own.
 
-Apart from `cluster.runs.resolution`, which finds the one for the other, since most programs have no requirements and
-start without reading that.
+Apart from `cluster.programs.resolution`, which finds the one for the other, since most programs have no requirements
+and start without reading that.
 """
 
 from __future__ import annotations

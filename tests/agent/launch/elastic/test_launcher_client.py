@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agent.launch.elastic.launcher_client import DismissedError, LauncherClient, LauncherLostError, ReformWatch
 from agent.launch.elastic.membership import Membership
 from agent.launch.elastic.places import Answers, Server
 from agent.spec.elastic import FirstStep, Place
-from payload.training.elastic.launcher_client import DismissedError, LauncherClient, LauncherLostError, ReformWatch
 from tests.factories import make_node
 from tests.waiting import eventually
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import DeepcdkError
+from cluster.programs.program_source import modules
 
 _MODULES: Final = ("horovod.tensorflow.keras", "horovod.keras", "horovod.tensorflow")
 _TRAPS: Final = {
@@ -54,40 +55,12 @@ class KerasTrapError(DeepcdkError):
 
 def find(directory: Path, script: Path) -> list[Trap]:
     """Find the traps in a script and in the modules of its directory that it imports."""
-    found: list[Trap] = []
-    waiting, seen = [script], {script}
-    while waiting:
-        path = waiting.pop()
-        try:
-            tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError, OSError):
-            continue  # The script's own syntax is checked elsewhere; a module may never be imported.
-        found += [
-            Trap(file=str(path.relative_to(directory)), line=line, name=name) for line, name in sorted(set(_uses(tree)))
-        ]
-        for module in _imports(tree):
-            for place in _places(module, directory, path.parent):
-                if place.is_file() and place not in seen:
-                    seen.add(place)
-                    waiting.append(place)
+    found = [
+        Trap(file=str(path.relative_to(directory)), line=line, name=name)
+        for path, tree in modules(directory, script)
+        for line, name in sorted(set(_uses(tree)))
+    ]
     return sorted(found, key=lambda trap: (trap.file, trap.line, trap.name))
-
-
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names)
-
-
-def _places(module: str, *roots: Path) -> Iterator[Path]:
-    parts = module.split(".")
-    for root in roots:
-        if all(parts):
-            yield root.joinpath(*parts).with_suffix(".py")
-            yield root.joinpath(*parts, "__init__.py")
 
 
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.spec.kinds import RuntimeKind
-from cluster.runs.uv_compile import (
+from cluster.programs.uv_compile import (
     Answer,
     Question,
     UnpreparedError,

@@ -10,13 +10,13 @@ import pytest
 from agent.spec.kinds import RuntimeKind
 from agent.spec.nodes import Node
 from cluster.errors import DeepcdkError
-from cluster.runs import program_environment
-from cluster.runs.keras3_lint import KerasTrapError
-from cluster.runs.program import Program
-from cluster.runs.program_environment import kind_of_hosts, pack
-from cluster.runs.program_packages import RUNTIME, Environment, Wanted
-from cluster.runs.resolution import Resolver
-from cluster.runs.uv_compile import UnreachableIndexError
+from cluster.programs import program_environment
+from cluster.programs.keras3_lint import KerasTrapError
+from cluster.programs.program import Program
+from cluster.programs.program_environment import kind_of_hosts, pack
+from cluster.programs.program_packages import RUNTIME, Environment, Wanted
+from cluster.programs.resolution import Resolver
+from cluster.programs.uv_compile import UnreachableIndexError
 from tests.factories import make_master, make_node
 
 PROJECT: Final = Path(__file__).resolve().parents[3]

@@ -26,10 +26,10 @@ from agent.spec.frameworks import (
     TORCH,
 )
 from agent.spec.kinds import RuntimeKind
-from cluster.runs import uv_compile
-from cluster.runs.program_packages import RUNTIME, TORCH_MODULE, Environment, Wanted, pinned
-from cluster.runs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
-from cluster.runs.uv_compile import Answer, Question, UvError, write_stand_in
+from cluster.programs import uv_compile
+from cluster.programs.program_packages import RUNTIME, TORCH_MODULE, Environment, Wanted, pinned
+from cluster.programs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
+from cluster.programs.uv_compile import Answer, Question, UvError, write_stand_in
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
 GPU_LOCK: Final = "requirements-gpu.txt"

@@ -111,8 +111,11 @@ class ReformWatch:
             self._is_wanted = self._launcher.is_reform_wanted()
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[ReformWatch]:
-        """Watch within a block."""
+    def watching(self, is_wanted: bool = True) -> Iterator[ReformWatch]:
+        """Watch within a block, if it is wanted at all."""
+        if not is_wanted:
+            yield self
+            return
         threading.Thread(target=self._watch, name="reform watch", daemon=True).start()
         try:
             yield self

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.runs.keras3_lint import KerasTrapError, find
-from cluster.runs.program import Program
+from cluster.programs.keras3_lint import KerasTrapError, find
+from cluster.programs.program import Program
 
 
 def traps(directory: Path, source: str) -> list[tuple[int, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.runs.program_packages import RUNTIME, Environment, Wanted, pinned
+from cluster.programs.program_packages import RUNTIME, Environment, Wanted, pinned
 
 
 def test_pins_are_read_with_local_versions() -> None:

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 
 from agent.spec.kinds import RuntimeKind
-from cluster.runs.program_packages import RUNTIME, Environment, Wanted
-from cluster.runs.requirements_file import RequirementsError
-from cluster.runs.resolution import Resolver, check_locked
-from cluster.runs.uv_compile import Answer, UnpreparedError, UnreachableIndexError, UvError
+from cluster.programs.program_packages import RUNTIME, Environment, Wanted
+from cluster.programs.requirements_file import RequirementsError
+from cluster.programs.resolution import Resolver, check_locked
+from cluster.programs.uv_compile import Answer, UnpreparedError, UnreachableIndexError, UvError
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
 CPU: Final = RuntimeKind(processor="x86_64", python="3.12")

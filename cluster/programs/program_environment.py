@@ -13,8 +13,8 @@ from agent.spec.kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.errors import DeepcdkError
-from cluster.runs.program import Program
-from cluster.runs.program_packages import RUNTIME, Environment, Wanted
+from cluster.programs.program import Program
+from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing
 
@@ -82,8 +82,8 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
         report(f"{wanted.file} is resolved on the nodes: an older version booted them, and their Python is not known")
         return RUNTIME
     # Not at the top: most programs have no requirements, and start without reading these.
-    from cluster.runs.resolution import Resolver
-    from cluster.runs.uv_compile import UnresolvedHereError
+    from cluster.programs.resolution import Resolver
+    from cluster.programs.uv_compile import UnresolvedHereError
 
     try:
         with doing(f"resolving {wanted.requirements or 'the program'} with uv"):

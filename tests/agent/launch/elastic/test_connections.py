@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import socket
 
-from payload.training.elastic.connections import Connections
+from agent.launch.elastic.connections import Connections
 
 
 def test_the_other_end_of_what_was_opened_within_the_block_notices_at_once_and_no_other() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.spec.kinds import RuntimeKind
-from cluster.runs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
+from cluster.programs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
 
 KIND = RuntimeKind(processor="x86_64", python="3.12")
 LOCK = "--no-index\ntoy==1.2 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\nother==1 \\\n    --hash=sha256:cc\n"

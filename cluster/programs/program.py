@@ -14,8 +14,9 @@ from typing import Final
 from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
-from cluster.runs.keras3_lint import KerasTrapError, Trap, find
-from cluster.runs.program_packages import Wanted
+from cluster.programs.keras3_lint import KerasTrapError, Trap, find
+from cluster.programs.program_packages import Wanted
+from cluster.programs.program_source import imports, modules
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -117,6 +118,12 @@ class Program:
         """Find what the program does with Horovod that Keras 3 does not bear; with Keras 2 all is well."""
         script = self.script
         return find(self.directory, script) if script is not None and self.keras == 3 else []
+
+    def imports(self, module: str) -> bool:
+        """Return whether its script, or a module of its directory that this imports, imports a module of this name."""
+        script = self.script
+        found = modules(self.directory, script) if script is not None else ()
+        return any(module in imports(tree) for _, tree in found)
 
     @property
     def script(self) -> Path | None:

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UsageError
-from cluster.runs import program as module
-from cluster.runs.keras3_lint import KerasTrapError
-from cluster.runs.program import MAX_WORD_BYTES, Program, check_word
+from cluster.programs import program as module
+from cluster.programs.keras3_lint import KerasTrapError
+from cluster.programs.program import MAX_WORD_BYTES, Program, check_word
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
 from tests.words import FILE_NAMES, LONG, WORDS

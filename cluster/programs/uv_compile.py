@@ -16,7 +16,7 @@ from typing import Final
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError
-from cluster.runs.program_packages import pinned
+from cluster.programs.program_packages import pinned
 
 LIBC: Final = "manylinux_2_34"
 """Of Amazon Linux 2023; Debian 12, 13 and Ubuntu 24.04 have newer ones, which run what is built for this one."""
