@@ -5,13 +5,13 @@
 
 An embedded cloud trains the digits recipe on all of its workers but one. First each kind of fault is done to a worker
 or its rank, in turns, and the time is taken until the restart begins and until rank 0 tells the next step; it tells of
-steps twice a second. Then a rank is killed about every `--every` seconds, for `--seconds`, twice with the same seed:
-once the run goes on by its own restarts, and once by a script that looks every five seconds and types `fab resume`.
-Goodput is what was trained in that time, what was trained twice counted once, over what 30 s without a fault, just
-before, would have come to. Needs root, as the embedded cloud does. A fault after which a run does not train again
-within five minutes is told, and the benchmark ends with 1. With `--elastic` the ranks that are left go on without a
-restart: then the time is taken until they have formed anew, and until the end of their next step, and there is no
-second part.
+steps twice a second. Then a rank is killed about every `--every` seconds, for `--seconds`, three times with the same
+seed: once the run goes on by its own restarts, once by a script that looks every five seconds and types `fab resume`,
+and once with `--elastic`. Goodput is what was trained in that time, what was trained twice counted once, over what 30 s
+without a fault, just before, would have come to. Needs root, as the embedded cloud does. A fault after which a run does
+not train again within five minutes is told, and the benchmark ends with 1. With `--elastic` the ranks that are left go
+on without a restart: then the time is taken until they have formed anew, and until the end of their next step, and
+there is no second part. `--faults ""` leaves the first part out.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ LOOK_S: Final = 5.0
 POLL_S: Final = 0.25
 PATIENCE_S: Final = 300.0
 """How long a run may take to train again, s."""
+RESTARTED: Final = "its own restarts"
+RESUMED: Final = "fab resume"
+ELASTIC: Final = "--elastic"
+WAYS: Final = (RESTARTED, RESUMED, ELASTIC)
+"""What lets a run go on while ranks are killed."""
 Document = dict[str, Any]
 
 
@@ -282,7 +287,7 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
             if time.time() > ended + PATIENCE_S:
                 raise RuntimeError(f"run {run.id}, {run.state}, does not train again with {way}")
             time.sleep(LOOK_S)
-            if way == "fab resume" and run.state == "failed":
+            if way == RESUMED and run.state == "failed":
                 run.resume()
     return Goodput(
         way=way,
@@ -344,7 +349,7 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="recovery-") as name, cloud(options.nodes):
         run = Run(options.nodes, restarts=1000, elastic=options.elastic)
         for number in range(options.rounds):
-            for kind in options.faults.split(","):
+            for kind in filter(None, options.faults.split(",")):
                 found = meet(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
                 print(found or f"{kind}: run {run.id}, {run.state}, did not train again", flush=True)
                 if found:
@@ -354,11 +359,13 @@ def main(argv: Sequence[str]) -> int:
                     run.stop()
                     run = Run(options.nodes, restarts=1000, elastic=options.elastic)
                 figures.keep(options.output, options.nodes)
-        ways = {"its own restarts": 1000, "fab resume": 0} if options.seconds and not options.elastic else {}
-        for way, restarts in ways.items():
+        ways = WAYS if options.seconds and not options.elastic else ()
+        for number, way in enumerate(ways):
             run.stop()
-            run = Run(options.nodes, restarts)
-            figures.goodputs.append(goodput(run, way, options, Path(name) / f"{restarts}.jsonl"))
+            run = Run(options.nodes, 0 if way == RESUMED else 1000, elastic=way == ELASTIC)
+            found = goodput(run, way, options, Path(name) / f"goodput-{number}.jsonl")
+            print(found, flush=True)
+            figures.goodputs.append(found)
             figures.keep(options.output, options.nodes)
         run.stop()
     for line in figures.lines():
