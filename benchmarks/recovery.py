@@ -363,9 +363,9 @@ def main(argv: Sequence[str]) -> int:
         for number, way in enumerate(ways):
             run.stop()
             run = Run(options.nodes, 0 if way == RESUMED else 1000, elastic=way == ELASTIC)
-            found = goodput(run, way, options, Path(name) / f"goodput-{number}.jsonl")
-            print(found, flush=True)
-            figures.goodputs.append(found)
+            share = goodput(run, way, options, Path(name) / f"goodput-{number}.jsonl")
+            print(share, flush=True)
+            figures.goodputs.append(share)
             figures.keep(options.output, options.nodes)
         run.stop()
     for line in figures.lines():

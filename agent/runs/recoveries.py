@@ -43,14 +43,14 @@ class _Told:
 def recoveries(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[Recovery]:
     """Return what each restart of a run has cost, by the events of its metrics. Ranks may write anything there."""
     told = _told(events)
+    starts = [place for place, each in enumerate(told) if each.is_start]
     times = [_moment(each.get("time")) for each in restarts]
     found = []
-    for number, began in enumerate(times):
-        later = [at for at in times[number + 1 :] if at is not None]
-        starts = [place for place, each in enumerate(told) if each.is_start and began is not None and each.time > began]
+    for began, later in zip(times, [*times[1:], None], strict=False):
+        start = next((place for place in starts if began is not None and told[place].time > began), None)
         # Where the next fault came before the ranks had started, what both have cost is counted there.
-        started = [place for place in starts if not later or told[place].time < later[0]]
-        found.append(_recovery(told, started[0]) if started else Recovery())
+        too_late = start is not None and later is not None and told[start].time >= later
+        found.append(Recovery() if start is None or too_late else _recovery(told, start))
     return found
 
 
@@ -61,7 +61,12 @@ def _recovery(told: Sequence[_Told], start: int) -> Recovery:
     if before is None or (after and after.is_start):  # The next one counts what was lost before both.
         return Recovery(went_on_at=at)
     lost = None if before.steps is None or at is None else max(0, before.steps - at)
-    return Recovery(went_on_at=at, steps_lost=lost, seconds=round(after.time - before.time, 3) if after else None)
+    return Recovery(went_on_at=at, steps_lost=lost, seconds=_between(before, after) if after else None)
+
+
+def _between(before: _Told, after: _Told) -> float:
+    """Return the time between two steps, s: none where the clock of the later one's node is behind."""
+    return max(0.0, round(after.time - before.time, 3))
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> list[_Told]:

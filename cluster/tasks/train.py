@@ -164,7 +164,7 @@ def train(
         if isinstance(work, Training):
             launch.estimate(work.settings, count, ranks.ranks_per_node, restarts=restarts.count)
         else:
-            launch.progress(describe_of_program(restarts.count))
+            launch.progress(describe_of_program(restarts.count, elastic=restarts.elastic))
         least = session.config.least_workers
         found = ensure_nodes(
             session,

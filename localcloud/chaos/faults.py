@@ -96,12 +96,13 @@ def _kill_half(attempt: Attempt) -> Done:
 
 
 def _kill_first_host(attempt: Attempt) -> Done:
+    """End the host of the first rank that there is: of an elastic program, whose first ones may be gone, the next."""
     ranks = _ranks(attempt)
-    if not ranks or ranks[0][1].rank:
-        raise NoTargetError("there is no rank 0")
-    host = ranks[0][0]
+    if not ranks:
+        raise NoTargetError("there is no rank")
+    host, rank = ranks[0]
     _kill(host["pid"])
-    return Done(what=f"killed the host of rank 0, {named(host)}")
+    return Done(what=f"killed {named(host)}, the host of rank {rank.rank}")
 
 
 def _api_errors(attempt: Attempt) -> Done:

@@ -81,15 +81,14 @@ def flip_bit(attempt: Attempt) -> Done:
 
 def beginning(root: Path, pattern: str) -> Callable[[], bool]:
     """Return what tells whether there is a file or directory like a pattern that was not there before."""
-    before = set(root.glob(pattern))
+    before = _found(root, pattern)
+    return lambda: bool(_found(root, pattern) - before)
 
-    def has_begun() -> bool:
-        try:
-            return any(path not in before for path in root.glob(pattern))
-        except FileNotFoundError:  # a directory was removed while it looked
-            return False
 
-    return has_begun
+def _found(root: Path, pattern: str) -> set[Path]:
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # a directory was removed while it looked
+            return set(root.glob(pattern))
 
 
 def _is_linked(path: Path, root: Path) -> bool:

@@ -15,7 +15,7 @@ KINDS: Final = {
     "kill-supervisor": "kill the process that --supervisor describes",
     "kill-host": "end every process of a host",
     "kill-half": "end every process of half of the hosts at once",
-    "kill-first-host": "end every process of the host of rank 0",
+    "kill-first-host": "end every process of the host of rank 0, or of the first rank that is left",
     "cut": "drop all packets of a host for a while",
     "drop": "drop what a host sends, and not what it receives, for a while",
     "slow": "let a host send 1 Mbit/s at most for a while",

@@ -78,12 +78,12 @@ def test_the_others_go_on_without_a_restart_where_rank_0_is_killed_and_its_host_
 
 
 def slower(source: str) -> str:
-    """Return a program with fewer steps, of which each lasts, and that tells them."""
+    """Return a program that tells its steps, of which each lasts until there is a file called `quick`."""
     step = "        state.step += 1"
-    told = f'        time.sleep(0.05)\n{step}\n        print("step", state.step, flush=True)'
-    changed = source.replace("STEPS = 2000", "STEPS = 600").replace(step, told)
-    assert "= 600" in changed and changed.count("print") == 1
-    return f"import time\n{changed}"
+    lasting = '        if not os.path.exists("quick"):\n            time.sleep(0.05)'
+    changed = source.replace(step, f'{lasting}\n{step}\n        print("step", state.step, flush=True)')
+    assert "STEPS = 2000" in changed and changed.count("print") == 1
+    return f"import os, time\n{changed}"
 
 
 def test_a_program_of_ones_own_goes_on_without_its_rank_0_and_with_a_host_that_joins(
@@ -100,6 +100,9 @@ def test_a_program_of_ones_own_goes_on_without_its_rank_0_and_with_a_host_that_j
         pid = rank_of(run, 0, word="train.py", variable="DEEPCDK_MEMBER")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        course = three.run(run).path / "course.json"
+        eventually(lambda: len(json.loads(course.read_text()).get("reformed", ())) == 2)
+        (three.run(run).path / "work/quick").touch()
         eventually(lambda: three.run(run).state in ("succeeded", "failed"))
         record = json.loads(three.fab("show", "--run", run, "--json").stdout)
         log = three.fab("logs", "--run", run).stdout

@@ -85,6 +85,8 @@ class Launcher:
         self._blamed: int | None = None
         self._loss = ""
         """The line that would end the log if the ranks did not come to a step again after the last loss."""
+        self._lost_in = 0
+        """The round of the last loss."""
         self._idle = 0
         self._reformed: Reformed | None = None
         """To be told with its first step."""
@@ -107,6 +109,9 @@ class Launcher:
                     self._judge(connection)
             self._look()
         self._tell_reformed()
+        if self._spec.program and self._loss and self._lost_in == self._membership.round:
+            # The others ended without it, which may have had the result to write. Of a recipe that tells the result.
+            self._fail(self._loss)
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._failure:
             self._say(self._failure)
@@ -231,7 +236,7 @@ class Launcher:
             self._say(f"[launcher] {len(membership.next_hosts)} nodes are left, and {membership.least} are needed")
             self._fail(line)
         else:
-            self._loss = line
+            self._loss, self._lost_in = line, membership.round
 
     def _look_for_silent(self) -> None:
         """Ask the hosts whose ranks do not ask for a place, while others do; one that does not answer is lost."""

@@ -95,7 +95,7 @@ def test_an_elastic_run_is_a_recipe_over_gloo_with_horovods_own_cycle(options: d
         RunOptions(restarts=RestartOptions(elastic=True), **options)
 
 
-def test_a_program_of_ones_own_is_not_elastic() -> None:
+def test_a_program_of_ones_own_is_elastic_where_it_keeps_its_state_alone() -> None:
     RestartOptions().check_work(keeps_state=False)
     RestartOptions(elastic=True).check_work(keeps_state=True)
     with pytest.raises(UsageError, match="--elastic: is for recipes, and for programs whose state outlives ranks"):

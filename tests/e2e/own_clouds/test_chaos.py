@@ -33,6 +33,7 @@ SCHEDULE: Final = (
     *("--flip", f"{CHECKPOINTS}/step-*/arrays.safetensors", "--writing", f"{CHECKPOINTS}/.partial-step-*"),
     *("--first", "5", "--every", "25", "--close", "0.3", "--longest", "40", "--duration", "75"),
 )
+pytestmark = pytest.mark.timeout(2400)  # The first seed's includes the deployment and a run that is left alone.
 POINT: Final = 0.01
 LONGEST_S: Final = 1200.0
 """How long a run may take to end once the faults are over, s: it hangs where it takes longer."""

@@ -113,17 +113,19 @@ def test_half_of_the_hosts_end_at_once_the_smaller_one_of_an_odd_number(tmp_path
 
 
 @pytest.mark.root
-def test_the_host_of_rank_0_ends_and_without_one_none_does(tmp_path: Path) -> None:
+def test_the_host_of_the_first_rank_ends_and_without_one_none_does(tmp_path: Path) -> None:
     with started_host() as host, started_host() as other:
         for rank in ranks_of(processes_of(host)):
             if rank.rank == 0:
                 os.kill(rank.pid, signal.SIGKILL)
         eventually(lambda: [rank.rank for rank in ranks_of(processes_of(host))] == [1])
-        with pytest.raises(NoTargetError, match="there is no rank 0"):
-            done(Stage(tmp_path, host), "kill-first-host")
-        assert done(Stage(tmp_path, host, other), "kill-first-host") == "killed the host of rank 0, w2 (i-2)"
+        stage = Stage(tmp_path, host, other)
+        assert done(stage, "kill-first-host") == "killed w2 (i-2), the host of rank 0"
         eventually(lambda: processes_of(other) == [])
-        assert processes_of(host)
+        assert done(Stage(tmp_path, host), "kill-first-host") == "killed w1 (i-1), the host of rank 1"
+        eventually(lambda: processes_of(host) == [])
+        with pytest.raises(NoTargetError, match="there is no rank"):
+            done(Stage(tmp_path, host), "kill-first-host")
 
 
 @pytest.mark.root

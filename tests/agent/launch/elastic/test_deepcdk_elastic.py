@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from agent.spec.nodes import LEAVING
 from tests.payload.training.elastic.local_run import ROOT, LocalRun, hosts
 from tests.waiting import eventually
 
-STEPS: Final = 150
+STEPS: Final = 2000
+"""Of which each lasts, until a test has seen what it waits for."""
 PROGRAM: Final = f"""\
-import json, os, time
+import enum, json, os, pathlib, time
 import deepcdk_elastic
 import horovod.tensorflow as hvd
 import numpy as np
@@ -34,7 +36,15 @@ inputs = np.random.default_rng(0).normal(size=(60, 8))
 targets = inputs @ np.arange(8.0)
 # What a rank begins with counts on rank 0 alone.
 wrong = float(os.environ.get("DEEPCDK_MEMBER", "0"))
-state = deepcdk_elastic.State(hvd, step=0, weights=np.full(8, wrong), count=tf.Variable(wrong), sizes=[])
+state = deepcdk_elastic.State(hvd, step=0, weights=np.full(8, wrong), count=tf.Variable(wrong), sizes=[], phase=None)
+
+
+class Phase(enum.Enum):
+    EARLY, LATE = 1, 2
+
+
+state.phase = Phase.EARLY if not wrong else None
+quick = pathlib.Path("quick")
 
 
 def train(state):
@@ -42,11 +52,13 @@ def train(state):
     while state.step < STEPS:
         error = inputs[share] @ state.weights - targets[share]
         gradient = hvd.allreduce(tf.constant(inputs[share].T @ error), op=hvd.Sum).numpy() / len(inputs)
-        state.weights -= 0.05 * gradient  # in its place: what was kept must not change with it
+        state.weights -= 0.0005 * gradient  # in its place: what was kept must not change with it
         state.count.assign_add(1.0)
         state.sizes.append(hvd.size())
         state.step += 1
-        time.sleep(0.05)
+        if not quick.exists():
+            time.sleep(0.05)
+        assert state.phase is Phase.EARLY, "classes are the program's own on all ranks"
         state.commit()
         if hvd.rank() == 0:
             with open("steps.txt", "a") as file:
@@ -67,7 +79,7 @@ def expected() -> Any:
     """Return the weights that one process computes."""
     inputs, weights = np.random.default_rng(0).normal(size=(60, 8)), np.zeros(8)
     for _ in range(STEPS):
-        weights = weights - 0.05 * inputs.T @ (inputs @ weights - inputs @ np.arange(8.0)) / len(inputs)
+        weights = weights - 0.0005 * inputs.T @ (inputs @ weights - inputs @ np.arange(8.0)) / len(inputs)
     return weights
 
 
@@ -85,6 +97,7 @@ def steps(run: LocalRun) -> int:
 
 def check(run: LocalRun, launcher: subprocess.Popen[str], sizes: list[int]) -> None:
     """Check that a run ends well, with what one process computes, and had so many ranks in turn."""
+    (run.directory / "work" / "quick").touch()
     log, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, log[-6000:]
     found = json.loads((run.directory / "work" / "found.json").read_text())
@@ -133,6 +146,7 @@ def test_a_rank_whose_node_is_about_to_end_leaves_between_two_commits(run: Local
 
 @pytest.mark.horovod
 def test_without_a_launcher_it_runs_once(run: LocalRun) -> None:
+    (run.directory / "work" / "quick").touch()
     work, folder = run.directory / "work", ROOT / "agent/launch/elastic/program"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), **dict(ENVIRONMENT)}
     subprocess.run([sys.executable, "train.py"], cwd=work, env=environment, check=True, timeout=300)
@@ -175,10 +189,14 @@ class Model:
 
 
 class Ranks:
-    """As Horovod with this rank alone, which has the values of another one once it is told so."""
+    """As Horovod with this rank and another one, which has come further once it is told so."""
 
-    def __init__(self) -> None:
-        self.received: Any = None
+    __name__ = "horovod.tensorflow"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, commits: int = -1, **values: Any) -> None:
+        self.commits = [-1, commits]
+        others = pickle.dumps((commits, values))
+        monkeypatch.setattr(deepcdk_elastic, "_broadcast", lambda hvd, mine, source: others if source else mine)
 
     def init(self) -> None:
         pass
@@ -187,10 +205,7 @@ class Ranks:
         return 0
 
     def allgather_object(self, value: Any, name: str) -> list[Any]:
-        return [value]
-
-    def broadcast_object(self, value: Any, root_rank: int, name: str) -> Any:
-        return value if self.received is None else self.received
+        return self.commits
 
 
 @pytest.fixture(autouse=True)
@@ -204,10 +219,11 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }
 
 
-def test_every_kind_of_value_is_kept_and_given_back() -> None:
+def test_every_kind_of_value_is_kept_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     module, variable = Module(weight=[1.0]), Variable(1.0, 2.0)
     models = [Model(Variable(3.0)), Model(Variable(4.0), is_call=True)]
-    state = State(Ranks(), step=3, list=[1], module=module, variable=variable, first=models[0], second=models[1])
+    ranks = Ranks(monkeypatch)
+    state = State(ranks, step=3, list=[1], module=module, variable=variable, first=models[0], second=models[1])
     state.run(lambda state: None)
     kept = state._kept
     state.list.append(2)
@@ -215,7 +231,7 @@ def test_every_kind_of_value_is_kept_and_given_back() -> None:
     variable.array += 1.0
     models[0].variables[0].array += 1.0
     models[1].variables()[0].array += 1.0
-    setattr(state, "step", 4)  # noqa: B010  # as `state.step = 4`, which mypy does not know
+    state.step = 4
     for name, each in kept.items():
         deepcdk_elastic._restore(state, name, each)
     assert (state.step, state.list, module.values) == (3, [1], {"weight": [1.0]})
@@ -223,28 +239,38 @@ def test_every_kind_of_value_is_kept_and_given_back() -> None:
     assert [models[0].variables[0].array.item(), models[1].variables()[0].array.item()] == [3.0, 4.0]
 
 
-def test_a_rank_takes_over_what_another_has() -> None:
-    ranks = Ranks()
-    ranks.received = (7, {"step": 70}, False)
-    assert State(ranks, step=0).run(lambda state: state.step) == 70
+def test_a_rank_takes_over_what_another_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert State(Ranks(monkeypatch, commits=7, step=70), step=0).run(lambda state: state.step) == 70
 
 
-def test_an_optimizer_that_is_not_built_yet_is_named() -> None:
-    ranks = Ranks()
-    ranks.received = (7, {"optimizer": [np.zeros(1), np.zeros(2)]}, False)
-    with pytest.raises(ValueError, match=r"optimizer has 0 variables on this rank, and 2 on another: build it before"):
-        State(ranks, optimizer=Model()).run(lambda state: None)
+def test_an_optimizer_that_is_not_built_yet_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    further = Ranks(monkeypatch, commits=7, optimizer=[np.zeros(1), np.zeros(2)])
+    with pytest.raises(ValueError, match=r"optimizer has 1 variables on this rank, and 2 on another: build it before"):
+        State(further, optimizer=Model(Variable(0.0))).run(lambda state: None)
+    with pytest.raises(ValueError, match=r"optimizer has no variables yet: build it before `run`"):
+        State(Ranks(monkeypatch), optimizer=Model()).run(lambda state: None)
+    grown = Model(Variable(0.0))
+    state = State(Ranks(monkeypatch), optimizer=grown)
+    state.run(lambda state: grown.variables.append(Variable(1.0)))
+    with pytest.raises(ValueError, match=r"optimizer had 1 variables, and has 2 now: build it before `run`"):
+        state._keep()
 
 
 @pytest.mark.parametrize("name", ["run", "commit", "_kept"])
-def test_a_value_cannot_have_a_name_of_the_class(name: str) -> None:
+def test_a_value_cannot_have_a_name_of_the_class(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' cannot be the name of a value"):
-        State(Ranks(), **{name: 1})
+        State(Ranks(monkeypatch), **{name: 1})
 
 
-def test_an_error_of_the_program_is_its_own() -> None:
+def test_a_value_that_would_not_be_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(Ranks(monkeypatch), step=0, weights=[])
+    with pytest.raises(AttributeError, match=r"'best' was not given to State\(step, weights\), which would not"):
+        state.best = 0.9
+
+
+def test_an_error_of_the_program_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(state: State) -> None:
         raise OSError("Connection reset by peer")
 
     with pytest.raises(OSError, match="reset by peer"):
-        State(Ranks(), step=0).run(fails)
+        State(Ranks(monkeypatch), step=0).run(fails)
