@@ -23,6 +23,8 @@ log = logging.getLogger("localcloud.reconciler")
 
 _CLOSING_GRACE_S: Final = 1.0
 """How long hosts may take to shut down when the cloud stops."""
+_BOOTS_WITHIN_S: Final = 30.0
+"""A host that dies sooner could not be started; a group does not replace such hosts for ever."""
 
 
 class CloudState(Protocol):
@@ -34,7 +36,7 @@ class CloudState(Protocol):
     def set_console_output(self, instance_id: str, text: str) -> None:
         """Set the console output of an instance."""
 
-    def instance_failed(self, instance_id: str, reason: str) -> None:
+    def instance_failed(self, instance_id: str, reason: str, *, has_run: bool) -> None:
         """Report that a host died."""
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
@@ -86,6 +88,8 @@ class Reconciler:
         self.cut: set[str] = set()
         """Ids of the instances whose network is cut."""
         self._given_up: set[str] = set()
+        self._booted_at: dict[str, float] = {}
+        """By instance id, of time.monotonic."""
         self.consoles = Consoles(layout, cloud.set_console_output)
 
     def reconcile(self) -> None:
@@ -94,6 +98,7 @@ class Reconciler:
         snapshot = self.cloud.snapshot()
         wanted = {instance.id: instance for instance in snapshot.instances}
         self._given_up &= wanted.keys()
+        self._booted_at = {id: at for id, at in self._booted_at.items() if id in wanted}
         self.cut &= wanted.keys()
         self._remove([self.hosts[id] for id in self.hosts.keys() - wanted.keys()])
         self._route(snapshot)
@@ -135,12 +140,14 @@ class Reconciler:
                 last = last_line(self.consoles.text(host.instance.id))
                 self._remove([host])
                 reason = f"its host ended unexpectedly (exit code {code}); last on its console: {last or 'nothing'}"
-                self._give_up(host.instance.id, reason)
+                now = time.monotonic()
+                has_run = now - self._booted_at.get(host.instance.id, now) >= _BOOTS_WITHIN_S
+                self._give_up(host.instance.id, reason, has_run=has_run)
 
-    def _give_up(self, instance_id: str, reason: str) -> None:
+    def _give_up(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
         log.error("%s: %s", instance_id, reason)
         self._given_up.add(instance_id)
-        self.cloud.instance_failed(instance_id, reason)
+        self.cloud.instance_failed(instance_id, reason, has_run=has_run)
 
     def _route(self, snapshot: Snapshot) -> None:
         vpcs = {vpc.id for vpc in snapshot.vpcs if _is_used(snapshot, vpc.id)}
@@ -195,6 +202,7 @@ class Reconciler:
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
     def _boot(self, host: Host) -> None:
+        self._booted_at[host.instance.id] = time.monotonic()
         try:
             host.boot()
         except OSError as error:  # such as no memory for another process; without one it would count as up forever

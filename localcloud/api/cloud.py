@@ -247,16 +247,17 @@ class Cloud:
             "Expiration": credentials["Expiration"].strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
-    def instance_failed(self, instance_id: str, reason: str) -> None:
+    def instance_failed(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
         """Report that an instance's host could not be started or has died: the instance is terminated.
 
-        Its group replaces it, at most three times.
+        Its group replaces it: at most three in a row that could not be started, any number that died after they had
+        run.
         """
         with self.lock:
             ec2 = self._backend("ec2")
             instance = ec2.get_instance(instance_id)
             log.warning("host of %s failed: %s", instance_id, reason)
-            autoscaling_groups.count_failure(instance)
+            autoscaling_groups.count_failure(instance, has_run=has_run)
             ec2.terminate_instances([instance_id])
             instance.state_reason.code = "Server.InternalError"
             instance.state_reason.message = f"Server.InternalError: {reason}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from localcloud import reconciler
 from localcloud.errors import UnknownInstanceError
 from localcloud.hosts.host import Host
 from localcloud.network.addressing import OUTSIDE_ADDRESS
@@ -189,6 +190,19 @@ def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: Smal
     own_world.reconciler.reconcile()
     assert list(own_world.cloud.failed) == [WORKER.id]
     assert list(own_world.reconciler.hosts) == [OTHER.id]
+
+
+@pytest.mark.parametrize("boots_within_s", [0.0, 600.0])
+def test_a_host_that_dies_has_run_unless_it_dies_while_it_boots(
+    own_world: SmallCloud, monkeypatch: pytest.MonkeyPatch, boots_within_s: float
+) -> None:
+    monkeypatch.setattr(reconciler, "_BOOTS_WITHIN_S", boots_within_s)
+    own_world.show(snapshot(WORKER))
+    own_world.execute(WORKER, "kill -9 -1")
+    own_world.execute(WORKER, "kill -TERM 1")
+    eventually(lambda: own_world.reconciler.dead)
+    own_world.reconciler.reconcile()
+    assert own_world.cloud.have_run == {WORKER.id: not boots_within_s}
 
 
 def test_cut_and_mended_network(own_world: SmallCloud) -> None:

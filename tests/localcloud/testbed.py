@@ -117,6 +117,7 @@ class FakeCloud:
         self.now = Snapshot()
         self.consoles: dict[str, str] = {}
         self.failed: dict[str, str] = {}
+        self.have_run: dict[str, bool] = {}
 
     def snapshot(self) -> Snapshot:
         return self.now
@@ -124,8 +125,9 @@ class FakeCloud:
     def set_console_output(self, instance_id: str, text: str) -> None:
         self.consoles[instance_id] = text
 
-    def instance_failed(self, instance_id: str, reason: str) -> None:
+    def instance_failed(self, instance_id: str, reason: str, *, has_run: bool) -> None:
         self.failed[instance_id] = reason
+        self.have_run[instance_id] = has_run
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         return {

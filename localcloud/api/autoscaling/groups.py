@@ -24,7 +24,7 @@ from localcloud.api.monkeypatch import replace
 
 log = logging.getLogger("localcloud.api")
 
-# After so many hosts that could not be started a group stops trying (AWS backs off, and gives up after days).
+# After so many hosts in a row that could not be started a group stops trying (AWS backs off, and gives up after days).
 _FAILURES_ALLOWED = 3
 # After a launch that failed a group waits so long before it tries again.
 _RETRY_S = 5.0
@@ -227,8 +227,8 @@ def keep(backend: Any) -> bool:
     return changed
 
 
-def count_failure(instance: Any) -> None:
-    """Count a host of a group's instance that could not be started."""
+def count_failure(instance: Any, *, has_run: bool) -> None:
+    """Count a host of a group's instance that could not be started; one that has run shows that others can be."""
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:
-        group._hosts_failed = getattr(group, "_hosts_failed", 0) + 1
+        group._hosts_failed = 0 if has_run else getattr(group, "_hosts_failed", 0) + 1

@@ -184,3 +184,15 @@ def test_a_failed_host_is_replaced_three_times_and_no_more(cloud: Cloud, stacks:
             cloud.instance_failed(seen[-1], "no memory left")
         cloud.wait_for_change(0)
     assert len(seen) == len(set(seen)) == 3
+
+
+def test_hosts_that_die_after_they_have_run_are_all_replaced(cloud: Cloud, stacks: Stacks) -> None:
+    stacks.create(nodes(4))
+    seen: set[str] = set()
+    for _ in range(3):
+        present = {instance.id for instance in cloud.snapshot().instances}
+        assert len(present) == 4 and not present & seen
+        seen |= present
+        for id in present:
+            cloud.instance_failed(id, "killed", has_run=True)
+        cloud.wait_for_change(0)
