@@ -1,12 +1,18 @@
 """How much processor time a host has, so that hosts do not take it from each other: a control group for each.
 
 Of version 2 where its cpu controller is there, else of version 1. The groups lie under `localcloud/CLOUD/INSTANCE`.
+
+A host also sees no more processors than its time comes to, rounded up. With two threads for a fifth of a processor, how
+much of it a step takes depends on how long one waits for the other: rounds of the same step differed by half.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
+import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +36,10 @@ class CpuLimit:
     cpus: float
     """Processors' worth of time."""
     groups: Path = GROUPS
+    present: frozenset[int] = dataclasses.field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
+    """The machine's processors."""
+    _taken: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict, compare=False)
+    """Which of them each host has."""
 
     @property
     def is_unified(self) -> bool:
@@ -57,6 +67,13 @@ class CpuLimit:
         finally:
             self.remove("probe")
 
+    def processors(self, instance_id: str) -> tuple[int, ...]:
+        """Return the processors of a host: those that the fewest others have."""
+        count = min(math.ceil(self.cpus), len(self.present))
+        users = Counter(each for id, taken in self._taken.items() if id != instance_id for each in taken)
+        chosen = sorted(self.present, key=lambda each: (users[each], each))[:count]
+        return self._taken.setdefault(instance_id, tuple(sorted(chosen)))
+
     def make(self, instance_id: str) -> Path:
         """Make a host's group; return the file that takes a process into it. Raises OSError."""
         group = self.directory / instance_id
@@ -73,6 +90,7 @@ class CpuLimit:
 
     def remove(self, instance_id: str) -> None:
         """Remove a host's group, of which no process is left, and those above that are empty."""
+        self._taken.pop(instance_id, None)
         with contextlib.suppress(OSError, NoCpuControllerError):
             for group in (self.directory / instance_id, self.directory, self.directory.parent):
                 group.rmdir()

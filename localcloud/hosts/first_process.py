@@ -34,16 +34,18 @@ class FirstProcess:
         namespaces: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         group: Path | None = None,
+        processors: Sequence[int] = (),
     ) -> None:
         """`output`: descriptor of its standard output; `namespaces`: options of `unshare` for more than its own mounts.
 
-        `group`: the file by which it goes into a control group, before it starts anything. Raises OSError where it
-        cannot be started.
+        `group`: the file by which it goes into a control group, before it starts anything; `processors`: those that it
+        may use, () for all. Raises OSError where it cannot be started.
         """
         join = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group)) if group else ()
         self._unshare = subprocess.Popen(
             [
                 *join,
+                *(("taskset", "--cpu-list", ",".join(map(str, processors))) if processors else ()),
                 *("setpriv", "--pdeathsig", "KILL", "--bounding-set", _DROPPED),
                 *("nsenter", f"--net={network.path}"),
                 *("unshare", "--mount", *namespaces, "--pid", "--fork", "--kill-child"),

@@ -107,6 +107,7 @@ class NamespaceHost(Host):
             namespaces=("--uts", "--ipc"),
             environment=self.image.environment,
             group=self.cpu_limit.make(self.instance.id) if self.cpu_limit else None,
+            processors=self.cpu_limit.processors(self.instance.id) if self.cpu_limit else (),
         )
 
     def shut_down(self) -> None:

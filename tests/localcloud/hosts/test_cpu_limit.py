@@ -41,6 +41,16 @@ def test_version_1_has_it_in_two(tmp_path: Path) -> None:
     assert (procs.parent / "cpu.cfs_period_us").read_text() == str(PERIOD_US)
 
 
+def test_hosts_are_spread_over_the_processors_and_see_no_more_than_their_time_comes_to() -> None:
+    limit = CpuLimit(cloud="one", cpus=0.2, present=frozenset({0, 1, 5}))
+    assert [limit.processors(f"i-{n}") for n in range(4)] == [(0,), (1,), (5,), (0,)]
+    assert limit.processors("i-1") == (1,), "as before, also after a reboot"
+    limit.remove("i-1")
+    assert limit.processors("i-4") == (1,)
+    assert CpuLimit(cloud="one", cpus=1.5, present=frozenset({0, 1, 5})).processors("i-1") == (0, 1)
+    assert CpuLimit(cloud="one", cpus=8.0, present=frozenset({0, 1})).processors("i-1") == (0, 1)
+
+
 def test_a_machine_without_the_controller_is_told(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     with pytest.raises(NoCpuControllerError, match="no cpu controller"):

@@ -32,8 +32,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-
 if TYPE_CHECKING:
     from agent.launch.elastic.connections import Connections
     from agent.launch.elastic.launcher_client import LauncherClient, ReformWatch
@@ -210,6 +208,8 @@ def _broadcast(hvd: Any, data: bytes, source: int) -> bytes:
 
     In parts: `hvd.broadcast_object` counts in 32 bits.
     """
+    import numpy as np
+
     size = hvd.broadcast_object(len(data), root_rank=source, name="deepcdk_elastic.bytes")
     is_torch = hvd.__name__.startswith("horovod.torch")
     tensor = importlib.import_module("torch").from_numpy if is_torch else importlib.import_module("tensorflow").constant
