@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import open_to_append, write_atomically
-from agent.files.listing import names_in
+from agent.files.listing import is_listed, names_in
 from agent.files.regular_file import read_regular
 from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
@@ -26,6 +26,8 @@ from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES, STOP
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL_REASON: Final = "the shared file system is full"
+_LOOKS: Final = 5
+_LOOK_S: Final = 0.02
 SUPERVISOR_DIED: Final = "supervisor died"
 # It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
@@ -113,6 +115,20 @@ class State:
         for key in ("hosts", "last_lines"):
             values[key] = tuple(values.get(key, ()))
         return cls(**{**values, "owner": ProcessIdentity.from_document(values["owner"])})
+
+
+def _read_replaced(path: Path) -> bytes:
+    """Read a file that others replace. Raises FileNotFoundError where there is none.
+
+    An NFS client may not find the file that it looked up a moment ago, where another one has taken its name since.
+    """
+    for _ in range(_LOOKS - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_bytes()
+        if not is_listed(path):
+            break
+        time.sleep(_LOOK_S)
+    return path.read_bytes()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -285,7 +301,7 @@ class RunDirectory:
     def stored_state(self) -> State:
         """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
         path = self.path / "state.json"
-        text = path.read_bytes()
+        text = _read_replaced(path)
         try:
             state = State.from_document(json_text.parse(text))
         except (TypeError, KeyError, ValueError, AttributeError) as error:

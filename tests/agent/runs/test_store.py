@@ -56,6 +56,26 @@ def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is
     assert (stored.updated > told.updated, directory.has_lost_supervisor) == (True, False)
 
 
+def test_a_state_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    with pytest.raises(FileNotFoundError):
+        directory.stored_state()
+    directory.write_state(make_state())
+    read, missed = Path.read_bytes, [True, True]
+
+    def missing_twice(path: Path) -> bytes:
+        if path.name == "state.json" and missed:
+            missed.pop()
+            raise FileNotFoundError(path)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", missing_twice)
+    assert (directory.stored_state(), missed) == (make_state(), [])
+
+
 def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
