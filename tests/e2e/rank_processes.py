@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,20 +20,27 @@ while True:
 """A program whose ranks end by SIGKILL alone."""
 
 
-def rank_of(run: str, number: int, *, word: str = "payload.train", variable: str = "HOROVOD_RANK") -> int | None:
-    """Return the pid of a run's rank: the process with a word in its command line and the rank's number in a variable.
-
-    None where it has not started, or has ended.
-    """
+def processes() -> Iterator[tuple[int, dict[str, str], list[bytes]]]:
+    """Yield the pid, the variables and the command line of every process; those that end meanwhile are left out."""
     for path in Path("/proc").iterdir():
         try:
             environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
             words = (path / "cmdline").read_bytes().split(b"\0") if environment else []
         except OSError:
             continue
+        if environment:
+            yield int(path.name), environment, words
+
+
+def rank_of(run: str, number: int, *, word: str = "payload.train", variable: str = "HOROVOD_RANK") -> int | None:
+    """Return the pid of a run's rank: the process with a word in its command line and the rank's number in a variable.
+
+    None where it has not started, or has ended.
+    """
+    for pid, environment, words in processes():
         is_rank = environment.get("DEEPCDK_RUN") == run and "HOROVOD_RANK" in environment
         if is_rank and environment.get(variable) == str(number) and word.encode() in words:
-            return int(path.name)
+            return pid
     return None
 
 
@@ -41,16 +48,11 @@ def processes_of(run: str) -> tuple[list[int], list[int]]:
     """Return the pids of a run's ranks, and of its supervisor and launcher, on all hosts of all clouds."""
     ranks: list[int] = []
     others: list[int] = []
-    for path in Path("/proc").iterdir():
-        try:
-            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
-            words = (path / "cmdline").read_bytes().split(b"\0") if environment else []
-        except OSError:
-            continue
+    for pid, environment, words in processes():
         if environment.get("DEEPCDK_RUN") == run:
-            (ranks if "HOROVOD_RANK" in environment else others).append(int(path.name))
+            (ranks if "HOROVOD_RANK" in environment else others).append(pid)
         elif b"agent.supervisor.cli" in words and run.encode() in words:
-            others.append(int(path.name))
+            others.append(pid)
     return ranks, others
 
 

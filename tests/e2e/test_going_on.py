@@ -33,7 +33,7 @@ def documented() -> str:
 
 
 def hurry(cloud: EmbeddedCloud, run: str) -> None:
-    """Let the steps last no longer."""
+    """Make the steps as short as they can be."""
     eventually(lambda: (cloud.run(run).path / "work").is_dir())
     (cloud.run(run).path / "work/quick").touch()
 

@@ -18,8 +18,3 @@ def lost_rank(error: BaseException) -> str:
     names = {each.__name__ for each in type(error).__mro__}
     found = _LOST.search(str(error)) if names.intersection(_RAISED) else None
     return found[0] if found else ""
-
-
-def is_lost_rank(error: BaseException) -> bool:
-    """Return whether an error says that another rank is gone."""
-    return bool(lost_rank(error))

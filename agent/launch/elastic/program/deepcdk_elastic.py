@@ -159,7 +159,7 @@ class State:
                 except _ReformError:
                     pass
                 except Exception as error:
-                    if not lost.is_lost_rank(error):
+                    if not lost.lost_rank(error):
                         raise
                     self._lost_work = not (self._is_committing or result)
                     connections.end()  # The launcher's next answer tells who is lost.
@@ -194,7 +194,7 @@ class State:
         self._kept, self._commits = kept, self._commits + 1
 
     def _tell(self) -> None:
-        """Tell the launcher of the first commit since the ranks formed anew, which shows it to the user."""
+        """Report the first commit since the ranks formed anew to the launcher, which shows it to the user."""
         if self._client is not None and self._place is not None:
             seconds = time.monotonic() - self._committed_at
             told = self._first_step(
@@ -267,7 +267,7 @@ def _variables(value: Any) -> list[Any] | None:
 
 @contextlib.contextmanager
 def _leaving_later() -> Iterator[None]:
-    """Let SIGTERM on a node that is about to end wait, within a block, until the launcher has this rank leave.
+    """Put off the end by SIGTERM, within a block, on a node that is about to end: the launcher has this rank leave.
 
     A handler of the program's own stays as it is. Where no commit comes in time, the rank is killed, and the others go
     on without it as after any loss.

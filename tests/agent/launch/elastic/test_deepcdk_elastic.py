@@ -210,7 +210,7 @@ class Ranks:
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let `run` find no launcher; what it changes stays in the test."""
+    """Hide any launcher from `run`, and check that the agent's modules are as before."""
     monkeypatch.delenv("DEEPCDK_ELASTIC", raising=False)
     before = dict(sys.modules)
     yield
