@@ -30,18 +30,23 @@ def connect(
 ) -> Master:
     """Connect to the master; its host keys must be those that its console shows, or has shown before and are `kept`.
 
-    `key` is a private key file.
+    `key` is a private key file. A connection that breaks is opened again, to a host with the same keys, when the next
+    command needs it.
     """
     if ssh_access == SESSION_MANAGER:
         session_manager.check_programs()
     # Console and TCP at once would save a round trip, but no byte is sent before the keys are known.
     keys = kept.identify(aws, master.id)
-    if ssh_access != SESSION_MANAGER:
-        return open_connection(master.public_ip, user, keys, key=key)
-    return session_manager.open_tunnel(
-        lambda through: open_connection(master.id, user, keys, key=key, through=through),
-        session_manager.command(master.id, aws.region),
-    )
+
+    def open_one() -> Master:
+        if ssh_access != SESSION_MANAGER:
+            return open_connection(master.public_ip, user, keys, key=key)
+        return session_manager.open_tunnel(
+            lambda through: open_connection(master.id, user, keys, key=key, through=through),
+            session_manager.command(master.id, aws.region),
+        )
+
+    return open_one().reopen_with(open_one)
 
 
 def open_connection(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.answers import AnswerError
 from cluster.errors import MAX_SHOWN, ConnectionFailedError, RemoteError
+from cluster.terminal.output import print_note
 from cluster.terminal.units import amount
 
 if TYPE_CHECKING:
@@ -58,6 +59,29 @@ class Master:
     def __init__(self, connection: fabric.Connection, where: str, on_close: Callable[[], object] | None = None) -> None:
         """`where` names the master in errors; `on_close` is called after the connection is closed."""
         self._connection, self.where, self._on_close = connection, where, on_close
+        self._connect_again: Callable[[], Master] | None = None
+        self._connecting = threading.Lock()
+        self._relied_on = 0
+
+    def reopen_with(self, connect: Callable[[], Master]) -> Master:
+        """Have a connection that broke before a command is sent replaced by one that `connect` opens.
+
+        Not while a stream or a forwarding goes on over it, as that by which nodes are held for a task: what ended with
+        the connection is its caller's to begin again.
+        """
+        self._connect_again = connect
+        return self
+
+    @contextlib.contextmanager
+    def _relying(self) -> Iterator[None]:
+        """Keep the connection from being replaced for the block."""
+        with self._connecting:
+            self._relied_on += 1
+        try:
+            yield
+        finally:
+            with self._connecting:
+                self._relied_on -= 1
 
     def __enter__(self) -> Master:
         return self
@@ -71,24 +95,57 @@ class Master:
         if self._on_close:
             self._on_close()
 
-    def forward(self, local_port: int, remote_port: int) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def forward(self, local_port: int, remote_port: int) -> Iterator[None]:
         """Forward a port of this machine's loopback to one of the master's, within a `with`."""
-        forwarding: contextlib.AbstractContextManager[None] = self._connection.forward_local(
-            local_port, remote_port=remote_port, remote_host="127.0.0.1", local_host="127.0.0.1"
-        )
-        return forwarding
+        with (
+            self._relying(),
+            self._connection.forward_local(
+                local_port, remote_port=remote_port, remote_host="127.0.0.1", local_host="127.0.0.1"
+            ),
+        ):
+            yield
 
     def _open(self, argv: Sequence[str], directory: str) -> paramiko.Channel:
         import paramiko
 
+        broken = (paramiko.SSHException, OSError, EOFError, AttributeError)
+        used = self._connection
         try:
-            channel: paramiko.Channel = self._connection.client.get_transport().open_session(timeout=SESSION_TIMEOUT_S)
+            try:
+                channel = _session(used)
+            except broken as error:
+                refused = isinstance(error, paramiko.SSHException) and _is_up(used)
+                if refused or self._connect_again is None:
+                    raise
+                used = self._replaced(used, _reason(used, error), self._connect_again)
+                channel = _session(used)
             channel.exec_command(remote_line(argv, directory))
-        except (paramiko.SSHException, OSError, EOFError, AttributeError) as error:
-            raise SilenceError(
-                f"the connection to the master broke: {error}", where=self.where, remedy="repeat the command"
-            ) from None
+        except SilenceError:
+            raise
+        except broken as error:
+            raise self._broke(_reason(used, error)) from None
         return channel
+
+    def _replaced(self, broken: fabric.Connection, reason: str, connect: Callable[[], Master]) -> fabric.Connection:
+        """Replace a broken connection, unless another thread has; return the one that is there now."""
+        with self._connecting:
+            if self._connection is broken:
+                if self._relied_on:
+                    raise self._broke(reason)
+                try:
+                    other = connect()
+                except ConnectionFailedError as error:
+                    raise self._broke(f"{reason}, and it cannot be opened again: {error.what}") from None
+                self.close()
+                self._connection, self._on_close = other._connection, other._on_close
+                print_note(f"note: the connection to the master broke ({reason}); connected again")
+            return self._connection
+
+    def _broke(self, reason: str) -> SilenceError:
+        return SilenceError(
+            f"the connection to the master broke: {reason}", where=self.where, remedy="repeat the command"
+        )
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
         """Run a command to its end, whatever its status; `stdin` is sent to it.
@@ -109,12 +166,12 @@ class Master:
         while block := channel.recv(BLOCK):
             output += block
             if len(output) > MOST_BYTES:
-                channel.close()
+                _close(channel)
                 raise _too_long("a command", output, self.where)
         status = channel.recv_exit_status()
         for helper in helpers:
             helper.join(timeout=5.0)
-        channel.close()
+        _close(channel)
         if status == -1:
             raise SilenceError("the connection to the master broke", where=self.where, remedy="repeat the command")
         return Completed(status=status, stdout=bytes(output), stderr=errors.decode("utf-8", errors="replace"))
@@ -147,22 +204,23 @@ class Master:
         """
         channel = self._open(argv, directory)
         channel.settimeout(silence_s)
-        try:
-            if feed is None:
-                channel.sendall(stdin)
-            else:
-                threading.Thread(target=_feed, args=(channel, feed), daemon=True).start()
-            while block := channel.recv(BLOCK):
-                yield block
-            status = channel.recv_exit_status()
-            errors = bytearray()
-            _keep_end(iter(lambda: channel.recv_stderr(BLOCK), b""), errors)
-        except (TimeoutError, OSError, EOFError) as error:
-            raise SilenceError(
-                f"the connection to the master fell silent: {error}", where=self.where, remedy="repeat the command"
-            ) from None
-        finally:
-            channel.close()
+        with self._relying():
+            try:
+                if feed is None:
+                    channel.sendall(stdin)
+                else:
+                    threading.Thread(target=_feed, args=(channel, feed), daemon=True).start()
+                while block := channel.recv(BLOCK):
+                    yield block
+                status = channel.recv_exit_status()
+                errors = bytearray()
+                _keep_end(iter(lambda: channel.recv_stderr(BLOCK), b""), errors)
+            except (TimeoutError, OSError, EOFError) as error:
+                raise SilenceError(
+                    f"the connection to the master fell silent: {error}", where=self.where, remedy="repeat the command"
+                ) from None
+            finally:
+                _close(channel)
         if status == -1:
             raise SilenceError("the connection to the master broke", where=self.where, remedy="repeat the command")
         if status != 0:
@@ -199,6 +257,30 @@ class Master:
             yield rest.decode("utf-8", errors="replace")
 
 
+def _session(connection: fabric.Connection) -> paramiko.Channel:
+    channel: paramiko.Channel = connection.client.get_transport().open_session(timeout=SESSION_TIMEOUT_S)
+    return channel
+
+
+def _close(channel: paramiko.Channel) -> None:
+    with contextlib.suppress(OSError, EOFError):  # It says so over the connection, which may have broken.
+        channel.close()
+
+
+def _is_up(connection: fabric.Connection) -> bool:
+    transport = connection.client.get_transport()
+    return transport is not None and transport.is_active()
+
+
+def _reason(connection: fabric.Connection, error: Exception) -> str:
+    """Return why a connection broke: what its thread met says more than that there is no session."""
+    transport = connection.client.get_transport()
+    met = (transport.get_exception() if transport is not None else None) or error
+    if isinstance(met, EOFError):
+        return "the other side closed it"
+    return (isinstance(met, OSError) and met.strerror) or str(met)
+
+
 def _keep_end(blocks: Iterable[bytes], kept: bytearray) -> None:
     """Read all blocks into `kept`, of which the last MOST_ERRORS bytes stay."""
     for block in blocks:
@@ -216,5 +298,5 @@ def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:
         for block in blocks:
             channel.sendall(block)
         channel.shutdown_write()
-    except OSError:
+    except (OSError, EOFError):  # EOFError is Paramiko's for a connection that broke.
         return  # The command ended before it has read all; its status says why.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
-from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_FAILED_RESOURCE_SHORTAGE, OPEN_SUCCEEDED
 
 from cluster.ssh.connect import open_connection
 from cluster.ssh.host_keys import HostKey
@@ -22,11 +22,11 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class _Interface(paramiko.ServerInterface):
-    def __init__(self, allowed: paramiko.PKey) -> None:
-        self._allowed = allowed
+    def __init__(self, allowed: paramiko.PKey, *, opens_sessions: bool) -> None:
+        self._allowed, self._opens_sessions = allowed, opens_sessions
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
-        return OPEN_SUCCEEDED
+        return OPEN_SUCCEEDED if self._opens_sessions else OPEN_FAILED_RESOURCE_SHORTAGE
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -64,18 +64,19 @@ def _execute(channel: paramiko.Channel, command: str) -> None:
     threading.Thread(target=inputs, daemon=True).start()
     stderr = threading.Thread(target=errors, daemon=True)
     stderr.start()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EOFError):  # EOFError: the connection was cut
         while process.stdout and (block := os.read(process.stdout.fileno(), 1 << 15)):
             channel.sendall(block)
         stderr.join()
         channel.send_exit_status(process.wait())
-    channel.close()
+        channel.close()
 
 
 class SshServer:
     """Serve SSH in this process, without sshd or root, on a port of its own; `host_key` is its proof."""
 
-    def __init__(self, allowed: paramiko.PKey) -> None:
+    def __init__(self, allowed: paramiko.PKey, *, opens_sessions: bool = True) -> None:
+        self._opens_sessions = opens_sessions
         self.host_key = paramiko.ECDSAKey.generate()
         self._allowed = allowed
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -92,8 +93,9 @@ class SshServer:
             transport = paramiko.Transport(connection)
             transport.add_server_key(self.host_key)
             self._transports.append(transport)
+            interface = _Interface(self._allowed, opens_sessions=self._opens_sessions)
             with contextlib.suppress(paramiko.SSHException, EOFError):
-                transport.start_server(event=threading.Event(), server=_Interface(self._allowed))
+                transport.start_server(event=threading.Event(), server=interface)
 
     def cut(self) -> None:
         """Break every connection, as a pulled cable does."""
@@ -109,9 +111,9 @@ class SshServer:
 
 
 @contextlib.contextmanager
-def serving(allowed: paramiko.PKey) -> Iterator[SshServer]:
+def serving(allowed: paramiko.PKey, *, opens_sessions: bool = True) -> Iterator[SshServer]:
     """Serve for the length of a `with`."""
-    server = SshServer(allowed)
+    server = SshServer(allowed, opens_sessions=opens_sessions)
     try:
         yield server
     finally:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import paramiko
@@ -14,8 +18,10 @@ from hypothesis import strategies as st
 from cluster.answers import AnswerError
 from cluster.errors import RemoteError
 from cluster.ssh.master import MOST_ERRORS, Master, SilenceError, remote_line
-from tests.cluster.ssh.ssh_server import connect_to, serving
+from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 
+CLOSED = "(the other side closed it|Connection reset by peer)"
+"""Which of the two depends on whether anything was still to be read."""
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
@@ -111,3 +117,82 @@ def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
     done = master.run(["sh", "-c", "yes | head -c 5000000 >&2; echo last >&2"])
     assert len(done.stderr) == MOST_ERRORS
     assert done.stderr.endswith("y\nlast\n")
+
+
+def test_a_connection_that_broke_between_two_commands_is_opened_again_and_told(
+    user_key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own:
+        with connect_to(own, user_key).reopen_with(lambda: connect_to(own, user_key)) as connected:
+            assert connected.run(["echo", "first"]).text == "first\n"
+            own.cut()
+            assert connected.run(["echo", "second"]).text == "second\n"
+            assert list(connected.lines(["echo", "third"])) == ["third"]
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert re.fullmatch(rf"note: the connection to the master broke \({CLOSED}\); connected again\n", captured.err)
+
+
+def test_threads_that_meet_a_broken_connection_open_one_other(user_key: Path) -> None:
+    opened: list[Master] = []
+
+    def connect(own: SshServer) -> Master:
+        opened.append(connect_to(own, user_key))
+        return opened[-1]
+
+    with (
+        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own,
+        connect(own).reopen_with(lambda: connect(own)) as connected,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        own.cut()
+        answers = pool.map(lambda number: connected.run(["echo", str(number)]).text, range(4))
+        assert list(answers) == ["0\n", "1\n", "2\n", "3\n"]
+    assert len(opened) == 2
+
+
+def test_a_connection_over_which_something_goes_on_is_not_replaced(user_key: Path) -> None:
+    held = threading.Event()
+
+    def connect(own: SshServer) -> Master:
+        return connect_to(own, user_key)
+
+    def feed() -> Iterator[bytes]:
+        held.wait()
+        yield from ()
+
+    with (
+        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own,
+        connect(own).reopen_with(lambda: connect(own)) as connected,
+    ):
+        holding = connected.lines(["sh", "-c", "echo held; exec cat"], feed=feed())
+        assert next(holding) == "held"
+        own.cut()
+        with pytest.raises(SilenceError) as caught:
+            connected.run(["true"])
+        assert re.fullmatch(f"the connection to the master broke: {CLOSED}", caught.value.what)
+        held.set()
+        with pytest.raises(SilenceError):
+            next(holding)
+        assert connected.run(["echo", "again"]).text == "again\n"
+
+
+def test_a_connection_that_cannot_be_opened_again_is_told_with_both_reasons(user_key: Path) -> None:
+    own = SshServer(paramiko.ECDSAKey.from_private_key_file(str(user_key)))
+    with connect_to(own, user_key).reopen_with(lambda: connect_to(own, user_key)) as connected:
+        own.close()
+        with pytest.raises(SilenceError, match=r"broke: .+, and it cannot be opened again: .+ refused") as caught:
+            connected.run(["true"])
+        assert (caught.value.where, caught.value.remedy) == (connected.where, "repeat the command")
+
+
+def test_a_server_that_opens_no_session_is_not_connected_to_again(user_key: Path) -> None:
+    def never() -> Master:
+        raise AssertionError("the connection is up")
+
+    with (
+        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key)), opens_sessions=False) as own,
+        connect_to(own, user_key).reopen_with(never) as connected,
+        pytest.raises(SilenceError, match="ChannelException"),
+    ):
+        connected.run(["true"])
