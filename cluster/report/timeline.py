@@ -255,6 +255,8 @@ def _told(event: Document) -> list[Event]:
             found.append(Event(at_s=at, kind=RESUMED, text=text))
         if event.get("passed_over"):
             found.append(Event(at_s=at, kind=FAULT, text=plain(str(event["passed_over"]))))
+            if not event.get("resumed_from"):
+                found.append(Event(at_s=at, kind=RESUMED, text="begun anew, for no checkpoint was whole"))
     elif event["event"] == "stopped":
         text = f"stopped in epoch {plain(str(event.get('epoch')))}, step {plain(str(event.get('step')))}"
         found.append(Event(at_s=at, kind=ENDED, text=text))

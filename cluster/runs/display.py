@@ -88,7 +88,9 @@ def remarks(message: dict[str, Any]) -> list[str]:
     if record.get("event") == "straggler":
         return [printable(f"{'' if record.get('is_over') else 'warning: '}{record.get('text')}")]
     if record.get("event") == "start" and record.get("passed_over"):
-        return [printable(f"warning: passed over {record['passed_over']}; goes on from {record.get('resumed_from')}")]
+        resumed = record.get("resumed_from")
+        goes_on = f"goes on from {resumed}" if resumed else "begins anew"
+        return [printable(f"warning: passed over {record['passed_over']}; {goes_on}")]
     return []
 
 

@@ -79,10 +79,11 @@ def restore_or_begin(
 ) -> StartPoint:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
-    Begins with `fresh` where no resumption is wanted or there is no checkpoint. `settings`: those that checkpoints
-    keep. From here on this process alone may write to the store (`payload.training.checkpoints.claim`). Raises
-    ReportedError where checkpoints exist but no resumption is wanted, where all are damaged, where the newest belongs
-    to another run, or where nothing can be written.
+    Begins with `fresh` where no resumption is wanted, there is no checkpoint, or all are lost: a run whose first
+    checkpoint is damaged would otherwise never end by itself. `settings`: those that checkpoints keep. From here on
+    this process alone may write to the store (`payload.training.checkpoints.claim`). Raises ReportedError where
+    checkpoints exist but no resumption is wanted, where none can be read but one may be later or by another version,
+    where the newest belongs to another run, or where nothing can be written.
     """
     address = store.storage.address()
     if not resume and store.names():
@@ -94,11 +95,13 @@ def restore_or_begin(
     checkpoint, damaged = store.newest_valid()
     faults = tuple(str(fault) for fault in damaged)
     if checkpoint is None:
-        if faults:
-            raise ReportedError(
-                f"none of {len(faults)} checkpoints in {address} is valid: {faults[0]}; give a new --run-dir"
-            )
-        return StartPoint(progress=fresh)
+        for fault in damaged:
+            if not fault.is_lost:
+                raise ReportedError(
+                    f"none of {len(damaged)} checkpoints in {address} can be read, but one may be again: {fault}; "
+                    "resume once it can, with the version that wrote it, or begin anew with a new --run-dir"
+                )
+        return StartPoint(progress=fresh, faults=faults)
     changed = changed_settings(checkpoint.header.settings, settings)
     restore_state(state, checkpoint)
     return StartPoint(

@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 from agent.errors import ReportedError
 from payload.training.checkpoints.claim import Claim
 from payload.training.checkpoints.policy import Retention, Standing
-from payload.training.checkpoints.storage import ARRAYS, CheckpointStorage
+from payload.training.checkpoints.storage import ARRAYS, MANIFEST, CheckpointStorage
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError, read_tensors, size_of, write_tensors
 
@@ -29,10 +29,13 @@ Settings = Mapping[str, Any]
 
 
 class DamagedCheckpointError(ReportedError, ValueError):
-    """Report a checkpoint that its manifest contradicts. Carries `address` and `fault`."""
+    """Report a checkpoint that its manifest contradicts. Carries `address` and `fault`.
 
-    def __init__(self, address: str, fault: str) -> None:
-        self.address, self.fault = address, fault
+    `is_lost`: whether no other attempt, and no other version, could read it.
+    """
+
+    def __init__(self, address: str, fault: str, *, is_lost: bool = False) -> None:
+        self.address, self.fault, self.is_lost = address, fault, is_lost
         super().__init__(f"{address}: damaged checkpoint: {fault}")
 
 
@@ -173,9 +176,9 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
         manifest = json.loads(storage.manifest(name))
         number = manifest.pop("format")
     except OSError as error:
-        raise DamagedCheckpointError(address, f"{error.filename}: {error.strerror}") from error
+        raise _unreadable(address, error, MANIFEST) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCheckpointError(address, f"its manifest cannot be read: {error!r}") from error
+        raise DamagedCheckpointError(address, f"its manifest cannot be read: {error!r}", is_lost=True) from error
     if number != _FORMAT:
         raise DamagedCheckpointError(address, f"format {number}; this version reads {_FORMAT}")
     try:
@@ -195,14 +198,23 @@ def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
             hashed = HashingFile(file)
             arrays = read_tensors(hashed, header.bytes)
             if file.read(1):
-                raise DamagedCheckpointError(address, f"{ARRAYS} has more bytes than its manifest says")
+                fault = f"{ARRAYS} has more bytes than its manifest says"
+                raise DamagedCheckpointError(address, fault, is_lost=True)
     except OSError as error:
-        raise DamagedCheckpointError(address, f"{error.filename or ARRAYS}: {error.strerror}") from error
+        raise _unreadable(address, error, ARRAYS) from error
     except TensorFileError as error:
-        raise DamagedCheckpointError(address, f"{ARRAYS} is not the file of its manifest: {error}") from error
+        fault = f"{ARRAYS} is not the file of its manifest: {error}"
+        raise DamagedCheckpointError(address, fault, is_lost=True) from error
     if hashed.sha256 != header.sha256:
-        raise DamagedCheckpointError(address, f"{ARRAYS} does not have the SHA-256 of its manifest")
+        fault = f"{ARRAYS} does not have the SHA-256 of its manifest"
+        raise DamagedCheckpointError(address, fault, is_lost=True)
     return Checkpoint(name=name, address=address, header=header, arrays=arrays)
+
+
+def _unreadable(address: str, error: OSError, file: str) -> DamagedCheckpointError:
+    """Return the error for a file that cannot be read: a disk may answer later, but what is not there is lost."""
+    is_lost = isinstance(error, FileNotFoundError)
+    return DamagedCheckpointError(address, f"{error.filename or file}: {error.strerror}", is_lost=is_lost)
 
 
 def _require_types(header: Header) -> None:

@@ -106,7 +106,8 @@ class Reporter:
             **plan.rank_setup.values(),
         )
         for fault in start_point.faults:
-            print(f"payload.train: warning: passed over {fault}; goes on from {start_point.resumed_from}", flush=True)
+            goes_on = f"goes on from {start_point.resumed_from}" if start_point.resumed_from else "begins anew"
+            print(f"payload.train: warning: passed over {fault}; {goes_on}", flush=True)
         for change in start_point.changes:
             print(f"payload.train: goes on with {change}", flush=True)
         hosts = ", ".join(dict.fromkeys(plan.ranks.hosts))

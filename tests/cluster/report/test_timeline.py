@@ -128,6 +128,19 @@ def test_a_checkpoint_that_could_not_be_written_is_a_fault_of_a_run_that_goes_on
     assert [event.text for event in timeline.events if event.kind == FAULT] == ["no checkpoint step-9: full"]
 
 
+def test_a_run_that_begins_anew_for_all_its_checkpoints_are_damaged_says_so() -> None:
+    files = changed()
+    start = {
+        "event": "start",
+        "time": raw()["state"]["started"] + 9,
+        "passed_over": "step-8: cut",
+        "resumed_from": None,
+    }
+    timeline = timeline_of(dataclasses.replace(files, metrics=(*files.metrics, start)))
+    told = [(event.kind, event.text) for event in timeline.events if event.kind in (FAULT, RESUMED)]
+    assert told == [(FAULT, "step-8: cut"), (RESUMED, "begun anew, for no checkpoint was whole")]
+
+
 def test_a_straggler_is_no_fault_and_is_told_again_once_it_keeps_up() -> None:
     files, began = changed(), raw()["state"]["started"]
     told = [

@@ -81,6 +81,7 @@ def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() ->
 MISSED = {"event": "checkpoint_missed", "checkpoint": "step-9", "reason": "cannot write /mnt/efs: No \x1b[1mspace left"}
 SLOW = {"event": "straggler", "rank": 2, "is_over": False, "text": "rank 2 (worker2) is a straggler: \x1b[1mits own"}
 RESUMED = {"event": "start", "passed_over": "step-8: damaged checkpoint: cut", "resumed_from": "step-7"}
+ANEW = {**RESUMED, "resumed_from": None}
 
 
 def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched(
@@ -89,14 +90,15 @@ def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched
     monkeypatch.setenv("COLUMNS", "200")
     written: list[str] = []
     with LiveDisplay() as live:
-        for record in (MISSED, RESUMED, {"event": "start", "passed_over": None}):
+        for record in (MISSED, RESUMED, ANEW, {"event": "start", "passed_over": None}):
             for display in (PlainDisplay(written.append), live):
                 display.show(PROGRESS, {"type": "metric", "record": record})
-    assert len(written) == 2
+    assert len(written) == 3
     assert (
         written[0].startswith("warning: no checkpoint step-9: cannot write /mnt/efs: No ") and "\x1b" not in written[0]
     )
     assert written[1] == "warning: passed over step-8: damaged checkpoint: cut; goes on from step-7"
+    assert written[2] == "warning: passed over step-8: damaged checkpoint: cut; begins anew"
     shown = capsys.readouterr().out
     assert "warning: no checkpoint step-9" in shown and written[1] in shown
 

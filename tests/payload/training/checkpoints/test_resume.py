@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import tempfile
 from pathlib import Path
@@ -24,7 +25,7 @@ from payload.training.checkpoints.resume import (
     restore_or_begin,
     with_batch_of_resumed,
 )
-from payload.training.checkpoints.storage import ARRAYS, WRITER, DirectoryStorage
+from payload.training.checkpoints.storage import ARRAYS, MANIFEST, WRITER, DirectoryStorage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress, StepSums
 from payload.training.safetensors_io import Arrays
@@ -94,7 +95,7 @@ def test_a_run_killed_at_any_steps_ends_as_one_never_killed(every: int, kills: l
             for step, loss in losses:
                 assert found.setdefault(step, loss) == loss, "a step that is taken again gives the same"
             names = store_in(broken).names()
-            if damaged and len(names) > 1:
+            if damaged and names:
                 file = Path(broken, "checkpoints", names[0], ARRAYS)
                 file.write_bytes(file.read_bytes()[:-1])
         assert found == dict(expected)
@@ -135,12 +136,52 @@ def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
         started(store, Other(), resume=True)
 
 
-def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["manifest cut", "arrays cut", "arrays flipped", "arrays gone"])
+def test_where_all_are_lost_the_run_begins_anew_and_replaces_them(tmp_path: Path, damage: str) -> None:
+    store, toy = store_for(Settings(), tmp_path), Toy()
+    for step in (1, 2):
+        store.save(dataclasses.replace(FRESH, total_steps=step), toy.arrays(), settings=SETTINGS)
+    for directory in (tmp_path / "checkpoints").glob("step-*"):
+        file = directory / (MANIFEST if damage.startswith("manifest") else ARRAYS)
+        if damage.endswith("gone"):
+            file.unlink()
+        elif damage.endswith("cut"):
+            file.write_bytes(file.read_bytes()[:-9])
+        else:
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 1
+            file.write_bytes(content)
+    again = store_for(Settings(), tmp_path)
+    found = started(again, toy, resume=True)
+    assert (found.progress, found.resumed_from) == (FRESH, None)
+    assert ["step-00000002" in fault for fault in found.faults] == [True, False]
+    again.save(dataclasses.replace(FRESH, total_steps=1), toy.arrays(), settings=SETTINGS)
+    newest, _ = store_for(Settings(), tmp_path).newest_valid()
+    assert newest is not None and newest.name == "step-00000001"
+    again.save(dataclasses.replace(FRESH, total_steps=3), toy.arrays(), settings=SETTINGS)
+    assert again.names() == ["step-00000003", "step-00000001"]
+
+
+@pytest.mark.parametrize("fault", ["another format", "a disk that fails"])
+def test_where_one_may_be_read_again_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
     store = store_for(Settings(), tmp_path)
-    store.save(FRESH, Toy().arrays())
-    (tmp_path / "checkpoints" / "step-00000000" / "manifest.json").write_text("{")
-    with pytest.raises(ReportedError, match=r"none of 1 checkpoints in .* is valid: .*; give a new --run-dir"):
+    for step in (1, 2):
+        store.save(dataclasses.replace(FRESH, total_steps=step), Toy().arrays())
+    manifests = [tmp_path / "checkpoints" / f"step-0000000{step}" / MANIFEST for step in (1, 2)]
+    manifests[1].write_text("{")
+    if fault == "another format":
+        manifests[0].write_text(json.dumps({**json.loads(manifests[0].read_text()), "format": 99}))
+    else:
+
+        def fail(storage: DirectoryStorage, name: str) -> bytes:
+            raise OSError(errno.EIO, "Input/output error", str(storage.path / name / MANIFEST))
+
+        monkeypatch.setattr(DirectoryStorage, "manifest", fail)
+    with pytest.raises(ReportedError, match=r"none of 2 checkpoints in .* can be read, but one may be again: .*step-0"):
         started(store, Toy(), resume=True)
+    assert len(store.names()) == 2
 
 
 def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) -> None:
