@@ -151,9 +151,10 @@ def test_retained_resources_survive_their_stack(client: Client, stacks: Stacks) 
 
 def test_a_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, stacks: Stacks) -> None:
     name = stacks.create(network())
-    for _ in range(2):
-        client("cloudformation").delete_stack(StackName=name)
-    stacks.delete(name)
+    stack_id = stacks.describe(name)["StackId"]
+    for _ in range(3):
+        client("cloudformation").delete_stack(StackName=stack_id)
+    assert stacks.settle(stack_id) == "DELETE_COMPLETE"
 
 
 def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) -> None:
