@@ -19,12 +19,18 @@ log() {
   { printf 'deepcdk: %s\n' "$*" >>"$root/dev/console"; } 2>/dev/null || true
 }
 
-# Print the process ids of the ranks here: those that have HOROVOD_RANK in their environment and a parent without it.
+# The shell above a rank over Gloo, which passes no signal on: agent/spec/rank_command.py.
+# shellcheck disable=SC2016  # the text of another shell
+reporting='trap : INT TERM; "$@"; exit $?'
+
+# Print the process ids of the ranks here: those that have HOROVOD_RANK in their environment and a parent without it, or
+# below a shell that only reports how its rank ended.
 ranks() {
   local environ pid
   local -A parents=()
   for environ in "$root"/proc/[0-9]*/environ; do
     if ! grep -qzs '^HOROVOD_RANK=' "$environ" 2>/dev/null; then continue; fi
+    if grep -qzsxF -- "$reporting" "${environ%/environ}/cmdline" 2>/dev/null; then continue; fi
     pid=${environ%/environ} pid=${pid##*/}
     parents[$pid]=$(sed -n 's/^PPid:[[:space:]]*//p' "${environ%/environ}/status" 2>/dev/null)
   done

@@ -15,6 +15,19 @@ from tests.e2e.conftest import EmbeddedCloud, start_cloud
 from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
+TOLD = """\
+import os, signal, time
+
+def end(number, frame):
+    print(os.environ["HOROVOD_HOSTNAME"], "was asked to end", flush=True)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+signal.signal(signal.SIGTERM, end)
+print("waits to be asked", flush=True)
+time.sleep(600)
+"""
+
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
@@ -136,16 +149,21 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
     (spot,) = set(registered(own)) - before
     refused = own.localcloud("interrupt", next(iter(before)), check=False)
     assert "only spot instances are interrupted" in refused.stderr
-    (tmp_path / "empty").touch()
-    waiting = ("--payload", str(tmp_path), "--entry", "sleep 600", "--skip-preflight", "--detach", "--yes")
+    (tmp_path / "train.py").write_text(TOLD)
+    waiting = ("--payload", str(tmp_path), "--entry", "train.py", "--skip-preflight", "--detach", "--yes")
     started = json.loads(own.fab("train", "--nodes", str(len(before) + 1), *waiting, "--json").stdout)
 
     def run() -> dict[str, Any]:  # the files of a bounded file system are seen inside the cloud alone
         return dict(json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout))
 
-    eventually(lambda: run()["state"]["state"] == "running")
+    def log() -> str:
+        return own.fab("logs", "--run", started["run_id"]).stdout
+
+    eventually(lambda: log().count("waits to be asked") == len(before) + 1)
     name = registered(own)[spot]
-    own.localcloud("interrupt", spot, "--notice", "12")
+    own.localcloud("interrupt", spot, "--notice", "40")
+    eventually(lambda: f"{name} was asked to end" in log())
+    assert spot in {i["InstanceId"] for i in own.instances("worker")}, "its rank has had its time"
     eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
     told = own.localcloud("exec", master["InstanceId"], "--", "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout

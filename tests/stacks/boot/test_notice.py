@@ -5,17 +5,20 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from agent.spec.rank_command import REPORTING
 from tests.stacks.boot.nodelab import Lab, Node, booted
 from tests.waiting import eventually
 
 
-def rank(node: Node, pid: int, parent: int, environment: str) -> None:
+def rank(node: Node, pid: int, parent: int, environment: str, *words: str) -> None:
     folder = node.root / "proc" / str(pid)
     folder.mkdir()
     (folder / "environ").write_bytes(environment.encode())
+    (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
     (folder / "status").write_text(f"Name:\tpython\nPPid:\t{parent}\n")
 
 
@@ -55,6 +58,23 @@ def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
     assert worker.notice() == (0, "")
     assert reason in told.read_text()
     assert not secret.exists(), "it is written beside the link, not through it"
+
+
+def test_a_notice_reaches_a_rank_below_the_shell_that_reports_its_end(lab: Lab) -> None:
+    worker = booted(lab.node("worker", 1, heeds_notices=True))
+    shell = subprocess.Popen([*REPORTING, "sleep", "60"])
+    try:
+        child = eventually(lambda: Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split())
+        rank(worker, shell.pid, 1, "HOROVOD_RANK=0\0", *REPORTING, "sleep", "60")
+        rank(worker, int(child[0]), shell.pid, "HOROVOD_RANK=0\0", "sleep", "60")
+        (worker.root / "target").write_text("Terminated")
+        status, said = worker.notice()
+        assert status == 1 and f"asking rank process {child[0]} to stop" in said
+        assert str(shell.pid) not in said
+        assert shell.wait(60) == 128 + signal.SIGTERM
+    finally:
+        shell.kill()
+        shell.wait()
 
 
 def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:
