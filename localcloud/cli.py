@@ -79,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
     command.add_argument("instance")
     command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
+    command.add_argument(
+        "--recommendation", action="store_true", help="give no notice, but recommend that the instance be replaced"
+    )
     command = add("limit", "limit the capacity for an instance type, or lift the limit", _limit)
     command.add_argument("type")
     command.add_argument("count", type=int, nargs="?", help="without it the limit is lifted")
@@ -215,6 +218,10 @@ def _chaos(arguments: argparse.Namespace) -> int:
 
 def _interrupt(arguments: argparse.Namespace) -> int:
     host, notice_s = _host(arguments), max(0.0, arguments.notice)
+    if arguments.recommendation:
+        control.request(Layout(name=arguments.name), {"do": "recommend", "instance": host["instance_id"]})
+        print(f"{host['instance_id']} ({host['private_ip']}) has a rebalance recommendation in its metadata")
+        return 0
     control.request(
         Layout(name=arguments.name), {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)}
     )

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from localcloud import host_kinds
@@ -202,7 +203,10 @@ class Daemon:
             self.reconciler.set_cut(request.get("instance", ""), request["do"] == "cut")
             self._reconcile()
         elif request.get("do") == "interrupt":
-            self._interrupt(request.get("instance", ""), float(request.get("notice_s", "120")))
+            notice_s = float(request.get("notice_s", "120"))
+            self._announce(request.get("instance", ""), lambda id: self.cloud.interrupt(id, notice_s))
+        elif request.get("do") == "recommend":
+            self._announce(request.get("instance", ""), self.cloud.recommend)
         elif request.get("do") == "fail":
             self.cloud.fail(float(request.get("share", "0")), float(request.get("seconds", "0")))
         elif request.get("do") == "limit":
@@ -210,14 +214,15 @@ class Daemon:
             self.cloud.limit(request.get("type", ""), int(count) if count else None)
         return self.describe()
 
-    def _interrupt(self, instance_id: str, notice_s: float) -> None:
+    def _announce(self, instance_id: str, announce: Callable[[str], None]) -> None:
+        """Give a spot instance a notice or a recommendation, and make its metadata show it."""
         if instance_id not in self.reconciler.hosts:
             raise UnknownInstanceError(instance_id, sorted(self.reconciler.hosts))
         try:
-            self.cloud.interrupt(instance_id, notice_s)
+            announce(instance_id)
         except ValueError as error:
             raise LocalCloudError(str(error)) from None
-        self._reconcile()  # Its metadata shows it from now on.
+        self._reconcile()
 
 
 def main(options: Options) -> None:

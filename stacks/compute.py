@@ -156,6 +156,7 @@ class NodeGroup(Construct):
         resource = group.node.default_child
         if isinstance(resource, autoscaling.CfnAutoScalingGroup):
             resource.override_logical_id(props.logical_id)
+            resource.capacity_rebalance = props.market.rebalanced or None  # The construct has no property for it.
         Validations.of(group).acknowledge(
             Acknowledgment(
                 id="@aws-cdk/aws-autoscaling:desiredCapacitySet",

@@ -20,6 +20,8 @@ class Market:
     on_demand: int = 0
     """With `spot`: number of instances, the first ones, that are bought on demand."""
     spot_allocation: str = ""
+    rebalanced: bool = False
+    """With `spot`: a group replaces an instance when AWS recommends it, before the instance is taken back."""
     on_demand_allocation: str = ""
     reservation: str = ""
     """Id of a capacity reservation, or ARN of a resource group of some; empty without."""
@@ -39,6 +41,7 @@ def of(config: ClusterConfig) -> Market:
         spot=config.spot,
         on_demand=config.on_demand_workers,
         spot_allocation=config.spot_allocation,
+        rebalanced=config.spot and config.capacity_rebalance,
         on_demand_allocation=config.on_demand_allocation,
         reservation=config.capacity_reservation,
         block=config.capacity_block,

@@ -201,6 +201,12 @@ class Cloud:
             spot_interruption.announce(self._backend("ec2"), instance_id, notice_s)
         self.announce()
 
+    def recommend(self, instance_id: str) -> None:
+        """Recommend that a spot instance be replaced. Raises NotInterruptibleError for any other instance."""
+        with self.lock:
+            spot_interruption.recommend(self._backend("ec2"), instance_id)
+        self.announce()
+
     def fail(self, share: float, seconds: float) -> None:
         """Let a share of the API's calls, 0 to 1, fail for a while."""
         self._outage.begin(share, seconds)

@@ -50,7 +50,7 @@ class SpotNotices:
                 if instance._state.name != "running" or now < recommended_at:
                     continue
                 if not spot_interruption.recommended_at(instance):
-                    spot_interruption.recommend(instance)
+                    spot_interruption.recommend(ec2, instance.id)
                     changed = True
                 if now >= noticed_at and not spot_interruption.deadline(instance):
                     spot_interruption.announce(ec2, instance.id, spot_interruption.NOTICE_S)

@@ -51,6 +51,9 @@ class ComputeKeys:
     """With `spot`: number of workers, the first ones, that are on-demand instances."""
     spot_allocation: str = "capacity-optimized"
     """How AWS chooses spot pools; by default the one least likely to be interrupted, at any price."""
+    capacity_rebalance: bool = False
+    """With `spot`: AWS launches another worker when it recommends that one be replaced, with the notice of its end at
+    the latest, and then ends that one, in place of waiting until it has taken it back."""
     on_demand_allocation: str = "prioritized"
     """How AWS chooses among the types of on-demand workers: `prioritized`, in the order given, or `lowest-price`."""
     capacity_reservation: str = ""

@@ -77,6 +77,13 @@ def _efa_layout(kind: InstanceType) -> tuple[int, int]:
 
 def _spot(config: ClusterConfig) -> Iterator[Problem]:
     if config.spot:
+        if config.capacity_rebalance and not config.termination_notice_s:
+            yield Problem(
+                key="capacity_rebalance",
+                value=True,
+                rule="has Auto Scaling end workers at risk, and without a notice their ranks would save nothing",
+                remedy="set termination_notice_s = 120, or leave it out",
+            )
         return
     if config.on_demand_workers:
         yield Problem(
@@ -90,6 +97,13 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
             key="spot_allocation",
             value=config.spot_allocation,
             rule="chooses pools of spot instances, but spot is false",
+            remedy="set spot = true, or leave it out",
+        )
+    if config.capacity_rebalance:
+        yield Problem(
+            key="capacity_rebalance",
+            value=True,
+            rule="says when spot instances are replaced, but spot is false",
             remedy="set spot = true, or leave it out",
         )
 

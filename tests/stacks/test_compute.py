@@ -180,6 +180,17 @@ def test_spot_workers_come_from_the_roomiest_pools_after_those_that_are_on_deman
     assert group["CreationPolicy"]["ResourceSignal"]["Count"] == 4
 
 
+@pytest.mark.parametrize("rebalanced", [False, True])
+def test_workers_alone_are_replaced_when_aws_recommends_it_and_that_was_asked_for(
+    synthesise: Callable[..., Template], rebalanced: bool
+) -> None:
+    template = synthesise(spot=True, capacity_rebalance=rebalanced, termination_notice_s=120)
+    found = {
+        name: template.resources[name]["Properties"].get("CapacityRebalance") for name in ("WorkerGroup", "MasterGroup")
+    }
+    assert found == {"WorkerGroup": True if rebalanced else None, "MasterGroup": None}
+
+
 def test_the_master_is_never_a_spot_instance(synthesise: Callable[..., Template]) -> None:
     assert "MixedInstancesPolicy" not in synthesise(spot=True).resources["MasterGroup"]["Properties"]
 

@@ -8,8 +8,10 @@ subnet, ignores most of the template, takes away the first ones, and takes any s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 from moto.autoscaling import models
@@ -18,7 +20,7 @@ from moto.core.exceptions import ServiceException
 from moto.efs.models import efs_backends
 
 from localcloud.api import failed_calls
-from localcloud.api.autoscaling import activities, bounds, instance_choice, termination
+from localcloud.api.autoscaling import activities, bounds, instance_choice, rebalancing, termination
 from localcloud.api.ec2 import instances
 from localcloud.api.monkeypatch import replace
 
@@ -53,25 +55,26 @@ def apply() -> None:
 
     replace(group, "launch_template", property(template_of_group))
     bounds.apply()
+    rebalancing.apply()
     termination.apply()
 
 
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
     """Launch instances, each into the subnet of the group that has the fewest and has room."""
-    subnets = str(self.vpc_zone_identifier or "").split(",")
-    load = dict.fromkeys(subnets, 0)
-    for state in self.active_instances():
-        if state.instance.subnet_id in load:
-            load[state.instance.subnet_id] += 1
     for _ in range(count_needed):
-        used = _launch_into(self, sorted(subnets, key=lambda subnet: load[subnet]), propagated_tags)
-        if not used:
+        if _launch_into(self, _emptiest_first(self), propagated_tags) is None:
             return
-        load[used] += 1
 
 
-def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> str:
-    """Launch an instance into the first of some subnets that has room; return it, or nothing where none has."""
+def _emptiest_first(group: Any) -> list[str]:
+    """Return a group's subnets, those with the fewest of its instances first."""
+    subnets = str(group.vpc_zone_identifier or "").split(",")
+    load = Counter(state.instance.subnet_id for state in group.active_instances())
+    return sorted(subnets, key=lambda subnet: load[subnet])
+
+
+def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
+    """Launch an instance into the first of some subnets that has room; return it, or None where none has."""
     if group.ec2_launch_template is None:
         raise AutoscalingClientError(
             "ValidationError", "The embedded cloud launches groups from a launch template only; give the group one."
@@ -93,7 +96,7 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
         except ServiceException as error:
             _report_failed_launch(group, error)
             if error.code not in instance_choice.TRY_ANOTHER:
-                return ""
+                return None
             continue
         instance.autoscaling_group = group
         instance._launched_version = str(version.number)
@@ -101,16 +104,20 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
             models.InstanceState(instance, protected_from_scale_in=group.new_instances_protected_from_scale_in)
         )
         activities.record(group, f"Launching a new EC2 instance: {instance.id}")
-        return subnet
-    return ""
+        return instance
+    return None
 
 
 def launch_extra(group: Any, subnet: str) -> None:
     """Launch one instance more than a group desires, to balance its zones; once it runs, another one is taken away."""
-    known = {state.instance.id for state in group.instance_states}
     with activities.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
-        _launch_into(group, [subnet], group.get_propagated_tags())
-    group._extra = next((state.instance for state in group.instance_states if state.instance.id not in known), None)
+        group._extra = _launch_into(group, [subnet], group.get_propagated_tags())
+
+
+def _launch_successor(group: Any) -> Any:
+    """Launch one instance more than a group desires, in place of a spot instance that is at risk."""
+    with activities.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
+        return _launch_into(group, _emptiest_first(group), group.get_propagated_tags())
 
 
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
@@ -148,7 +155,7 @@ def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
 def settle(group: Any) -> None:
     """Make a group's instances as many as it desires, after forgetting those that are terminated."""
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
-    wanted = int(group.desired_capacity or 0)
+    wanted = int(group.desired_capacity or 0) + rebalancing.pending(group)
     active = group.active_instances()
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
@@ -222,6 +229,7 @@ def keep(backend: Any) -> bool:
         failures = getattr(group, "_hosts_failed", 0)
         termination.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
         if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
+            rebalancing.replace_at_risk(group, functools.partial(_launch_successor, group))
             settle(group)
         changed = changed or before != [state.instance.id for state in group.instance_states]
     return changed

@@ -17,7 +17,31 @@ class NotInterruptibleError(ValueError):
 
 
 def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
-    """Give a spot instance its interruption notice. Raises NotInterruptibleError for any other instance."""
+    """Give a spot instance its interruption notice, and with it the recommendation, where it came no sooner.
+
+    Raises NotInterruptibleError for any other instance.
+    """
+    instance = _interruptible(ec2, instance_id)
+    if not recommended_at(instance):
+        _recommend(instance)
+    if getattr(instance, _MARK, None) is None:
+        now = datetime.datetime.now(datetime.UTC)
+        setattr(instance, _MARK, now + datetime.timedelta(seconds=notice_s))
+
+
+def recommend(ec2: Any, instance_id: str) -> None:
+    """Give a spot instance the recommendation to be replaced: it is more likely to be interrupted from now on.
+
+    Raises NotInterruptibleError for any other instance.
+    """
+    _recommend(_interruptible(ec2, instance_id))
+
+
+def _recommend(instance: Any) -> None:
+    setattr(instance, _RECOMMENDED, datetime.datetime.now(datetime.UTC))
+
+
+def _interruptible(ec2: Any, instance_id: str) -> Any:
     instance = ec2.get_instance(instance_id)
     if getattr(instance, "lifecycle", None) != "spot":
         raise NotInterruptibleError(
@@ -25,20 +49,13 @@ def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
         )
     if instance._state.name not in _UP:
         raise NotInterruptibleError(f"{instance_id} is {instance._state.name}")
-    if getattr(instance, _MARK, None) is None:
-        now = datetime.datetime.now(datetime.UTC)
-        setattr(instance, _MARK, now + datetime.timedelta(seconds=notice_s))
+    return instance
 
 
 def deadline(instance: Any) -> str:
     """Return when an instance ends, as in its metadata; empty without a notice."""
     mark: datetime.datetime | None = getattr(instance, _MARK, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
-
-
-def recommend(instance: Any) -> None:
-    """Give a spot instance the recommendation to be replaced: it is more likely to be interrupted from now on."""
-    setattr(instance, _RECOMMENDED, datetime.datetime.now(datetime.UTC))
 
 
 def recommended_at(instance: Any) -> str:

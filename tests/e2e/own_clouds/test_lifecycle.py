@@ -177,6 +177,36 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
     own.fab("stop", "--run", started["run_id"], "--force")
 
 
+def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_successor(
+    own: EmbeddedCloud, tmp_path: Path
+) -> None:
+    before = set(registered(own))
+    settings = ("worker_volume_gib=120", "spot=true", "capacity_rebalance=true", "termination_notice_s=120")
+    own.fab("up", "--yes", *(word for setting in settings for word in ("--set", setting)))
+    found = [each["InstanceId"] for each in own.instances("worker") if each.get("InstanceLifecycle") == "spot"]
+    victim = next(iter(before & set(found)))
+    (tmp_path / "empty").touch()
+    waiting = ("--payload", str(tmp_path), "--entry", "sleep 600", "--skip-preflight", "--detach", "--yes")
+    started = json.loads(own.fab("train", "--nodes", str(len(before)), *waiting, "--json").stdout)
+
+    def run() -> dict[str, Any]:
+        return dict(json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout))
+
+    eventually(lambda: run()["state"]["state"] == "running")
+    name = registered(own)[victim]
+    said = own.localcloud("interrupt", victim, "--recommendation").stdout
+    assert "has a rebalance recommendation in its metadata" in said
+    eventually(lambda: run()["course"].get("restarts") and run()["state"]["state"] == "running")
+    record = run()
+    (again,) = record["course"]["restarts"]
+    assert again["for"].startswith(f"{name} leaves the cluster (")
+    hosts = {host["instance_id"] for host in record["spec"]["hosts"]}
+    (successor,) = hosts - before
+    assert before - hosts == {victim} and successor in registered(own)
+    assert victim in {each["InstanceId"] for each in own.instances("worker")}, "its two minutes are not over"
+    own.fab("stop", "--run", started["run_id"], "--force")
+
+
 def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
     exec_ = ("exec", master["InstanceId"], "--")

@@ -93,6 +93,7 @@ CLUSTERS: Final[dict[str, Cluster]] = {
             "spot": True,
             "on_demand_workers": 1,
             "spot_allocation": "price-capacity-optimized",
+            "capacity_rebalance": True,
             "termination_notice_s": 120,
         },
         image=DEEP_LEARNING,

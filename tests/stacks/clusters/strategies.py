@@ -130,6 +130,7 @@ def _compute(draw: Draw) -> Values:
     reservation = {"reservation": _id("cr"), "block": _id("cr")}.get(
         bought, st.just("arn:aws:resource-groups:us-east-1:123456789012:group/mine")
     )
+    rebalanced = bought == "spot" and draw(_BOTH)
     return {
         "key_name": draw(_TEXT.filter(lambda text: text == text.strip())),
         "workers": workers,
@@ -140,12 +141,13 @@ def _compute(draw: Draw) -> Values:
         "spot": bought == "spot",
         "on_demand_workers": draw(st.integers(0, max(1, workers))) if bought == "spot" else 0,
         "spot_allocation": draw(st.sampled_from(SPOT_ALLOCATIONS)) if bought == "spot" else SPOT_ALLOCATIONS[0],
+        "capacity_rebalance": rebalanced,
         "on_demand_allocation": draw(st.sampled_from(ON_DEMAND_ALLOCATIONS)) if others else ON_DEMAND_ALLOCATIONS[0],
         "capacity_reservation": draw(reservation) if bought in ("reservation", "block", "group") else "",
         "capacity_block": bought == "block",
         "efa": efa,
         "scratch_mount": draw(st.sampled_from(["", "/mnt/scratch", "/scratch"])) if disks else "",
-        "termination_notice_s": draw(st.sampled_from([0, 30, 600, 7200])),
+        "termination_notice_s": draw(st.sampled_from([30, 600, 7200] if rebalanced else [0, 30, 600, 7200])),
         "ready_timeout_min": draw(st.integers(1, 60 if update == "rolling" else 720)),
         "capacity_policy": f"at-least {draw(st.integers(1, workers))}" if workers and draw(_BOTH) else "all",
         "update_policy": update,

@@ -102,6 +102,13 @@ def test_on_demand_workers_mean_something_beside_spot_workers_only() -> None:
     assert keys(on_demand_workers=1) == ["on_demand_workers"]
 
 
+def test_workers_at_risk_are_replaced_early_on_spot_and_with_a_notice_only() -> None:
+    assert not problems(spot=True, capacity_rebalance=True, termination_notice_s=120)
+    assert keys(capacity_rebalance=True, termination_notice_s=120) == ["capacity_rebalance"]
+    (problem,) = problems(spot=True, capacity_rebalance=True)
+    assert problem.rule.endswith("without a notice their ranks would save nothing")
+
+
 def test_alternatives_are_alike_in_processor_and_gpus_and_named_once() -> None:
     def rules(*alternatives: str, first: str = "g5.xlarge", **more: Any) -> list[str]:
         found = problems(worker_instance_type=first, worker_alternatives=alternatives, **more)

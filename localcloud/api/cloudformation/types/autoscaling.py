@@ -21,6 +21,7 @@ _GROUP_VALUES = (
     "HealthCheckType",
     "HealthCheckGracePeriod",
     "NewInstancesProtectedFromScaleIn",
+    "CapacityRebalance",
 )
 
 
@@ -147,6 +148,7 @@ RESOURCE_TYPES = (
                 f"{_MIX}.InstancesDistribution.OnDemandPercentageAboveBaseCapacity",
                 "VPCZoneIdentifier",
                 "NewInstancesProtectedFromScaleIn",
+                "CapacityRebalance",
                 "MetricsCollection",
                 "Tags",
             }
