@@ -155,6 +155,7 @@ _RECORD: Final = fields(
     state=SUMMARY,
     spec=maybe(SPEC),
     origin=maybe(fields(diff_bytes=maybe(whole), prices_of=maybe(text))),
+    spot=maybe(fields(hosts=whole, usd=maybe(number), prices_of=text)),
     launch=maybe(fields(command=each(text))),
     preflight=maybe(fields(allowed=maybe(each(fields(node=text, what=text))))),
     course=maybe(

@@ -80,6 +80,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "result": _read(directory, "result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
         "usd": _cost(origin, spec, state.updated - state.started),
+        "spot": _on_spot(origin, spec, state.updated - state.started),
         "checkpoints": checkpoints(directory),
         "attempts": directory.attempt,
         "files": len(sizes),
@@ -128,6 +129,34 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
     return sum(known) if known and len(known) == len(each) else None
 
 
+def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
+    """Return how many of the run's nodes are spot instances, and what all and the master cost with their spot prices.
+
+    `hosts`; `usd`, None where a price is unknown; `prices_of`, the day of the spot prices. None for a run without any.
+    A node that took another's place since the launch counts as a spot instance where all workers were.
+    """
+    if not origin or not spec or not origin.get("spot"):
+        return None
+    master, on_demand = origin.get("master") or "", usd_per_hour(origin, spec)
+    kinds, spot = origin["instance_types"], set(origin["spot"])
+    workers = set(kinds) - {master}
+    hosts = [host["instance_id"] for host in spec.get("hosts", ())]
+    ours = [id for id in hosts if id in spot or (id not in kinds and workers <= spot)]
+    if not ours:
+        return None
+    of_workers = {kinds[id] for id in workers}
+    usual = of_workers.pop() if len(of_workers) == 1 else ""
+    prices = [
+        (origin["usd_per_hour"].get(kind), origin["spot_usd_per_hour"].get(kind))
+        for kind in (kinds.get(id, usual) for id in ours)
+    ]
+    usd = None
+    if on_demand is not None and all(None not in pair for pair in prices):
+        saved = sum(float(full) - float(reduced) for full, reduced in prices)
+        usd = round((on_demand - saved) * max(0.0, seconds) / 3600, 4)
+    return {"hosts": len(ours), "usd": usd, "prices_of": str(origin.get("spot_prices_of") or "")}
+
+
 def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
     """Return the most that a run's nodes and the master may cost an hour, USD; None where a price cannot be read."""
     try:
@@ -140,6 +169,14 @@ def _cost(origin: Any, spec: Any, seconds: float) -> float | None:
     """Return the cost as `cost` does; None where a rank has spoilt what it is computed from."""
     try:
         return cost(origin, spec, seconds)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None
+
+
+def _on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
+    """Return what `on_spot` does; None where a rank has spoilt what it is computed from."""
+    try:
+        return on_spot(origin, spec, seconds)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
 

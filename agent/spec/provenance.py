@@ -39,6 +39,12 @@ class Origin:
     """On-demand price of each type; null where it was not known."""
     prices_of: str = ""
     """The day of those prices where one is not of the day of the run."""
+    spot: tuple[str, ...] = ()
+    """Ids of the instances that are spot instances."""
+    spot_usd_per_hour: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Spot price of each type of which the laptop knew one."""
+    spot_prices_of: str = ""
+    """The day of those prices."""
     estimate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What the laptop expected: `seconds` and `usd`, each with `low`, `value` and `high`, and `bottleneck`."""
     diff: str = ""
@@ -68,9 +74,9 @@ class Submission:
             origin = document.get("origin", {})
             if not isinstance(origin, dict):
                 raise TypeError(f"its origin is {origin!r:.40}, and not an object")
-            types = tuple(map(str, origin.get("worker_types", ())))
+            lists = {name: tuple(map(str, origin.get(name, ()))) for name in ("worker_types", "spot")}
             spec = RunSpec.from_json(json.dumps(document["spec"]))
-            return cls(spec=spec, origin=Origin(**{**origin, "worker_types": types}))
+            return cls(spec=spec, origin=Origin(**{**origin, **lists}))
         except SpecError:
             raise
         except (TypeError, ValueError) as error:

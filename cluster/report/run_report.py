@@ -134,7 +134,20 @@ def _priced(record: Document, attempt: str) -> str:
     if number(record.get("usd")) is None:
         return "no price is known for its instances"
     dated = as_of(plain(str(document(record.get("origin")).get("prices_of") or "")))
-    return ", ".join(filter(None, [f"instances on demand{dated}", attempt]))
+    return ", ".join(filter(None, [f"instances on demand{dated}", _on_spot(document(record.get("spot"))), attempt]))
+
+
+def _on_spot(spot: Document) -> str:
+    """Return what the instances cost with those on spot; "" where none was."""
+    hosts, usd = whole(spot.get("hosts")), number(spot.get("usd"))
+    if not hosts:
+        return ""
+    nodes = f"{hosts} node{'s' * (hosts != 1)} on spot"
+    return (
+        f"less with {nodes}"
+        if usd is None
+        else f"{dollars(usd)} with {nodes}{as_of(plain(str(spot.get('prices_of'))))}"
+    )
 
 
 def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if record.get("usd") is not None:
         dated = as_of(origin.get("prices_of") or "")
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
+    if spot := record.get("spot"):
+        rows.append(("on spot", describe_spot(spot)))
     if expected := _estimated(record):
         rows.append(("estimated", expected))
         rows += [(f"  {name}", _beside(*rest)) for name, *rest in (each.texts for each in parts(outcomes(record)))]
@@ -118,6 +120,14 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         trouble = course.get("trouble")
         rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))
     return rows
+
+
+def describe_spot(spot: Mapping[str, Any]) -> str:
+    """Return in words how many nodes were spot instances, and what the instances cost with that."""
+    nodes = f"{spot['hosts']} node{'s' * (spot['hosts'] != 1)}"
+    if spot.get("usd") is None:
+        return f"{nodes}, at less than that; `fab prices --refresh` asks for what they cost"
+    return f"{nodes}; with them about ${spot['usd']:.2f}{as_of(spot['prices_of'])}"
 
 
 def _cost_of_restart(recovery: Mapping[str, Any]) -> str:

@@ -34,7 +34,8 @@ RECORD: dict[str, Any] = {
     "run_id": "one", "directory": "/mnt/efs/runs/one", "state": SUMMARY, "spec": SPEC,
     "origin": {"diff_bytes": 3, "template_sha256": "00"}, "launch": {"command": ["horovodrun"]},
     "course": {"archive": "s3://b/runs/one", "trouble": ""}, "result": {"test_accuracy": 0.9, "finished": 3.0},
-    "usd": 0.5, "checkpoints": ["step-1"], "attempts": 2, "files": 3, "bytes": 4,
+    "usd": 0.5, "spot": {"hosts": 1, "usd": 0.2, "prices_of": ""},
+    "checkpoints": ["step-1"], "attempts": 2, "files": 3, "bytes": 4,
 }  # fmt: skip
 ANSWERS: dict[str, Any] = {
     "status": SUMMARY,

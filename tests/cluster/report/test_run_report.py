@@ -87,6 +87,13 @@ def test_a_cost_without_a_price_is_unknown() -> None:
     assert (cost.value, cost.text, cost.note) == (None, "unknown", "no price is known for its instances")
 
 
+def test_a_cost_tells_of_nodes_on_spot() -> None:
+    known = report_of(changed(spot={"hosts": 2, "usd": 0.25, "prices_of": "2026-11-20"})).headline(COST)
+    assert known.note.endswith("$0.2500 with 2 nodes on spot (prices of 2026-11-20)")
+    unknown = report_of(changed(spot={"hosts": 1, "usd": None, "prices_of": ""})).headline(COST)
+    assert unknown.note.endswith("less with 1 node on spot")
+
+
 def test_a_live_run_says_that_it_had_not_ended() -> None:
     found = report_of(changed(state={"state": "running"}))
     assert "The run had not ended when this record was written." in found.missing

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from cluster.runs.provenance import git_commit, read_diff, template_sha256
+from agent.spec.provenance import Origin
+from cluster.aws.price_store import Refreshed
+from cluster.aws.spot_prices import SpotPrice
+from cluster.runs.provenance import Roots, describe_origin, git_commit, read_diff, template_sha256
+from stacks.config import ClusterConfig
+from tests.factories import make_instance, make_inventory, make_master_instance, make_nodes, make_spec
 
 
 def git(directory: Path, *words: str) -> None:
@@ -35,6 +42,28 @@ def test_without_git_there_is_no_diff(tmp_path: Path) -> None:
 def test_a_template_keeps_its_hash_whatever_the_order_of_its_keys() -> None:
     one, two = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
     assert template_sha256(one) == template_sha256(two) != template_sha256({**one, "a": 2})
+
+
+def test_an_origin_names_the_instances_on_spot_and_the_prices_that_were_asked_for(tmp_path: Path) -> None:
+    aws: Any = SimpleNamespace(region="us-east-1", endpoint="", price_region="us-east-1")
+    prices: Any = SimpleNamespace(per_hour=lambda kinds, wait_s: dict.fromkeys(kinds, 1.0), dated=lambda kinds: "")
+    price = SpotPrice(usd_per_hour=0.4, zone="us-east-1a", since="2026-11-20")
+    refreshed = Refreshed(date="2026-11-21", spot={"c5.2xlarge": price, "p5.48xlarge": price})
+
+    def origin(*, spot: bool) -> Origin:
+        instances = (make_master_instance(), make_instance(1), make_instance(2, spot=spot))
+        inventory = make_inventory(2, instances=instances)
+        roots = Roots(diff="", template_sha256="")
+        spec = make_spec(hosts=make_nodes(2))
+        return describe_origin(
+            spec, roots, aws=aws, inventory=inventory, prices=prices, refreshed=refreshed, config=ClusterConfig()
+        )
+
+    found = origin(spot=True)
+    assert (found.spot, found.spot_usd_per_hour) == (("i-00000002",), {"c5.2xlarge": 0.4})
+    assert found.spot_prices_of == "2026-11-21"
+    found = origin(spot=False)
+    assert (found.spot, found.spot_usd_per_hour, found.spot_prices_of) == ((), {}, "")
 
 
 def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:

@@ -90,6 +90,24 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
     assert cost("") == "about $1.25 for its instances"
 
 
+@pytest.mark.parametrize(
+    ("spot", "told"),
+    [
+        (None, None),
+        ({"hosts": 2, "usd": 0.5, "prices_of": "2026-11-20"}, "2 nodes; with them about $0.50 (prices of 2026-11-20)"),
+        (
+            {"hosts": 1, "usd": None, "prices_of": ""},
+            "1 node, at less than that; `fab prices --refresh` asks for what they cost",
+        ),
+    ],
+)
+def test_nodes_on_spot_are_told_with_what_they_cost(spot: dict[str, Any] | None, told: str | None) -> None:
+    state = {"state": "succeeded", "started": 0, "updated": 9}
+    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "usd": 1.25}
+    record |= {"checkpoints": [], "files": 1, "bytes": 1, "spot": spot}
+    assert {row[0]: row[1] for row in record_table(record).rows}.get("on spot") == told
+
+
 def test_a_bounded_run_tells_what_was_spent_of_the_bound() -> None:
     state = {"state": "stopped", "started": 0, "updated": 9}
     record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "files": 1}
