@@ -225,14 +225,19 @@ def keep(backend: Any) -> bool:
         changed = termination.end_due(group) or changed
         if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
             continue
-        before = [state.instance.id for state in group.instance_states]
+        before = _states(group)
         failures = getattr(group, "_hosts_failed", 0)
         termination.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
         if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
             rebalancing.replace_at_risk(group, functools.partial(_launch_successor, group))
             settle(group)
-        changed = changed or before != [state.instance.id for state in group.instance_states]
+        changed = changed or before != _states(group)
     return changed
+
+
+def _states(group: Any) -> list[tuple[str, str]]:
+    """Return a group's instances with what their metadata shows of it."""
+    return [(state.instance.id, state.lifecycle_state) for state in group.instance_states]
 
 
 def count_failure(instance: Any, *, has_run: bool) -> None:

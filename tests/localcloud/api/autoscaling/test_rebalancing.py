@@ -62,6 +62,14 @@ def test_a_successor_runs_beside_the_one_at_risk_which_then_has_its_time(
     assert (described["DesiredCapacity"], described["CapacityRebalance"]) == (2, True)
 
 
+def test_a_change_of_state_alone_is_told(cloud: Cloud, stacks: Stacks) -> None:
+    stacks.create(rebalanced(2))
+    cloud.wait_for_change(0)
+    cloud.recommend(cloud.snapshot().instances[0].id)
+    told = [cloud.wait_for_change(0) for _ in range(4)]
+    assert told == [True, True, False, False], "the successor, and then the end of the other"
+
+
 def test_a_group_without_it_waits_until_the_instance_is_gone(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(mixed(2))
     victim, _ = before = cloud.snapshot().instances
