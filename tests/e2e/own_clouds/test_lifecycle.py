@@ -199,7 +199,7 @@ def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_su
     eventually(lambda: run()["course"].get("restarts") and run()["state"]["state"] == "running")
     record = run()
     (again,) = record["course"]["restarts"]
-    assert again["for"].startswith(f"{name} leaves the cluster (")
+    assert again["for"] == f"{name} leaves the cluster (its group ends this instance)"
     hosts = {host["instance_id"] for host in record["spec"]["hosts"]}
     (successor,) = hosts - before
     assert before - hosts == {victim} and successor in registered(own)
