@@ -9,6 +9,7 @@ from typing import Final
 from cluster.cli import loader
 from tests import tutorial
 from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.waiting import eventually
 from tools import demo
 
 NODES: Final = os.environ.get("TUTORIAL_NODES", "3")
@@ -37,6 +38,12 @@ def runs_of(cloud: EmbeddedCloud) -> list[str]:
     return [run["run_id"] for run in listed]
 
 
+def statuses(cloud: EmbeddedCloud) -> set[str]:
+    """Return the statuses of all stacks that there were."""
+    stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
+    return {stack["StackStatus"] for stack in stacks}
+
+
 def test_from_an_empty_account_to_many_nodes_and_back_to_nothing() -> None:
     with start_cloud(f"tutorial{os.getpid()}") as cloud:
         said = ""
@@ -49,8 +56,7 @@ def test_from_an_empty_account_to_many_nodes_and_back_to_nothing() -> None:
         for words in tutorial.commands("aws"):
             if words[1] not in ABSENT:
                 cloud.laptop(*words)
-        stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
-        assert {stack["StackStatus"] for stack in stacks} == {"DELETE_COMPLETE"}
+        eventually(lambda: statuses(cloud) == {"DELETE_COMPLETE"})  # the last command does not wait for the end
         assert cloud.ask("ec2", "describe_key_pairs")["KeyPairs"] == []
         assert cloud.ask("efs", "describe_file_systems")["FileSystems"] == []
         buckets = [bucket["Name"] for bucket in cloud.ask("s3", "list_buckets")["Buckets"]]
