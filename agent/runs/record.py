@@ -7,9 +7,9 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from agent.files.atomic_write import write_atomically
 from agent.files.listing import is_listed, names_in, read_listed
@@ -20,6 +20,8 @@ from agent.runs.recoveries import recoveries
 from agent.spec import json_text
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
+
+T = TypeVar("T")
 
 ORIGIN_FILE: Final = "origin.json"
 DIFF_FILE: Final = "source.diff"
@@ -79,8 +81,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "preflight": _read(directory, directory.preflight.name),
         "result": _read(directory, "result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
-        "usd": _cost(origin, spec, state.updated - state.started),
-        "spot": _on_spot(origin, spec, state.updated - state.started),
+        "usd": _unless_spoilt(cost, origin, spec, state.updated - state.started),
+        "spot": _unless_spoilt(on_spot, origin, spec, state.updated - state.started),
         "checkpoints": checkpoints(directory),
         "attempts": directory.attempt,
         "files": len(sizes),
@@ -165,18 +167,10 @@ def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
         return None
 
 
-def _cost(origin: Any, spec: Any, seconds: float) -> float | None:
-    """Return the cost as `cost` does; None where a rank has spoilt what it is computed from."""
+def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: Any, seconds: float) -> T | None:
+    """Return what a function of the run's prices does; None where a rank has spoilt what it is computed from."""
     try:
-        return cost(origin, spec, seconds)
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
-        return None
-
-
-def _on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
-    """Return what `on_spot` does; None where a rank has spoilt what it is computed from."""
-    try:
-        return on_spot(origin, spec, seconds)
+        return compute(origin, spec, seconds)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
 
@@ -188,7 +182,10 @@ def _recoveries(directory: RunDirectory, course: Any, origin: Any, spec: Any) ->
         return []
     made = [each if isinstance(each, dict) else {} for each in restarts]
     return [
-        {**dataclasses.asdict(each), "usd": None if each.seconds is None else _cost(origin, spec, each.seconds)}
+        {
+            **dataclasses.asdict(each),
+            "usd": None if each.seconds is None else _unless_spoilt(cost, origin, spec, each.seconds),
+        }
         for each in recoveries(follow.metrics(directory), made)
     ]
 

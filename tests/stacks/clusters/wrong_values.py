@@ -124,15 +124,8 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
     "alarm_topic": st.sampled_from(["topic", "arn:aws:sns:us-east-1:1:x", "arn:aws:sqs:us-east-1:123456789012:x"]),
     **dict.fromkeys(
         (
-            *(
-                "ssh_from_anywhere",
-                "allow_unknown_instance_types",
-                "placement_group",
-                "spot",
-                "capacity_rebalance",
-                "capacity_block",
-                "efa",
-            ),
+            *("ssh_from_anywhere", "allow_unknown_instance_types", "placement_group", "efa"),
+            *("spot", "capacity_rebalance", "capacity_block"),
             *("fsx_compression", "fsx_export", "efs_backup", "bucket_versioning", "retain_data"),
             *("termination_protection", "protect_instances", "then_stop", "budget_stops_workers"),
             *("node_logs", "node_metrics", "dashboard", "alarms"),
