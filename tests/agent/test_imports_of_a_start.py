@@ -18,7 +18,10 @@ LOADED = "import sys, {module}; print(*sorted(sys.modules))"
         # Takes the run over from the laptop and leaves the supervisor behind.
         ("agent.supervisor.cli", {"agent.supervisor.supervisor", "agent.supervisor.submit", "agent.preflight"}),
         # On each node, before the pre-flight.
-        ("agent.supervisor.prepare_node", {"agent.runs", "agent.launch.program_setup", "agent.preflight.checks"}),
+        (
+            "agent.supervisor.attempts.prepare_node",
+            {"agent.runs", "agent.launch.program_setup", "agent.preflight.checks"},
+        ),
         # Turns into each rank.
         ("agent.launch.rank", {"agent.runs", "agent.launch.program_setup", "agent.hardware.topology", "http.client"}),
     ],

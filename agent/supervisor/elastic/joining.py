@@ -20,9 +20,9 @@ from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from agent.supervisor import preparation
+from agent.supervisor.attempts import preparation
+from agent.supervisor.attempts.preparation import PreparationError
 from agent.supervisor.elastic.elastic_run import ElasticRun
-from agent.supervisor.preparation import PreparationError
 from agent.supervisor.restart import Restarts
 
 EVERY_S: Final = 10.0

@@ -25,6 +25,8 @@ from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import failure, restart
 from agent.supervisor import supervisor as supervising
+from agent.supervisor.attempts import attempt
+from agent.supervisor.attempts.attempt import Attempt
 from agent.supervisor.live_nodes import choose_answering
 from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import Predecessor
@@ -284,9 +286,9 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
     pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
     monkeypatch.setattr(supervising, "Restarts", in_haste)
-    monkeypatch.setattr(supervising, "stage", lambda spec: None)
-    monkeypatch.setattr(supervising, "choose_cycle", lambda spec: None)
-    monkeypatch.setattr(Supervisor, "_prepare", lambda self: (pythons, {}))
+    monkeypatch.setattr(attempt, "stage", lambda spec: None)
+    monkeypatch.setattr(attempt, "choose_cycle", lambda spec: None)
+    monkeypatch.setattr(Attempt, "_prepare", lambda self: (pythons, {}))
 
     def signal_run(
         self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), ranks_only: bool = True, **keys: Any
@@ -308,7 +310,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         fake = FakeHosts([silent or set()])
         monkeypatch.setattr(Hosts, "everywhere", lambda self, *args: fake.everywhere(*args))
         monkeypatch.setattr(Hosts, "reachable", lambda self, hosts: fake.reachable(hosts))
-        monkeypatch.setattr(supervising, "launcher_command", lambda spec, pythons: ["/bin/sh", "-c", left.pop(0)])
+        monkeypatch.setattr(attempt, "launcher_command", lambda spec, pythons: ["/bin/sh", "-c", left.pop(0)])
         values = {"hosts": (ONE, TWO), "efs_mount": str(tmp_path), "preflight": "skip", "restarts": 3, **changes}
         spec = make_spec(**values)
         runs = Runs(root=tmp_path / "runs")

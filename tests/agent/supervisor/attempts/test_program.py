@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import SpecError
 from agent.spec.run import RunSpec
-from agent.supervisor.program import stage
+from agent.supervisor.attempts.program import stage
 from tests.factories import make_program_spec, make_spec
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.remote.command import Completed
-from agent.supervisor.preparation import failures
+from agent.supervisor.attempts.preparation import failures
 
 
 def done(status: int, output: str) -> Completed:

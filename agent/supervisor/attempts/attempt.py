@@ -1,0 +1,277 @@
+"""One attempt of a run, from the preparation of its hosts until its launcher has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import IO, Final
+
+from agent.files.atomic_write import write_atomically
+from agent.launch.first_steps import Cycle, choose_cycle
+from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
+from agent.launch.hosts import POLL_S, Hosts, login
+from agent.preflight import checks
+from agent.preflight.report import PreflightError
+from agent.preflight.runner import Preflight
+from agent.remote.command import Completed
+from agent.runs import accepted_spec
+from agent.runs.directory import RunDirectory
+from agent.runs.store import Runs
+from agent.spec.run import RunSpec
+from agent.supervisor import failure, notification
+from agent.supervisor.attempts import preparation
+from agent.supervisor.attempts.preparation import PreparationError
+from agent.supervisor.attempts.program import stage
+from agent.supervisor.elastic.elastic_run import ElasticRun, describe
+from agent.supervisor.elastic.joining import Joining
+from agent.supervisor.notification import Notifier
+from agent.supervisor.restart import Outcome, Restarts, ask_uptimes, machine_fault
+from agent.supervisor.stored_run import StoredRun
+
+ON_REQUEST: Final = "stopped on request"
+
+
+@dataclasses.dataclass(kw_only=True)
+class StopRequest:
+    """Whether a run is to stop, and why: the first who asks is the reason."""
+
+    why: str = ""
+    """In words; "" while nobody has asked."""
+
+    def ask(self, why: str) -> None:
+        """Ask for a graceful end."""
+        self.why = self.why or why
+
+    def is_made(self) -> bool:
+        """Return whether anybody has asked."""
+        return bool(self.why)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Attempt:
+    """One attempt of a run, on the hosts of a spec; further ones may join it where it is elastic."""
+
+    spec: RunSpec
+    runs: Runs
+    stored: StoredRun
+    notifier: Notifier
+    stop: StopRequest
+    log: IO[bytes]
+    """To which the launcher and its ranks write."""
+    log_line: Callable[[str], None]
+    execute: Callable[[Sequence[str], float], Completed]
+    on_poll: Callable[[], None]
+    """Called repeatedly while the attempt waits for anything."""
+    search: Callable[[RunSpec, Hosts, Collection[str]], Restarts]
+    """Returns the search for hosts with which a spec's run goes on, but for those of these instance ids."""
+    wanted: int
+    """How many hosts the run began with."""
+    may_be_followed: bool
+    """Whether there is a restart left."""
+    silent: set[str] = dataclasses.field(default_factory=set)
+    """Instance ids of the hosts that did not answer when it ended."""
+    _launcher: subprocess.Popen[bytes] | None = None
+    _elastic: ElasticRun | None = None
+    _joining: Joining | None = None
+
+    def __post_init__(self) -> None:
+        """Take the hosts of the spec."""
+        self.hosts = self._hosts_of(self.spec, self.on_poll)
+
+    def _hosts_of(self, spec: RunSpec, on_poll: Callable[[], None] = lambda: None) -> Hosts:
+        """Return a spec's hosts; beside the supervisor's thread, which alone stores anything, without `on_poll`."""
+        return Hosts(
+            spec,
+            self.runs.root,
+            self.execute,
+            on_poll=on_poll,
+            is_cancelled=self._stops_before_launch,
+            log_line=self.log_line,
+        )
+
+    @property
+    def _directory(self) -> RunDirectory:
+        return self.runs[self.spec.run_id]
+
+    def _stops_before_launch(self) -> bool:
+        return self.stop.is_made() and self.stored.state.state == "starting"
+
+    def carry_out(self) -> Outcome:
+        """Prepare the hosts, check them, launch the ranks and wait for their end; return how they ended."""
+        began = time.monotonic()
+        try:
+            pythons, answers = self._prepare()
+            runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime}
+            self.stored.record_step("prepared", runtime=runtime)
+            facts = self._preflight().run(pythons, answers)
+            self.stored.record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
+        except (PreparationError, PreflightError) as error:
+            return Outcome(state="failed", reason=str(error), fault=self._fault("", time.monotonic() - began))
+        if self.stop.is_made():
+            return Outcome(state="stopped", reason=f"{self.stop.why}, before it was launched")
+        return self._launch(pythons)
+
+    def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
+        """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
+        if self.spec.launcher:
+            return preparation.NO_RUNTIME, {}
+        return preparation.prepare(self.spec, self.hosts, is_stopped=self.stop.is_made)
+
+    def _preflight(self) -> Preflight:
+        return Preflight(
+            spec=self.spec,
+            directory=self._directory,
+            runs_root=self.runs.root,
+            hosts=self.hosts,
+            is_cancelled=self._stops_before_launch,
+            set_reason=lambda reason: self.stored.update(reason=reason),
+            log_line=self.log_line,
+        )
+
+    def _launch(self, pythons: Interpreters) -> Outcome:
+        """Launch the ranks, wait for their end, and return how they ended."""
+        command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
+        stage(self.spec)
+        cycle = choose_cycle(self.spec)
+        self._tell_launch(command, pythons, cycle)
+        began = time.monotonic()
+        if self.spec.elastic:
+            self._begin_elastic(pythons)
+        launcher = self._launcher = self.hosts.start(command, self.log, **(cycle.variables if cycle else {}))
+        self.stored.record_step("launched")
+        self.stored.update(state="running", reason="")
+        stopped = not self._watch(launcher)
+        if stopped:
+            self._stop_ranks(launcher)
+        status = launcher.wait()
+        self._end_elastic()
+        if cycle:
+            with contextlib.suppress(OSError):  # It costs the next run its cycle alone.
+                cycle.keep(self.spec.run_id)
+        if stopped:
+            return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
+        if status == 0:
+            return Outcome(state="succeeded", exit_code=0)
+        self.note_frozen()
+        log = self._directory.last_text(failure.log_bytes(self.spec.ranks))
+        fault = self._fault(log, time.monotonic() - began)
+        return Outcome(state="failed", reason=failure.reason(self._judged, status, log), exit_code=status, fault=fault)
+
+    def _tell_launch(self, command: Sequence[str], pythons: Interpreters, cycle: Cycle | None) -> None:
+        """Write down the launcher's command and environment."""
+        environ = {**launcher_environment(self.spec, login()), **(cycle.variables if cycle else {})}
+        started = document(self.spec, pythons.ranks, command, environ, str(cycle or ""))
+        write_atomically(self._directory.launched, json.dumps(started, indent=1))
+        self.log_line(f"$ {shlex.join(command)}")
+        if cycle:
+            self.log_line(f"Horovod's cycle: {cycle}")
+
+    def _watch(self, launcher: subprocess.Popen[bytes]) -> bool:
+        """Wait for the end of a launcher; return False as soon as the run is to stop before that."""
+        while launcher.poll() is None:
+            if self.stop.is_made():
+                return False
+            time.sleep(POLL_S)
+            self.on_poll()
+            self._look_at_elastic()
+        return True
+
+    def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
+        """End the ranks gracefully, then hard.
+
+        SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
+        """
+        grace_s = self._directory.stop_grace_s()
+        self.log_line(f"{self.stop.why}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
+        self.stored.update(reason=f"{self.stop.why}: stopping, {grace_s:g} s of grace")
+        if grace_s > 0:
+            self.hosts.signal_run(signal.SIGTERM, wait_s=0.0)
+            if self.spec.launcher:
+                launcher.terminate()
+            self.hosts.wait_for(launcher, grace_s)
+        if launcher.poll() is None:
+            self.log_line("grace is over: SIGKILL to the ranks")
+            self.hosts.kill(launcher)
+
+    def abandon(self) -> None:
+        """Kill the launcher, which is on this host; its ranks on other hosts are another supervisor's by now."""
+        if self._launcher is not None and self._launcher.poll() is None:
+            os.killpg(self._launcher.pid, signal.SIGKILL)  # A session of its own.
+
+    @property
+    def _judged(self) -> RunSpec:
+        """Return the spec by which it is judged what ended the attempt.
+
+        Of an elastic run, hosts that were lost before have not ended it.
+        """
+        return self._elastic.judged(self.spec) if self._elastic else self.spec
+
+    def _fault(self, log: str, ran_s: float) -> str:
+        """Return what was wrong with the machine where the attempt failed; "" where nothing was, or nobody restarts."""
+        if self.spec.launcher or self.stop.is_made() or not self.may_be_followed:
+            return ""
+        spec = self._judged
+        up = ask_uptimes(self.hosts, spec.hosts)
+        self.silent = {host.instance_id for host in spec.hosts if host.name not in up}
+        # A host that joined an elastic run has been up for less; one of it that rebooted was lost by its connection.
+        return machine_fault(spec, log, up, 0.0 if self._elastic else ran_s)
+
+    def note_frozen(self) -> None:
+        """Log and record what the nodes have seen of ranks that were frozen."""
+        seen = [(node.node, each) for node in failure.seen_frozen(self.spec) for each in node.ranks]
+        for node, each in seen:
+            self.log_line(f"frozen on {node}: {each}")
+        if seen:
+            facts = [{"attempt": self._directory.attempt, "node": node, **each.to_document()} for node, each in seen]
+            self.stored.record_step("frozen", frozen=[*self.stored.course.get("frozen", ()), *facts])
+
+    def _begin_elastic(self, pythons: Interpreters) -> None:
+        """Offer the hosts of this attempt to its launcher, and prepare the search for further ones."""
+        self._elastic = ElasticRun(self.spec)
+        self._elastic.begin()
+        self._joining = Joining(
+            run=self._elastic,
+            restarts=lambda spec: self.search(spec, self._hosts_of(spec), ()),
+            hosts_of=self._hosts_of,
+            directory=self._directory,
+            pythons=pythons,
+            wanted=self.wanted,
+            take_spec=self._widen,
+            log_line=self.log_line,
+        )
+
+    def _widen(self, spec: RunSpec) -> None:
+        """Store the spec of a live run that gets further hosts: it is the same attempt."""
+        write_atomically(self._directory.spec, accepted_spec.accept(spec))
+        self.spec, self.hosts = spec, self._hosts_of(spec, self.on_poll)
+
+    def _look_at_elastic(self) -> None:
+        """Record how the ranks have formed anew; have those leave whose host is about to, and search for others."""
+        if self._elastic is None or self._joining is None:
+            return
+        self._note_reformed(self._elastic)
+        self._elastic.let_leave(self.spec)
+        if not self.stop.is_made() and self.stored.state.state == "running":
+            self._joining.look(self.spec)
+
+    def _note_reformed(self, elastic: ElasticRun) -> None:
+        for reformed in elastic.look():
+            told = describe(reformed)
+            self.log_line(told)
+            self.stored.record_step("reformed", reformed=[*self.stored.course.get("reformed", ()), reformed])
+            self.stored.update(hosts=tuple(reformed["hosts"]), reason=told)
+            self.notifier.tell(notification.REFORMED, told)
+
+    def _end_elastic(self) -> None:
+        """Take note of the last, and end the search for hosts."""
+        if self._elastic is not None and self._joining is not None:
+            self._joining.end()
+            self._note_reformed(self._elastic)
+            self._elastic.end()
