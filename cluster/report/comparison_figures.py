@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cluster.report.comparison import Comparison, MeanPoint, Repeats, Spread
-from cluster.report.figures import EPOCH, Drawn, Line, Plot, draw_plot
-from cluster.report.svg import drawing
+from cluster.report.line_plots import EPOCH, Line, Plot, draw_plot
+from cluster.report.svg import Drawn, drawing
 
 
 def comparison_figures(comparison: Comparison) -> tuple[Drawn, ...]:

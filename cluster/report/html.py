@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from cluster.report import comparison_tables
 from cluster.report.comparison import Comparison
 from cluster.report.comparison_figures import comparison_figures
-from cluster.report.figures import constants, run_figures
+from cluster.report.curve_plots import constants
+from cluster.report.figures import run_figures
 from cluster.report.model import FORMAT, RunReport
 from cluster.report.palette import DARK, LIGHT, css_variables
 from cluster.report.report_tables import (

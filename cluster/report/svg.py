@@ -8,6 +8,7 @@ so one drawing serves the light and the dark.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import logging
 import re
@@ -62,6 +63,19 @@ _SETTINGS: Final[Any] = {
     "path.simplify": True,
     "svg.hashsalt": "deepcdk",  # the same figure twice is the same text
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A figure, drawn."""
+
+    name: str
+    title: str
+    description: str
+    """What it shows in a sentence, for those who do not see it."""
+    svg: str
+    narrow_svg: str = ""
+    """The same for a narrow screen, where the figure takes the width of the page."""
 
 
 @contextlib.contextmanager
