@@ -3,7 +3,8 @@
 #
 # The registry's watcher calls it before each pass. Exit status 0: the instance ends soon and no rank is left on it, so
 # that the node may leave the cluster; 1: all goes on. Ranks get SIGTERM once: a second one would end them at once. One
-# rank that is asked to stop is enough for the trainer to save a checkpoint and to stop on all nodes.
+# rank that is asked to stop is enough for the trainer to save a checkpoint and to stop on all nodes. Where EC2 takes the
+# instance back, its group launches another only once it is gone: ranks train on until a minute is left.
 set -uo pipefail
 umask 022
 
@@ -12,7 +13,8 @@ instance_id='' efs_mount=''
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
 metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
-mark=$root/opt/deepcdk/leaving
+mark=$root/opt/deepcdk/leaving asked=$root/opt/deepcdk/asked-to-stop
+saving_s=60 # for a step, a checkpoint and the end of all ranks
 
 log() {
   printf 'deepcdk: %s\n' "$*" >&2
@@ -39,24 +41,35 @@ ranks() {
   done
 }
 
-if [[ ! -e $mark ]]; then
+if [[ ! -e $asked ]]; then
   token=$(curl -fs --max-time 3 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$metadata/api/token") || exit 1
   ask() { curl -fs --max-time 3 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"; }
-  if action=$(ask spot/instance-action); then
-    reason="EC2 takes this spot instance back: $action"
-  elif [[ $(ask autoscaling/target-lifecycle-state) == Terminated ]]; then
+  left_s=0
+  if [[ $(ask autoscaling/target-lifecycle-state) == Terminated ]]; then
     reason='its group ends this instance'
+  elif action=$(ask spot/instance-action); then
+    reason="EC2 takes this spot instance back: $action"
+    # {"action": "terminate", "time": "2017-09-18T08:22:00Z"}
+    if [[ $action =~ \"time\":\ *\"([^\"]+)\" ]] && ends=$(date --date "${BASH_REMATCH[1]}" +%s); then
+      left_s=$((ends - $(date +%s)))
+    fi
   else
     exit 1
   fi
-  printf '%s\n' "$reason" >"$mark"
-  mkdir -p "$root$efs_mount/.cluster/leaving"
-  rm -rf "$root$efs_mount/.cluster/leaving/$instance_id" # a link there, which any node can make, may lead anywhere
-  printf '%s\n' "$reason" >"$root$efs_mount/.cluster/leaving/$instance_id"
-  log "$reason"
-  for pid in $(ranks); do
-    log "asking rank process $pid to stop with a checkpoint"
-    kill -TERM "$pid" || true
-  done
+  if [[ ! -e $mark ]]; then
+    printf '%s\n' "$reason" >"$mark"
+    mkdir -p "$root$efs_mount/.cluster/leaving"
+    rm -rf "$root$efs_mount/.cluster/leaving/$instance_id" # a link there, which any node can make, may lead anywhere
+    printf '%s\n' "$reason" >"$root$efs_mount/.cluster/leaving/$instance_id"
+    log "$reason"
+    if ((left_s > saving_s)) && [[ -n $(ranks) ]]; then log "its ranks train on for $((left_s - saving_s)) s"; fi
+  fi
+  if ((left_s <= saving_s)); then
+    touch "$asked"
+    for pid in $(ranks); do
+      log "asking rank process $pid to stop with a checkpoint"
+      kill -TERM "$pid" || true
+    done
+  fi
 fi
 [[ -z $(ranks) ]]

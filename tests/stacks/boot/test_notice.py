@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import shutil
 import signal
 import subprocess
@@ -75,6 +77,35 @@ def test_a_notice_reaches_a_rank_below_the_shell_that_reports_its_end(lab: Lab) 
     finally:
         shell.kill()
         shell.wait()
+
+
+@pytest.mark.parametrize("then", ["a minute is left", "its group ends it"])
+def test_ranks_of_a_spot_instance_train_on_until_a_minute_is_left_or_their_group_ends_it(lab: Lab, then: str) -> None:
+    worker = booted(lab.node("worker", 1, heeds_notices=True))
+
+    def interrupted_in(seconds: float) -> None:
+        at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+        (worker.root / "spot").write_text(f'{{"action":"terminate","time":"{at:%Y-%m-%dT%H:%M:%SZ}"}}')
+
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        rank(worker, sleeper.pid, 1, "HOROVOD_RANK=0\0")
+        interrupted_in(120)
+        status, said = worker.notice()
+        assert status == 1
+        (seconds,) = re.findall(r"its ranks train on for (\d+) s", said)
+        assert 30 <= int(seconds) <= 60
+        assert (lab.shared / ".cluster/leaving" / worker.instance_id).exists(), "the cluster is told at once"
+        assert worker.notice() == (1, "") and sleeper.poll() is None
+        if then == "a minute is left":
+            interrupted_in(59)
+        else:
+            (worker.root / "target").write_text("Terminated")
+        assert f"asking rank process {sleeper.pid} to stop" in worker.notice()[1]
+        assert sleeper.wait(60) == -signal.SIGTERM
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:
