@@ -1,7 +1,7 @@
 # The master's part in the registry: assemble the list of all nodes, and share it. Read by registry.sh.
 # shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of registry.sh
 
-own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0
+own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0 at_once=16
 declare -A own_key=() look_s=() first_s=()
 
 # Take the master's name with the entry $1, once no other live node has it.
@@ -62,21 +62,27 @@ shown_key() {
   printf '%s' "$found"
 }
 
-# Write the console's output of a worker, of which AWS has the end, to a file, and what went wrong to another one.
+# Write the console's output of a worker, of which AWS has the end, to a file, and what went wrong to another one. Return
+# 124 where nothing came in time.
 read_console() {
-  local file=$own_keys/$1.console
-  if ask_aws ec2 get-console-output --instance-id "$1" --query Output --latest >"$file" 2>"$file.errors"; then return; fi
+  local file=$own_keys/$1.console status=0
+  ask_aws ec2 get-console-output --instance-id "$1" --query Output --latest >"$file" 2>"$file.errors" || status=$?
   # Xen's instances know no latest output.
   if grep -qE 'UnsupportedOperation|InvalidParameterCombination' "$file.errors"; then
-    ask_aws ec2 get-console-output --instance-id "$1" --query Output >"$file" 2>"$file.errors" || true
+    status=0
+    ask_aws ec2 get-console-output --instance-id "$1" --query Output >"$file" 2>"$file.errors" || status=$?
   fi
+  if ((status == 124)); then echo 'it did not answer in time' >>"$file.errors"; fi
+  return "$status"
 }
 
 # Learn the host keys of nodes that are new: each prints its own on its console, and no other node can write there. They
 # stay on this disk by instance id, and a later one counts for nothing: an instance keeps its keys, and its console does
-# not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end.
+# not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end. On a
+# slow master, as one whose CPU credits are used up, each call takes seconds of its processor, and many at once would all
+# run out of time: half as many are made next.
 learn_keys() {
-  local node id pid path asked=() pids=()
+  local node id index path timed_out=0 asked=() pids=()
   mkdir -p "$own_keys"
   for node in "${!entry[@]}"; do
     id=${entry[$node]%%,*}
@@ -89,12 +95,20 @@ learn_keys() {
         continue
       fi
     fi
-    if ((${#asked[@]} >= 16 || SECONDS < ${look_s[$id]:-0})); then continue; fi
+    if ((${#asked[@]} >= at_once || SECONDS < ${look_s[$id]:-0})); then continue; fi
     asked+=("$id") first_s[$id]=${first_s[$id]:-$SECONDS}
     read_console "$id" 8>&- &
     pids+=($!)
   done
-  for pid in "${pids[@]}"; do wait "$pid" || true; done
+  for index in "${!asked[@]}"; do
+    if wait "${pids[index]}" || (($? != 124)); then continue; fi
+    timed_out=1 first_s[${asked[index]}]=$SECONDS # It may well have shown its key.
+  done
+  if ((timed_out)); then
+    at_once=$(((${#asked[@]} + 1) / 2))
+  elif ((${#asked[@]})); then
+    at_once=$((at_once < 8 ? at_once * 2 : 16))
+  fi
   for id in "${asked[@]}"; do
     path=$own_keys/$id
     tr -d '\0' <"$path.console" >"$path.text"

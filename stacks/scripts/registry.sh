@@ -236,9 +236,9 @@ read_facts() {
   done
 }
 
-# Call AWS as this node's role, and print what it answers as text.
+# Call AWS as this node's role, and print what it answers as text. Return 124 where nothing came in time.
 ask_aws() {
-  timeout 30 env LC_ALL=C.UTF-8 PYTHONUTF8=1 AWS_PAGER='' aws "$@" --region "$region" --output text \
+  timeout "${DEEPCDK_ASK_S:-30}" env LC_ALL=C.UTF-8 PYTHONUTF8=1 AWS_PAGER='' aws "$@" --region "$region" --output text \
     --cli-connect-timeout 5 --cli-read-timeout 20
 }
 

@@ -196,6 +196,34 @@ def test_a_worker_cannot_pass_for_the_master_by_its_id(lab: Lab, master: Node, w
     assert "EVIL" not in master.text(KNOWN)
 
 
+SLOW = """\
+case $* in *get-console-output*) ;; *) exec "$0.quick" "$@" ;; esac
+touch "$LAB_CLOUD/calls/$$"
+sleep 1
+for call in "$LAB_CLOUD"/calls/*; do kill -0 "${call##*/}" 2>/dev/null || rm -f "$call"; done
+if [ "$(ls "$LAB_CLOUD/calls" | wc -l)" -gt 2 ]; then exec sleep 60; fi
+exec "$0.quick" "$@"
+"""
+"""Answers where no more than two are called at once, as on a master that has the time for two."""
+
+
+def test_a_slow_master_asks_for_fewer_consoles_at_once_until_they_are_told_in_time(lab: Lab, master: Node) -> None:
+    workers = [booted(lab.node("worker", number)) for number in range(2, 8)]
+    aws = lab.commands / "aws"
+    aws.rename(lab.commands / "aws.quick")
+    aws.write_text(f"#!/bin/sh\n{SLOW}")
+    aws.chmod(0o755)
+    (lab.folder / "calls").mkdir()
+    watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05", DEEPCDK_ASK_S="4", DEEPCDK_STALE_S="3600")
+    try:
+        eventually(lambda: len(master.text("opt/deeplearning/workers").split()) == len(workers))
+    finally:
+        watcher.terminate()
+        said, _ = watcher.communicate(timeout=60)
+    assert said.count("AWS does not tell the console of i-") >= len(workers)
+    assert "shows no host key" not in said
+
+
 def test_a_node_whose_console_is_late_is_waited_for_and_after_a_minute_told_of(
     lab: Lab, master: Node, worker: Node
 ) -> None:
