@@ -49,7 +49,7 @@ class Application:
         self.requests = 0
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
-        self.moto = DomainDispatcherApplication(create_backend_app)
+        self.moto = _Moto(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request (WSGI)."""
@@ -123,6 +123,17 @@ class Application:
             log.error("%s %s answered %d: %r", service, action, reply[0], reply[2][:2000])
             return error_replies.reply(environ, "InternalFailure", reply[2][:500].decode("utf-8", "replace"))
         return reply
+
+
+class _Moto(DomainDispatcherApplication):
+    """Moto, which itself answers a request to a service that it lacks with an AttributeError."""
+
+    def get_backend_for_host(self, host: str | None) -> Any:
+        """Return the backend for an address. Raises NotImplementedError for one of AWS that moto does not serve."""
+        is_aws = host is not None and "amazonaws.com" in host
+        if is_aws and not any(pattern.match(f"http://{host}") for _, pattern in self.backend_url_patterns):
+            raise NotImplementedError(f"nothing here answers for {host}")
+        return super().get_backend_for_host(host)
 
 
 def _is_outside_aws(environ: Mapping[str, Any]) -> bool:

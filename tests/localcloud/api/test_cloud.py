@@ -144,6 +144,13 @@ def test_an_action_that_is_missing_is_named_at_once(client: Client) -> None:
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
+def test_a_service_that_is_missing_is_named_at_once(client: Client) -> None:
+    with pytest.raises(ClientError, match="does not implement pricing:GetProducts") as caught:
+        client("pricing").get_products(ServiceCode="AmazonEC2")
+    assert caught.value.response["Error"]["Code"] == "InvalidAction"
+    assert "nothing here answers for pricing.us-east-1.amazonaws.com" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("service", "module", "method", "call"),
     [
