@@ -18,6 +18,7 @@ from localcloud import control, host_kinds, laptop, lifecycle, options
 from localcloud.chaos import chaos_options
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.hosts import cpu_limit
 from localcloud.layout import Layout, log_tail
 from localcloud.machines import guest_agent
 
@@ -170,6 +171,10 @@ def _exec(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     if host["agent"]:
         return _exec_by_agent(Path(host["agent"]), _command(arguments))
+    if host["pid"]:
+        # It ended meanwhile, or only root may: nsenter will say so.
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError, PermissionError):
+            cpu_limit.join(host["pid"])
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])
 

@@ -96,6 +96,17 @@ class CpuLimit:
                 group.rmdir()
 
 
+def join(pid: int, groups: Path = GROUPS) -> None:
+    """Have this process share the time and the processors of a host, of which this is a process. Raises OSError."""
+    os.sched_setaffinity(0, os.sched_getaffinity(pid))
+    for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines():
+        # Version 1 has a line for each hierarchy, with its controllers; version 2 has one without any.
+        _, controllers, path = line.split(":", 2)
+        if path.startswith(f"/{_PARENT}/") and (not controllers or "cpu" in controllers.split(",")):
+            hierarchy = groups / "cpu" if controllers else groups
+            (hierarchy / path.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+
+
 def remove_groups(cloud: str, groups: Path = GROUPS) -> None:
     """Remove the groups that a cloud has left, whose processes are gone."""
     limit = CpuLimit(cloud=cloud, cpus=1.0, groups=groups)

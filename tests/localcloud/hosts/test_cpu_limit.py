@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -72,11 +73,16 @@ def test_a_process_gets_no_more_than_its_group_and_nothing_is_left() -> None:
         time.sleep(2.0)
         fields = Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()
         used_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        joins = (
+            f"from localcloud.hosts.cpu_limit import *; join({busy.pid}); print(Path('/proc/self/cgroup').read_text())"
+        )
+        joined = subprocess.run([sys.executable, "-c", joins], capture_output=True, text=True, check=True).stdout
     finally:
         busy.kill()
         busy.wait()
         limit.remove("i-1")
     assert used_s < 0.6, "of 2 s and more"
+    assert f"/localcloud/{limit.cloud}/i-1\n" in joined
     assert not limit.directory.exists()
 
 
