@@ -1,6 +1,6 @@
 """How well the planner foretells training on 1 to 8 nodes, from one node and the link between them.
 
-    python -m benchmarks.planned_scaling [--nodes 2,4,8] [--networks NAME:BATCH,...] [--cpus 0.2]
+    python -m benchmarks.planned_scaling [--nodes 2,4,8] [--networks NAME:BATCH,...] [--cpus 0.15]
                                          [--link-mbit 100,1000] [--repeats N] [--plot FILE] [--output FILE]
     python -m benchmarks.planned_scaling --runs DIR [--plot FILE]      # judge benchmarks that were fetched to DIR
 
@@ -8,9 +8,10 @@ For each speed of the link an embedded cloud is started whose hosts have so much
 that they do not take it from each other: together less than the machine has. `fab bench` measures training of each
 network on each number of nodes, and allreduces. The planner is told the rate on one node and the link, as `fab plan`
 would find them in ./runs, and nothing of training on several nodes; what it expects of those stands beside what was
-measured. A host with a fifth of a processor pauses for 16 ms after each 4, and a step of a few such pauses lasts one
-more or less as chance has it: LeNet's batch makes its step as long as ResNet-20's, a third of a second. Needs root, as
-the embedded cloud does. Return 1 where an expectation is off by more than 20%.
+measured. A host with 0.15 of a processor pauses for 17 ms after each 3, and a step of a few such pauses lasts one more
+or less as chance has it: with LeNet's batch its step lasts more than a tenth of a second. Eight hosts and the master so
+leave a third of two cores to the router between them. Needs root, as the embedded cloud does. Return 1 where an
+expectation is off by more than 20%.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ def main(argv: Sequence[str]) -> int:
         metavar="NAME:BATCH,...",
         help=f"networks, and images a rank and step of each (default: {NETWORKS})",
     )
-    parser.add_argument("--cpus", default="0.2", help="processors' worth of time of each host (default: 0.2)")
+    parser.add_argument("--cpus", default="0.15", help="processors' worth of time of each host (default: 0.15)")
     parser.add_argument("--link-mbit", default="100,1000", help="speeds of the link, Mbit/s (default: 100,1000)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
