@@ -40,7 +40,7 @@ WAY: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("agent.supervisor.supervisor", "carries out the run, attempt after attempt, to the clean-up of its nodes"),
     ("agent.supervisor.attempts.attempt", "has the nodes prepared and checked; launches, watches and stops the ranks"),
-    ("agent.supervisor.attempts.prepare_node", "brings each node to the same runtime and packages"),
+    ("agent.supervisor.prepare_node", "brings each node to the same runtime and packages"),
     ("agent.preflight.runner", "checks the nodes, and proves an allreduce on them"),
     ("agent.launch.horovodrun_command", "builds the command of Horovod's launcher"),
     ("agent.launch.rank", "becomes one rank: directory, variables, program"),

@@ -19,7 +19,7 @@ LOADED = "import sys, {module}; print(*sorted(sys.modules))"
         ("agent.supervisor.cli", {"agent.supervisor.supervisor", "agent.supervisor.submit", "agent.preflight"}),
         # On each node, before the pre-flight.
         (
-            "agent.supervisor.attempts.prepare_node",
+            "agent.supervisor.prepare_node",
             {"agent.runs", "agent.launch.program_setup", "agent.preflight.checks"},
         ),
         # Turns into each rank.

@@ -14,7 +14,7 @@ from agent.remote import rank_leftovers, secret_files
 from agent.remote.command import SSH_FAILED, Completed
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
-from agent.supervisor.attempts import prepare_node
+from agent.supervisor import prepare_node
 
 TIMEOUT_S: Final = 1800.0
 """Building Horovod on a node of a new type takes minutes; done once for each node and kept."""

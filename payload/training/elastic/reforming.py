@@ -44,8 +44,9 @@ from payload.training.state import TrainState, new_state
 from payload.training.tensorflow_setup import set_up_tensorflow
 from payload.training.trainer import Kept, begin, plan_run, train_as_planned
 
-LEAVE_S: Final = 30.0
-"""How long a rank whose node is about to end waits until the launcher has it leave: EC2 gives it 2 minutes."""
+LEAVE_S: Final = 15.0
+"""How long a rank that is asked to stop, since its node is about to end, waits until the launcher has it leave: the
+supervisor looks every 5 s, and what is left of the minute is for a step, a checkpoint and the end."""
 
 
 class RejoinError(ReportedError, ConnectionError):

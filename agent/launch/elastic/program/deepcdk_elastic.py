@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LEAVE_S: Final = 90.0
-"""How long a rank whose node is about to end waits until the launcher has it leave: EC2 gives it 2 minutes."""
+LEAVE_S: Final = 40.0
+"""How long a rank that is asked to stop, since its node is about to end, waits until the launcher has it leave: it is
+asked when a minute is left."""
 _PART_BYTES: Final = 1 << 26
 _NOT_BEGUN: Final = -1
 

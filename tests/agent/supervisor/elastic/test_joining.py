@@ -17,9 +17,9 @@ from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from agent.supervisor.attempts.prepare_node import Prepared
 from agent.supervisor.elastic.elastic_run import ElasticRun
 from agent.supervisor.elastic.joining import Joining
+from agent.supervisor.prepare_node import Prepared
 from tests.factories import make_node, make_nodes, make_spec
 from tests.waiting import eventually
 

@@ -1,6 +1,6 @@
 """Prepare one node for a run: nothing left of other runs, and the environment that the node needs.
 
-    NODE_PYTHON -m agent.supervisor.attempts.prepare_node RUN_DIRECTORY     # the last line: what `parse` reads
+    NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line: what `parse` reads
 
 A host gets the runtime of the kind of the run's hosts, and the program's own packages; the master, which computes
 nothing, gets its launcher's environment, so that no host waits for a small master to build anything.
@@ -75,7 +75,7 @@ def parse(output: str) -> Prepared:
 
 def command(spec: RunSpec) -> list[str]:
     """Build the command that prepares a node for a run; it runs in the agent's tree."""
-    return [NODE_PYTHON, "-m", "agent.supervisor.attempts.prepare_node", spec.run_directory]
+    return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", spec.run_directory]
 
 
 def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:

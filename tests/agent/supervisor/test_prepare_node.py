@@ -15,7 +15,7 @@ from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.kinds import NodeKind
 from agent.spec.nodes import NODE_PYTHON
-from agent.supervisor.attempts.prepare_node import NodeError, Prepared, check_slots, clear, main, overlay_of, parse
+from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, overlay_of, parse
 from tests.factories import make_node, make_program_spec, make_spec
 
 RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
@@ -44,7 +44,7 @@ def test_only_packages_need_a_layer(tmp_path: Path) -> None:
 
 
 def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:
-    locks = Path(__file__).parents[4] / "agent" / "environment"
+    locks = Path(__file__).parents[3] / "agent" / "environment"
     assert "\ntensorflow-cpu==2.21." in (locks / "requirements.txt").read_text()
     assert "\ntensorflow==2.21." in (locks / "requirements-gpu.txt").read_text()
 
@@ -69,7 +69,7 @@ def prepared(
     monkeypatch.setattr("agent.remote.rank_leftovers.are_there", lambda: False)
     # The launch's run directory is on no file system of this machine.
     monkeypatch.setattr(
-        "agent.supervisor.attempts.prepare_node.facts_command",
+        "agent.supervisor.prepare_node.facts_command",
         lambda python, spec: [sys.executable, "-c", f"print('facts by {python}')"],
     )
     status = main([str(tmp_path)])
@@ -80,7 +80,7 @@ def test_a_node_tells_its_facts_and_then_the_ranks_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / TAKEN).mkdir(parents=True)
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.this_host", lambda spec: spec.hosts[0])
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     status, output, _ = prepared(tmp_path, monkeypatch, capfd)
     assert status == 0
     assert output.splitlines()[0] == f"facts by {RUNTIME}/bin/python"
@@ -91,7 +91,7 @@ def test_a_node_tells_its_facts_and_then_the_ranks_python(
 def test_a_run_without_pre_flight_is_told_no_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.this_host", lambda spec: spec.hosts[0])
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     status, output, _ = prepared(tmp_path, monkeypatch, capfd, preflight="skip")
     assert (status, output) == (0, Prepared(python=f"{RUNTIME}/bin/python", runtime=str(RUNTIME)).line + "\n")
 
@@ -100,7 +100,7 @@ def test_a_run_without_pre_flight_is_told_no_facts(
 def test_a_master_prepares_no_more_than_what_its_launcher_runs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], launcher: str, python: str
 ) -> None:
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.this_host", lambda spec: None)
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: None)
     program: dict[str, Any] = {"program": "fedcba9876543210", "payload": "", "command": ("train.py",)}
     status, output, _ = prepared(tmp_path, monkeypatch, capfd, rank_launcher=launcher, **program)
     assert (status, output) == (0, Prepared(python=python).line + "\n")
@@ -110,7 +110,7 @@ def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.this_host", lambda spec: spec.hosts[0])
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     hosts = (make_node(1, kind="x86_64-sm86"), make_node(2, kind="x86_64-sm80"))
 
     def ensure(*options: str) -> Path:
@@ -126,9 +126,9 @@ def test_where_an_older_version_booted_the_hosts_the_node_itself_says_what_it_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.this_host", lambda spec: spec.hosts[0])
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     monkeypatch.setattr(
-        "agent.supervisor.attempts.prepare_node.this_node_kind",
+        "agent.supervisor.prepare_node.this_node_kind",
         lambda: NodeKind(processor="x86_64", has_gpus=True, capability=75),
     )
 
@@ -149,9 +149,7 @@ def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: s
 def test_a_process_of_another_run_that_stays_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        "agent.supervisor.attempts.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]}
-    )
+    monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
     assert (status, output, errors) == (1, "", "processes of another run stay: 7\n")
 
@@ -168,7 +166,7 @@ def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(
         spared.append(list(how["spared"]()))
         return {"left": []}
 
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.signal_run", signal_run)
+    monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", signal_run)
     for on_master in (True, False):
         clear(spec, tmp_path, on_master=on_master)
     assert spared == [["one", "two"], []]
@@ -183,7 +181,7 @@ def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[Path, dict[str, Any]]] = []
-    monkeypatch.setattr("agent.supervisor.attempts.prepare_node.this_host", lambda spec: spec.hosts[0])
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
 
     def own(lock: Path, **options: Any) -> Path:
         asked.append((lock, options))
