@@ -172,8 +172,7 @@ def _exec(arguments: argparse.Namespace) -> int:
     if host["agent"]:
         return _exec_by_agent(Path(host["agent"]), _command(arguments))
     if host["pid"]:
-        # It ended meanwhile, or only root may: nsenter will say so.
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError, PermissionError):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or only root may: nsenter will say so
             cpu_limit.join(host["pid"])
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])

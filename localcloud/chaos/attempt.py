@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from localcloud.chaos.schedule import Fault
 from localcloud.errors import LocalCloudError
 
+NOTICE_S: Final = 120.0
+"""From the notice of an interruption to the end of the instance, as AWS has it."""
 T = TypeVar("T")
 Host = Mapping[str, Any]
 """A host, as `status` describes it."""
@@ -43,7 +45,7 @@ class Scene(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patterns:
-    """What the cloud does not know of the programs on its hosts."""
+    """What the cloud does not know of the programs on its hosts, and what the user wants of faults."""
 
     supervisor: str = ""
     """Regular expression of a command line."""
@@ -51,6 +53,8 @@ class Patterns:
     """Pattern of files, as of pathlib, below the shared file systems."""
     writing: str = ""
     """Pattern likewise: of what is there while a program writes, as a checkpoint under another name."""
+    notice_s: float = NOTICE_S
+    """From the notice of an interruption to the end of the instance."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

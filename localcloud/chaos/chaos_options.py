@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud.chaos import leftovers, runner, schedule
-from localcloud.chaos.attempt import Patterns, Scene
+from localcloud.chaos.attempt import NOTICE_S, Patterns, Scene
 from localcloud.errors import LocalCloudError
 from localcloud.layout import Layout
 
@@ -68,6 +68,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default="",
         metavar="PATTERN",
         help="what is there while a checkpoint is written, below the file systems: spot-notice waits for one",
+    )
+    command.add_argument(
+        "--notice",
+        type=_seconds,
+        default=NOTICE_S,
+        metavar="SECONDS",
+        help=f"from the notice of spot-notice to the end of the instance (default: {NOTICE_S:g}, as AWS)",
     )
     command.add_argument("--record", type=Path, metavar="FILE", help="append each event as a line of JSON")
     command.add_argument(
@@ -127,7 +134,12 @@ def _undo(scene: Scene, report: runner.Report) -> int:
 def _run(scene: Scene, faults: Sequence[schedule.Fault], arguments: argparse.Namespace, report: runner.Report) -> int:
     for fault in faults:
         print(fault, flush=True)
-    patterns = Patterns(supervisor=arguments.supervisor, flip=arguments.flip, writing=arguments.writing)
+    patterns = Patterns(
+        supervisor=arguments.supervisor,
+        flip=arguments.flip,
+        writing=arguments.writing,
+        notice_s=arguments.notice,
+    )
     with blocked_signals() as signals:
         outcome = runner.run(
             scene, faults, patterns, report, interrupted=lambda s: signal.sigtimedwait(signals, s) is not None

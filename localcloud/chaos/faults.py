@@ -113,8 +113,9 @@ def _api_errors(attempt: Attempt) -> Done:
 
 def _spot_notice(attempt: Attempt) -> Done:
     host = attempt.choose([host for host in attempt.hosts() if host.get("spot")], "spot instance")
-    attempt.scene.ask({"do": "interrupt", "instance": host["instance_id"]})
-    return Done(what=f"gave {named(host)} the notice of an interruption")
+    notice_s = attempt.patterns.notice_s
+    attempt.scene.ask({"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)})
+    return Done(what=f"gave {named(host)} the notice of an interruption in {notice_s:g} s")
 
 
 def _terminate(attempt: Attempt) -> Done:

@@ -31,6 +31,7 @@ CHECKPOINTS: Final = "*/runs/*/checkpoints"
 SCHEDULE: Final = (
     *("--kinds", KINDS, "--hosts", "worker", "--supervisor", "supervisor.cli .* supervise "),
     *("--flip", f"{CHECKPOINTS}/step-*/arrays.safetensors", "--writing", f"{CHECKPOINTS}/.partial-step-*"),
+    *("--notice", "60"),  # ranks are asked at once: while the checkpoint is written
     *("--first", "5", "--every", "25", "--close", "0.3", "--longest", "40", "--duration", "75"),
 )
 pytestmark = pytest.mark.timeout(2400)  # The first seed's includes the deployment and a run that is left alone.

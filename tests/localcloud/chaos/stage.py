@@ -52,7 +52,7 @@ def fault(kind: str, place: float = 0.0) -> Fault:
     return Fault(at_s=0.0, kind=kind, place=place, lasts_s=5.0 if kind in LASTING else 0.0)
 
 
-def carried_out(stage: Stage, kind: str, place: float = 0.0, /, *busy: str, **patterns: str) -> Done:
+def carried_out(stage: Stage, kind: str, place: float = 0.0, /, *busy: str, **patterns: Any) -> Done:
     """Carry out one fault, while others of its kind last on `busy`."""
     return carry_out(
         Attempt(scene=stage, fault=fault(kind, place), patterns=Patterns(**patterns), busy=frozenset(busy))

@@ -34,17 +34,19 @@ def test_the_place_chooses_among_hosts_and_what_the_api_does_goes_through_the_ap
     stage = Stage(tmp_path, 1, 1, 1, spot=True)
     assert done(stage, "terminate", 0.0) == "terminated w1 (i-1)"
     assert done(stage, "reboot", 0.999) == "rebooted w3 (i-3)"
-    assert done(stage, "spot-notice", 0.5) == "gave w2 (i-2) the notice of an interruption"
+    assert done(stage, "spot-notice", 0.5) == "gave w2 (i-2) the notice of an interruption in 120 s"
     cut = carried_out(stage, "cut", 0.4)
     assert cut.what == "cut w2 (i-2) off" and cut.undo
     cut.undo()
     assert stage.asked == [
         ("terminate_instances", "i-1"),
         ("reboot_instances", "i-3"),
-        {"do": "interrupt", "instance": "i-2"},
+        {"do": "interrupt", "instance": "i-2", "notice_s": "120.0"},
         {"do": "cut", "instance": "i-2"},
         {"do": "mend", "instance": "i-2"},
     ]
+    assert carried_out(stage, "spot-notice", notice_s=60.0).what.endswith("the notice of an interruption in 60 s")
+    assert stage.asked[-1] == {"do": "interrupt", "instance": "i-1", "notice_s": "60.0"}
     with pytest.raises(NoTargetError, match="there is no spot instance"):
         done(Stage(tmp_path, 1), "spot-notice")
 

@@ -93,7 +93,7 @@ def test_a_notice_waits_for_a_checkpoint_to_be_written_and_what_lasts_is_undone_
     assert [text for _, text in play.told] == [
         "cut w1 (i-1) off",
         "undone: cut w1 (i-1) off",
-        "gave w1 (i-1) the notice of an interruption",
+        "gave w1 (i-1) the notice of an interruption in 120 s",
     ]
     assert [at_s for at_s, _ in play.told] == pytest.approx([10.0, 40.0, 44.5], abs=0.1)
 
