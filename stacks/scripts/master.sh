@@ -79,8 +79,8 @@ read_console() {
 # Learn the host keys of nodes that are new: each prints its own on its console, and no other node can write there. They
 # stay on this disk by instance id, and a later one counts for nothing: an instance keeps its keys, and its console does
 # not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end. On a
-# slow master, as one whose CPU credits are used up, each call takes seconds of its processor, and many at once would all
-# run out of time: half as many are made next.
+# slow master, as one whose CPU credits are used up, many calls at once would all run out of time, since each takes a
+# second of its processor: half as many are made next.
 learn_keys() {
   local node id index path timed_out=0 asked=() pids=()
   mkdir -p "$own_keys"
@@ -102,12 +102,13 @@ learn_keys() {
   done
   for index in "${!asked[@]}"; do
     if wait "${pids[index]}" || (($? != 124)); then continue; fi
-    timed_out=1 first_s[${asked[index]}]=$SECONDS # It may well have shown its key.
+    timed_out=1
+    if ((${#asked[@]} > 1)); then first_s[${asked[index]}]=$SECONDS; fi # It may well have shown its key.
   done
   if ((timed_out)); then
     at_once=$(((${#asked[@]} + 1) / 2))
   elif ((${#asked[@]})); then
-    at_once=$((at_once < 8 ? at_once * 2 : 16))
+    at_once=$((at_once < 16 ? at_once + 1 : 16))
   fi
   for id in "${asked[@]}"; do
     path=$own_keys/$id

@@ -4,7 +4,7 @@
 # The registry's watcher calls it before each pass. Exit status 0: the instance ends soon and no rank is left on it, so
 # that the node may leave the cluster; 1: all goes on. Ranks get SIGTERM once: a second one would end them at once. One
 # rank that is asked to stop is enough for the trainer to save a checkpoint and to stop on all nodes. Where EC2 takes the
-# instance back, its group launches another only once it is gone: ranks train on until a minute is left.
+# instance back, its ranks train on until a minute is left, or its group ends it because another one runs.
 set -uo pipefail
 umask 022
 
@@ -41,9 +41,11 @@ ranks() {
   done
 }
 
+token=''
+ask() { curl -fs --max-time 3 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"; }
+
 if [[ ! -e $asked ]]; then
-  token=$(curl -fs --max-time 3 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$metadata/api/token") || exit 1
-  ask() { curl -fs --max-time 3 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"; }
+  token=$(curl -fs --max-time 3 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$metadata/api/token") || token=''
   left_s=0
   if [[ $(ask autoscaling/target-lifecycle-state) == Terminated ]]; then
     reason='its group ends this instance'
@@ -53,6 +55,8 @@ if [[ ! -e $asked ]]; then
     if [[ $action =~ \"time\":\ *\"([^\"]+)\" ]] && ends=$(date --date "${BASH_REMATCH[1]}" +%s); then
       left_s=$((ends - $(date +%s)))
     fi
+  elif [[ -e $mark ]]; then
+    left_s=$((saving_s + 1)) # The metadata does not answer; the notice stands.
   else
     exit 1
   fi
