@@ -85,6 +85,8 @@ class Goodput:
     seconds: float
     fraction: float
     """Of the steps at the rate of before, in all of that time."""
+    steps_per_s: float
+    """The rate of before: what it costs to be able to go on so."""
 
 
 def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
@@ -295,6 +297,7 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
         skipped=len(told(record, "skipped")),
         seconds=options.seconds,
         fraction=(kept - before) / (undisturbed * options.seconds),
+        steps_per_s=undisturbed,
     )
 
 
@@ -323,7 +326,10 @@ class Figures:
         yield from (f"{kind:<12} the run did not train again" for kind in self.missed)
         for each in self.goodputs:
             skipped = f", {each.skipped} skipped" if each.skipped else ""
-            yield f"goodput {each.fraction:.2f} by {each.way}: {each.faults} kills{skipped} in {each.seconds:g} s"
+            yield (
+                f"goodput {each.fraction:.2f} by {each.way}: {each.faults} kills{skipped} in {each.seconds:g} s; "
+                f"{each.steps_per_s:.1f} steps/s before"
+            )
 
     def keep(self, output: Path | None, nodes: int) -> None:
         """Write the samples, where a file is wanted."""
