@@ -128,7 +128,7 @@ def _spans(lines: Sequence[Line]) -> bool:
 
 
 def _range(what: str, lines: Sequence[Line], form: str) -> str:
-    """Say where each line begins and ends."""
+    """Return where each line begins and ends, as a sentence."""
     said = [
         f"{line.label} from {form.format(line.points[0][1])} to {form.format(line.points[-1][1])}"
         for line in lines
