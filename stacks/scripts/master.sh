@@ -80,9 +80,9 @@ read_console() {
 # stay on this disk by instance id, and a later one counts for nothing: an instance keeps its keys, and its console does
 # not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end. On a
 # slow master, as one whose CPU credits are used up, many calls at once would all run out of time, since each takes a
-# second of its processor: half as many are made next.
+# second of its processor: half as many are made next. How long a console has shown no key counts from the first answer.
 learn_keys() {
-  local node id index path timed_out=0 asked=() pids=()
+  local node id index path status waited_s timed_out=0 asked=() pids=()
   mkdir -p "$own_keys"
   for node in "${!entry[@]}"; do
     id=${entry[$node]%%,*}
@@ -96,14 +96,19 @@ learn_keys() {
       fi
     fi
     if ((${#asked[@]} >= at_once || SECONDS < ${look_s[$id]:-0})); then continue; fi
-    asked+=("$id") first_s[$id]=${first_s[$id]:-$SECONDS}
+    asked+=("$id")
     read_console "$id" 8>&- &
     pids+=($!)
   done
   for index in "${!asked[@]}"; do
-    if wait "${pids[index]}" || (($? != 124)); then continue; fi
-    timed_out=1
-    if ((${#asked[@]} > 1)); then first_s[${asked[index]}]=$SECONDS; fi # It may well have shown its key.
+    id=${asked[index]} status=0
+    wait "${pids[index]}" || status=$?
+    if ((status == 124)); then timed_out=1; fi
+    if ((status == 124 && ${#asked[@]} > 1)); then
+      unset "first_s[$id]" # It may well have shown its key.
+    else
+      first_s[$id]=${first_s[$id]:-$SECONDS}
+    fi
   done
   if ((timed_out)); then
     at_once=$(((${#asked[@]} + 1) / 2))
@@ -119,7 +124,8 @@ learn_keys() {
       own_key[$id]=$text
     else
       if [[ -s $path.console.errors ]]; then note "AWS does not tell the console of $id" "$(tail -n 1 "$path.console.errors")"; fi
-      look_s[$id]=$((SECONDS + 1 + (SECONDS - first_s[$id] < 60 ? (SECONDS - first_s[$id]) : 60)))
+      waited_s=$((SECONDS - ${first_s[$id]:-SECONDS}))
+      look_s[$id]=$((SECONDS + 1 + (waited_s < 60 ? waited_s : 60)))
     fi
     rm -f "$path.console" "$path.console.errors" "$path.text"
   done
