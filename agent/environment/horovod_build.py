@@ -1,4 +1,4 @@
-"""Build Horovod's stock source distribution into a wheel for the TensorFlow, Python and settings at hand.
+"""Build Horovod's source distribution into a wheel for the TensorFlow, Python and settings at hand.
 
 No source of Horovod is changed. What current versions of TensorFlow need is passed through the environment: two more
 include folders of TensorFlow's own wheel, and one forwarding header (`include` beside this module). Wheels are kept in

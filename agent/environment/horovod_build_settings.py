@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from agent.environment.horovod_patch import DIGEST
 from agent.environment.toolchain import Platform, Toolchain
 from agent.spec.frameworks import FRAMEWORKS, HOROVOD_VERSION, TENSORFLOW, TORCH
 
@@ -72,6 +73,7 @@ def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, s
     return {
         "horovod": VERSION,
         "sdist": SDIST_SHA256,
+        "patch": DIGEST,
         "header": hashlib.sha256(header.encode()).hexdigest(),
         "system": here.system,
         "machine": here.machine,

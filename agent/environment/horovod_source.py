@@ -1,4 +1,4 @@
-"""Horovod's stock source distribution: download it, check its hash, unpack it. Standard library only."""
+"""Horovod's source distribution: download it, check its hash, unpack and patch it. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agent.environment.horovod_build_settings import SDIST_SHA256, VERSION
+from agent.environment.horovod_patch import patch
 from agent.environment.toolchain import HorovodError, NotCoveredError
 
 
@@ -39,7 +40,7 @@ def pip_command(scratch: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def unpack(scratch: Path) -> Path:
-    """Check the hash of the source distribution in scratch/sdist, unpack it, and return its folder."""
+    """Check the hash of the source distribution in scratch/sdist, unpack and patch it, and return its folder."""
     archive = scratch / "sdist" / f"horovod-{VERSION}.tar.gz"
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != SDIST_SHA256:
@@ -48,4 +49,6 @@ def unpack(scratch: Path) -> Path:
         # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(scratch)  # noqa: S202  # see above
-    return scratch / f"horovod-{VERSION}"
+    source = scratch / f"horovod-{VERSION}"
+    patch(source)
+    return source

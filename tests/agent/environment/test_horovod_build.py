@@ -26,6 +26,7 @@ from agent.environment.horovod_build import (
     write_compiler,
 )
 from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings, fingerprint
+from agent.environment.horovod_patch import EDITS, FILE
 from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, Toolchain
 
 WHEEL = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
@@ -52,6 +53,8 @@ def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str)
     source = tmp_path / "horovod-0.28.1"
     source.mkdir()
     (source / "setup.py").write_text(setup_py)
+    (source / FILE).parent.mkdir(parents=True)
+    (source / FILE).write_text("".join(edit.old for edit in EDITS))
     archive = tmp_path / "release.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(source, arcname="horovod-0.28.1")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.environment import horovod_build_settings
 from agent.environment.horovod_build_settings import (
     EXTERNAL_INCLUDES,
     INCLUDE,
@@ -119,6 +120,12 @@ def test_other_settings_or_another_header_are_another_wheel() -> None:
     variants = [Settings(), GPU, dataclasses.replace(GPU, compute_capabilities=(90,))]
     made = {fingerprint(settings, TOOLCHAIN, header) for settings in variants for header in ("a", "b")}
     assert len(made) == 6
+
+
+def test_another_patch_is_another_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(Settings(), TOOLCHAIN, "h")
+    monkeypatch.setattr(horovod_build_settings, "DIGEST", "0" * 64)
+    assert fingerprint(Settings(), TOOLCHAIN, "h") != before
 
 
 def test_where_the_virtual_environment_lies_does_not_matter() -> None:

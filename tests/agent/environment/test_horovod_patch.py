@@ -1,0 +1,57 @@
+"""Facts about the change to Horovod's source, and about the ranks that it keeps alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.environment.horovod_patch import EDITS, FILE, patch
+from agent.environment.toolchain import HorovodError
+
+PROGRAM = Path(__file__).with_name("summing_program.py")
+ROOT = Path(__file__).parents[3]
+RANKS = 8
+LEARNED = 7
+"""The exit status of a rank that has learned from Horovod that another one is gone."""
+
+
+def release(folder: Path, text: str) -> Path:
+    """Write a source of Horovod, as far as the patch reads it."""
+    path = folder / FILE
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+def test_each_passage_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+    path = release(tmp_path, "first\n" + "between\n".join(edit.old for edit in EDITS) + "last\n")
+    patch(tmp_path)
+    assert path.read_text() == "first\n" + "between\n".join(edit.new for edit in EDITS) + "last\n"
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, times: int) -> None:
+    text = "".join(edit.old for edit in EDITS[:-1]) + EDITS[-1].old * times
+    path = release(tmp_path, text)
+    with pytest.raises(HorovodError, match=rf"operations\.cc has {times} times what is changed in it once"):
+        patch(tmp_path)
+    assert path.read_text() == text
+
+
+@pytest.mark.horovod
+def test_the_others_outlive_a_rank_that_is_killed_in_the_middle_of_a_sum() -> None:
+    """Without the patch one or two of them ended by SIGABRT in each of five tries."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(RANKS), str(RANKS // 2)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == [LEARNED] * (RANKS - 1), done.stderr[-3000:]
