@@ -15,7 +15,6 @@ of its own has met an error of the program, and ends the run.
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import os
@@ -32,11 +31,11 @@ from agent.launch.elastic import offers
 from agent.launch.elastic.membership import MemberHost, Membership
 from agent.launch.elastic.offers import Reformed
 from agent.launch.elastic.places import Answers, Server, open_store
+from agent.launch.elastic.silent_hosts import SilentHosts, is_there
 from agent.launch.host_ranks import END_GRACE_S
 from agent.launch.marked_rank import parse_end
 from agent.launch.mpi_rank import Lines
-from agent.remote import reachability
-from agent.remote.command import SSH_FAILED, execute, remote_command
+from agent.remote.command import SSH_FAILED, remote_command
 from agent.runs.directory import RunDirectory
 from agent.spec.elastic import LEAVING_VARIABLE, SERVER_VARIABLE, FirstStep, Place
 from agent.spec.nodes import LEAVING, Node
@@ -45,12 +44,6 @@ from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec, placed
 KILLED: Final = (-9, 128 + 9)
 LAST_LINES: Final = 10
 """How many lines of the rank that ended first are repeated at the end."""
-SILENT_S: Final = 3.0
-"""How long after the first rank has asked for a place the others' hosts are asked whether they are still there."""
-PROBE_S: Final = 8.0
-"""How long a host may take for a login; its kernel answers within 3 s, or is not there."""
-GIVE_UP_S: Final = 180.0
-"""How long a rank whose host answers may take to ask for a place; then something keeps it, and the others go on."""
 IDLE_ROUNDS: Final = 3
 """After so many rounds in a row in which no step was made, and none was lost, the run ends: something else is wrong."""
 _END_S: Final = 3 * END_GRACE_S
@@ -90,9 +83,7 @@ class Launcher:
         self._idle = 0
         self._reformed: Reformed | None = None
         """To be told with its first step."""
-        self._asked_since: float | None = None
-        self._probes: dict[str, concurrent.futures.Future[bool]] = {}
-        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=16)
+        self._silent_hosts = SilentHosts(lambda node: is_there(node, spec.agent_directory))
         self._deadline: float | None = None
         self._last: dict[int, collections.deque[bytes]] = {}
 
@@ -112,7 +103,7 @@ class Launcher:
         if self._spec.program and self._loss and self._lost_in == self._membership.round:
             # The others ended without it, which may have had the result to write. Of a recipe that tells the result.
             self._fail(self._loss)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._silent_hosts.end()
         if self._failure:
             self._say(self._failure)
             for last in self._last.get(self._blamed, ()) if self._blamed is not None else ():
@@ -126,6 +117,7 @@ class Launcher:
             return
         self._take_offers()
         self._take_steps()
+        self._turn_away()
         self._look_for_silent()
         self._form()
 
@@ -238,34 +230,21 @@ class Launcher:
         else:
             self._loss, self._lost_in = line, membership.round
 
+    def _turn_away(self) -> None:
+        """Give no place to a host that waits to join with other data: with it, the ranks would end the run."""
+        with self._answers.changed:
+            strangers = self._membership.strangers
+        for host in strangers:
+            self._lose(host, "", f"{host.node.name} reads other data than the others, and is not taken in")
+
     def _look_for_silent(self) -> None:
-        """Ask the hosts whose ranks do not ask for a place, while others do; one that does not answer is lost."""
+        """Go on without the hosts whose ranks do not ask for a place, while others do, and that are gone."""
         with self._answers.changed:
             silent = list(self._membership.silent)
-        now = time.monotonic()
-        if not silent:
-            self._asked_since, self._probes = None, {}
-            return
-        self._asked_since = self._asked_since or now
-        if now - self._asked_since < SILENT_S:
-            return
-        for host in silent:
-            key, connection = host.node.instance_id, self._connections[host.node.instance_id]
-            if now - self._asked_since >= GIVE_UP_S:
-                name = host.node.name
-                self._lose(host, f"[launcher] {name} ended: {SSH_FAILED}", f"{name} did not leave its step")
-                continue
-            if key not in self._probes:
-                self._probes[key] = self._pool.submit(self._is_there, host.node)
-            elif self._probes[key].done() and not self._probes.pop(key).result():
-                name = host.node.name
-                self._lose(host, f"[launcher] {name} ended: {SSH_FAILED}", f"{name} no longer answers")
-                connection.ssh.kill()  # Its host is cut off, and would never close the connection.
-
-    def _is_there(self, node: Node) -> bool:
-        """Return whether a host is still there: first its kernel, which answers in milliseconds, then a login."""
-        command = remote_command(node, self._spec.agent_directory, ["true"], as_rank=True)
-        return reachability.answers(node) and execute(command, PROBE_S).status == 0
+        for host, why in self._silent_hosts.look(silent):
+            ssh = self._connections[host.node.instance_id].ssh
+            self._lose(host, f"[launcher] {host.node.name} ended: {SSH_FAILED}", why)
+            ssh.kill()  # Where its host is cut off, it would never close the connection.
 
     def _form(self) -> None:
         """Give the ranks their places in the next round, once all of them wait."""

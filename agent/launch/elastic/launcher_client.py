@@ -25,7 +25,7 @@ class DismissedError(ReportedError):
     """Report that this rank has no place among the others any more."""
 
     def __init__(self) -> None:
-        super().__init__("the others go on without this rank, whose host was lost or leaves the cluster")
+        super().__init__("the others go on without this rank, whose host was lost, leaves, or has other data")
 
 
 class LauncherLostError(ReportedError, ConnectionError):
@@ -50,13 +50,14 @@ class LauncherClient:
         address = environ.get(SERVER_VARIABLE)
         return cls(address, environ.get(MEMBER_VARIABLE, "0")) if address else None
 
-    def wait_for_place(self) -> Place:
+    def wait_for_place(self, data: bytes = b"") -> Place:
         """Wait until all ranks that are left have asked, and return this one's place.
 
+        `data`: a digest of what this rank reads; one that joins with another than the others' gets no place.
         Raises DismissedError where it has none any more, LauncherLostError where nobody answers.
         """
         while True:
-            status, body = self._ask("GET", f"place/{self._member}")
+            status, body = self._ask("GET", f"place/{self._member}/{data.hex()}")
             if status == GONE:
                 raise DismissedError
             if status != NO_CONTENT:

@@ -28,6 +28,8 @@ class MemberHost:
     """Whether it is to have no place in the next round."""
     has_ended: bool = False
     """Whether all its ranks have ended well."""
+    data: dict[int, str] = dataclasses.field(default_factory=dict)
+    """The digest of the data that each of its ranks reads, of those that have said it."""
 
     @property
     def all_wait(self) -> bool:
@@ -42,6 +44,8 @@ class Membership:
         """`least`: hosts that a round must have."""
         self.least = least
         self.round = 0
+        self.data = frozenset[str]()
+        """Digests of the data of the first round: one, where its ranks are to agree on them."""
         self.hosts: list[MemberHost] = []
         self._next_member = 0
         self._lost: list[tuple[str, tuple[int, ...]]] = []
@@ -80,12 +84,17 @@ class Membership:
         """Return whether all ranks that are left have joined in the present round."""
         return all(len(host.joined) == len(host.members) for host in self.present)
 
-    def ask(self, member: int) -> bool:
-        """Take note that a rank waits for a place; return False where there is none for it."""
+    def ask(self, member: int, data: str = "") -> bool:
+        """Take note that a rank waits for a place; return False where there is none for it.
+
+        `data`: the digest of what it reads; "" where it does not say.
+        """
         host = self.of(member)
         if host is None or self.is_over:
             return False
         host.waiting.add(member)
+        if data:
+            host.data[member] = data
         return True
 
     def join(self, member: int) -> None:
@@ -107,10 +116,21 @@ class Membership:
         return [host for host in present if not host.all_wait] if any(host.waiting for host in present) else []
 
     @property
+    def strangers(self) -> list[MemberHost]:
+        """Return the hosts that wait to join, and whose ranks read other data than those of the first round."""
+        new = [host for host in self.hosts if self.round and not host.round]
+        return [host for host in new if not self.data.issuperset(host.data.values())]
+
+    @property
+    def _joining(self) -> list[MemberHost]:
+        """Return the hosts that have no place yet, and are to have one."""
+        strangers = self.strangers
+        return [h for h in self.hosts if not h.round and h.all_wait and not h.leaves and h not in strangers]
+
+    @property
     def is_wanted(self) -> bool:
         """Return whether the ranks are to form anew between two steps: a host waits to join, or is to leave."""
-        joining = any(not host.round and host.all_wait and not host.leaves for host in self.hosts)
-        return bool(self.round) and (joining or any(host.leaves for host in self.present))
+        return bool(self.round) and bool(self._joining or any(host.leaves for host in self.present))
 
     @property
     def is_ready(self) -> bool:
@@ -121,9 +141,7 @@ class Membership:
     @property
     def next_hosts(self) -> list[MemberHost]:
         """Return the hosts of the next round as it would be now, in rank order."""
-        stay = [host for host in self.present if not host.leaves]
-        new = [host for host in self.hosts if not host.round and host.all_wait and not host.leaves]
-        return [*stay, *new]
+        return [*(host for host in self.present if not host.leaves), *self._joining]
 
     def form(self, address: str, port: int) -> dict[int, Place]:
         """Begin the next round, whose ranks meet at this address; return their places by member.
@@ -137,6 +155,8 @@ class Membership:
         why = "; ".join(self._why) or (
             f"{', '.join(joined)} joined" if joined else "" if first else "a lost connection"
         )
+        if first:
+            self.data = frozenset(data for host in hosts for data in host.data.values())
         self.round += 1
         found, rank = {}, 0
         for host in hosts:

@@ -31,12 +31,15 @@ class Answers:
         self.steps: list[FirstStep] = []
         """Reported, and not yet read."""
 
-    def place(self, member: int, wait_s: float = ASK_S) -> Place | int:
-        """Wait for a rank's place; return it, or the status of an answer without one."""
+    def place(self, member: int, data: str = "", *, wait_s: float = ASK_S) -> Place | int:
+        """Wait for a rank's place; return it, or the status of an answer without one.
+
+        `data`: the digest of what the rank reads, if it says it.
+        """
         with self.changed:
             if found := self.places.pop(member, None):  # Given while it was about to ask again.
                 return found
-            if not self.membership.ask(member):
+            if not self.membership.ask(member, data):
                 return GONE
             self.changed.notify_all()
             self.changed.wait_for(lambda: member in self.places or not self._is_there(member), timeout=wait_s)
@@ -73,17 +76,17 @@ def handler(answers: Answers) -> type[http.server.BaseHTTPRequestHandler]:
         timeout = _SOCKET_S
 
         def do_GET(self) -> None:
-            what, member = self._path()
+            what, member, data = self._path()
             if what == "wanted":
                 self._answer(200, b"1" if answers.is_wanted() else b"0")
             elif what == "place" and member is not None:
-                found = answers.place(member)
+                found = answers.place(member, data)
                 self._answer(*((200, found.to_json().encode()) if isinstance(found, Place) else (found, b"")))
             else:
                 self._answer(404)
 
         def do_PUT(self) -> None:
-            what, member = self._path()
+            what, member, _ = self._path()
             try:
                 length = int(self.headers.get("Content-Length", "0"))
                 if not 0 <= length <= _MOST_BYTES:
@@ -100,9 +103,9 @@ def handler(answers: Answers) -> type[http.server.BaseHTTPRequestHandler]:
             else:
                 self._answer(200)
 
-        def _path(self) -> tuple[str, int | None]:
-            _, what, *rest = [*self.path.split("/"), ""]
-            return what, int(rest[0]) if rest and rest[0].isascii() and rest[0].isdecimal() else None
+        def _path(self) -> tuple[str, int | None, str]:
+            _, what, number, data, *_ = [*self.path.split("/"), "", "", ""]
+            return what, int(number) if number.isascii() and number.isdecimal() else None, data
 
         def _answer(self, status: int, body: bytes = b"") -> None:
             with contextlib.suppress(ConnectionError):  # A rank that was killed while it waited.

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -27,6 +28,8 @@ from agent.supervisor.restart import Restarts
 
 EVERY_S: Final = 10.0
 """Time between two searches."""
+RETRY_S: Final = 600.0
+"""After so long a host is tried again that could not be prepared, or did not pass: what kept it may be over."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -44,9 +47,10 @@ class Joining:
     """Stores the spec of a run that has further hosts."""
     log_line: Callable[[str], None]
     every_s: float = EVERY_S
+    retry_s: float = RETRY_S
     _thread: threading.Thread | None = None
-    _refused: set[str] = dataclasses.field(default_factory=set)
-    """Instance ids of hosts that could not be prepared, or did not pass."""
+    _refused: dict[str, float] = dataclasses.field(default_factory=dict)
+    """When each host was tried that could not be prepared, or did not pass, by instance id."""
     _ended: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def look(self, spec: RunSpec) -> None:
@@ -72,7 +76,8 @@ class Joining:
 
     def _join(self, spec: RunSpec) -> None:
         """Bring in as many hosts as are missing and found. Raises OSError, RuntimeError and ValueError."""
-        offered = self.run.offered
+        offered, now = self.run.offered, time.monotonic()
+        self._refused = {id: tried for id, tried in self._refused.items() if now - tried < self.retry_s}
         found = self.restarts(spec).joining(offered, self._refused, self.wanted - len(offered))
         if not found or self._ended.is_set():
             return
@@ -94,7 +99,7 @@ class Joining:
 
     def _prepare(self, spec: RunSpec, hosts: Hosts) -> None:
         """Prepare and check these hosts alone. Raises PreparationError."""
-        self._refused |= {host.instance_id for host in spec.hosts}
+        self._refused |= {host.instance_id: time.monotonic() for host in spec.hosts}
         pythons, answers = preparation.prepare(spec, hosts, is_stopped=self._ended.is_set)
         if self._ended.is_set():
             return
@@ -105,7 +110,8 @@ class Joining:
             report, _ = checks.judge(spec, checks.with_facts(answers), digest)
             if report.findings and not spec.allow_degraded:
                 raise PreparationError({each.node: f"{each.check}: {each.what}" for each in report.findings})
-        self._refused -= {host.instance_id for host in spec.hosts}
+        for host in spec.hosts:
+            del self._refused[host.instance_id]
 
 
 def with_hosts(spec: RunSpec, nodes: Sequence[Node]) -> RunSpec:

@@ -144,6 +144,7 @@ class ElasticTraining:
         Raises ReportedError, on all ranks; DismissedError where the others go on without this one.
         """
         set_up_tensorflow(self.rank_setup, int(os.environ.get("HOROVOD_LOCAL_RANK", "0")))
+        digest = self.data.digest()
         notice = os.environ.get(LEAVING_VARIABLE)
         self.stop_requested = StopUnlessLeaving(self.stop_requested, Path(notice) if notice else None)
         # The others wait while a rank joins: so it does before that whatever it can.
@@ -153,7 +154,7 @@ class ElasticTraining:
         store = store_for(self.config.settings, self.config.run_dir)
         with contextlib.closing(CheckpointWriter(store)) as writer:
             while True:
-                place = self.launcher.wait_for_place()
+                place = self.launcher.wait_for_place(digest)
                 os.environ.update(place.variables())
                 try:
                     with distributed.raising_lost_ranks():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.launch.elastic.launcher import SILENT_S
+from agent.launch.elastic.silent_hosts import SILENT_S
 from agent.spec.nodes import Node
 from tests.agent.conftest import UNREACHABLE
 from tests.factories import make_node
@@ -28,7 +28,7 @@ launcher = LauncherClient.from_environ(os.environ)
 member, directory = os.environ["DEEPCDK_MEMBER"], pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
 while True:
     try:
-        place = launcher.wait_for_place()
+        place = launcher.wait_for_place((directory / f"data-{member}").read_bytes())
     except DismissedError:
         print("dismissed", flush=True)
         sys.exit(0)
@@ -53,6 +53,8 @@ def lay_out(tmp_path: Path, *, count: int = 3, **changes: Any) -> LocalRun:
     payload.mkdir()
     (payload / "__init__.py").touch()
     (payload / "train.py").write_text(RANK)
+    for member in range(10):
+        (run.directory / f"data-{member}").write_text("one")
     return run
 
 
@@ -125,6 +127,25 @@ def test_a_host_that_is_offered_later_joins_and_one_that_is_withdrawn_leaves(tmp
     joined, left = run.reformed()
     assert (joined["joined"], joined["lost"]) == (["deeplearning-worker3"], [])
     assert (left["joined"], left["lost"]) == ([], ["deeplearning-worker1"])
+
+
+def test_a_host_with_other_data_is_not_taken_in_and_the_others_are_not_disturbed(tmp_path: Path) -> None:
+    run = lay_out(tmp_path, count=2)
+    (run.directory / "data-2").write_text("another")
+    three = make_node(3, address="127.0.0.1")
+    with run.started() as launcher:
+        wait_for(run, 1, 0, 1)
+        run.offer((*run.spec.hosts, three))
+        eventually(lambda: 2 in run.pids())
+        eventually(lambda: 2 not in run.pids())
+        run.offer((*run.spec.hosts, three), numbers=(1, 2, 4))
+        wait_for(run, 2, 0, 1, 3)
+        (run.directory / "end-2").touch()
+        log, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 0, log
+    assert "[launcher] lost: deeplearning-worker3 reads other data than the others, and is not taken in" in log
+    assert places(log, 2) == {0: (0, 3), 1: (1, 3), 3: (2, 3)}
+    assert [told["joined"] for told in run.reformed()] == [["deeplearning-worker3"]]
 
 
 def test_a_host_that_cannot_be_reached_joins_nothing_and_the_others_go_on(tmp_path: Path) -> None:

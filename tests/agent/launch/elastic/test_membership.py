@@ -53,6 +53,29 @@ def test_the_first_round_waits_for_all_ranks_and_numbers_them_host_by_host() -> 
     assert places[0].variables()["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "4000"
 
 
+def test_a_host_with_other_data_than_the_first_round_had_is_no_part_of_the_next() -> None:
+    membership = Membership(1)
+    first = membership.add(make_node(1))
+    membership.ask(first.members[0], "one")
+    assert not membership.strangers
+    membership.form("10.0.0.5", 4000)
+    same, other, silent = [membership.add(make_node(number)) for number in (2, 3, 4)]
+    membership.ask(other.members[0], "another")
+    assert (membership.strangers, is_wanted(membership)) == ([other], False)
+    membership.ask(same.members[0], "one")
+    membership.ask(silent.members[0])
+    assert membership.strangers == [other] and is_wanted(membership)
+    assert membership.next_hosts == [first, same, silent]
+
+
+def test_ranks_of_the_first_round_that_differ_are_left_to_agree_by_themselves() -> None:
+    membership = Membership(1)
+    hosts = [membership.add(make_node(number)) for number in (1, 2)]
+    for host, data in zip(hosts, ("one", "another"), strict=True):
+        membership.ask(host.members[0], data)
+    assert is_ready(membership) and membership.next_hosts == hosts
+
+
 def test_when_rank_0_is_lost_the_next_one_takes_its_place_once_all_others_have_asked() -> None:
     membership, (first, second, third) = formed(1, 1, 1)
     membership.lose(first, "rank 0 was killed")

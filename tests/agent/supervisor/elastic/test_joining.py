@@ -18,7 +18,7 @@ from agent.runs.store import LiveRunError
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from agent.supervisor.elastic.elastic_run import ElasticRun
-from agent.supervisor.elastic.joining import Joining
+from agent.supervisor.elastic.joining import RETRY_S, Joining
 from agent.supervisor.prepare_node import Prepared
 from tests.factories import make_node, make_nodes, make_spec
 from tests.waiting import eventually
@@ -65,7 +65,9 @@ class Found:
         return {name: Completed(status=self.status, output=line if not self.status else "broken") for name in names}
 
 
-def join(tmp_path: Path, found: Found, *, wanted: int = 2) -> tuple[Joining, ElasticRun, list[str], list[RunSpec]]:
+def join(
+    tmp_path: Path, found: Found, *, wanted: int = 2, retry_s: float = RETRY_S
+) -> tuple[Joining, ElasticRun, list[str], list[RunSpec]]:
     """Search once, in a run of two hosts of which one was lost."""
     run, log, specs = ElasticRun(SPEC, tmp_path / "elastic"), list[str](), list[RunSpec]()
     run.begin()
@@ -80,10 +82,16 @@ def join(tmp_path: Path, found: Found, *, wanted: int = 2) -> tuple[Joining, Ela
         take_spec=specs.append,
         log_line=log.append,
         every_s=0.0,
+        retry_s=retry_s,
     )
+    search(joining)
+    return joining, run, log, specs
+
+
+def search(joining: Joining) -> None:
+    """Search once."""
     joining.look(SPEC)
     eventually(lambda: joining._thread is None or not joining._thread.is_alive())
-    return joining, run, log, specs
 
 
 def offered(tmp_path: Path) -> list[str]:
@@ -108,16 +116,24 @@ def test_a_host_is_claimed_freed_and_prepared_before_it_is_offered(tmp_path: Pat
         (Found(python="/other/python"), "no host joins: deeplearning-worker3: the ranks' Python is /other/python"),
     ],
 )
-def test_one_that_cannot_be_prepared_is_not_offered_and_not_tried_again(
+def test_one_that_cannot_be_prepared_is_not_offered_and_not_tried_again_at_once(
     tmp_path: Path, found: Found, said: str
 ) -> None:
     joining, _, log, _ = join(tmp_path, found)
     assert log[-1].startswith(said)
     assert offered(tmp_path) == ["deeplearning-worker2"]
     before = len(found.done)
-    joining.look(SPEC)
-    eventually(lambda: joining._thread is None or not joining._thread.is_alive())
+    search(joining)
     assert len(found.done) == before
+
+
+def test_one_that_could_not_be_prepared_is_tried_again_later(tmp_path: Path) -> None:
+    found = Found(status=1)
+    joining, *_ = join(tmp_path, found, retry_s=0.0)
+    assert offered(tmp_path) == ["deeplearning-worker2"]
+    found.status = 0
+    search(joining)
+    assert offered(tmp_path) == ["deeplearning-worker2", "deeplearning-worker3"]
 
 
 def test_a_host_that_another_run_has_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
