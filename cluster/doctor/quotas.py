@@ -48,7 +48,9 @@ class Demand:
 def demands(config: ClusterConfig) -> tuple[Demand, ...]:
     """Return what the cluster needs, by instance type and market; types that are not in the table are left out.
 
-    Of several types for the workers it is the preferred one. Capacity blocks count in none of these quotas.
+    Of several types for the workers it is the preferred one. Capacity blocks count in none of these quotas. With
+    capacity rebalancing a group has one more while it replaces a worker at risk, and of many a tenth more, beyond its
+    maximum too (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace at-risk Spot Instances").
     """
     found: dict[tuple[str, str], list[int]] = {}
 
@@ -65,7 +67,11 @@ def demands(config: ClusterConfig) -> tuple[Demand, ...]:
     elif config.spot:
         certain, worker = config.on_demand_workers, config.worker_instance_type
         add(worker, ON_DEMAND, min(certain, config.workers), certain)
-        add(worker, SPOT, max(0, config.workers - certain), config.max_workers - certain)
+        now, most = config.workers, config.max_workers
+        if config.capacity_rebalance:
+            most += config.max_workers // 10
+            now = min(now + 1, config.max_workers + now // 10) if now > certain else now
+        add(worker, SPOT, max(0, now - certain), most - certain)
     else:
         add(config.worker_instance_type, ON_DEMAND, config.workers, config.max_workers)
     return tuple(

@@ -87,6 +87,25 @@ def test_spot_workers_count_against_their_own_quota() -> None:
     assert (found["c5.2xlarge", SPOT].now, found["c5.2xlarge", SPOT].most) == (16, 56)
 
 
+@pytest.mark.parametrize(
+    ("workers", "max_workers", "on_demand_workers", "now", "most"),
+    [(3, 8, 0, 4, 8), (8, 8, 0, 8, 8), (20, 20, 0, 21, 22), (20, 20, 4, 17, 18), (2, 8, 2, 0, 6)],
+)
+def test_capacity_rebalancing_needs_a_worker_beyond_the_size(
+    workers: int, max_workers: int, on_demand_workers: int, now: int, most: int
+) -> None:
+    config = config_of(
+        workers=workers,
+        max_workers=max_workers,
+        spot=True,
+        on_demand_workers=on_demand_workers,
+        capacity_rebalance=True,
+        termination_notice_s=120,
+    )
+    (spot,) = [each for each in demands(config) if each.market == SPOT]
+    assert (spot.now // 8, spot.most // 8) == (now, most)
+
+
 @pytest.mark.parametrize(("taken", "state"), [(32, OK), (33, WARN), (48, WARN), (49, FAIL)])
 def test_a_quota_must_hold_the_deployment_and_should_hold_the_growth(taken: int, state: str) -> None:
     need = Demand(instance_type="c5.2xlarge", market=ON_DEMAND, now=16, most=32)
