@@ -1,9 +1,7 @@
-"""Facts about restarts: a fault of the machine restarts a run on nodes that answer, an error of the program ends it."""
+"""Facts about what is a fault of the machine, and about the search for nodes with which a run goes on."""
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,45 +10,26 @@ from typing import Any
 
 import pytest
 
-from agent.launch.elastic import offers
-from agent.launch.horovodrun_command import Interpreters
-from agent.launch.hosts import Hosts
-from agent.remote.command import Completed
-from agent.runs import accepted_spec, frozen_report
-from agent.runs.directory import RunDirectory, State
-from agent.runs.frozen_report import FrozenRank
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
-from agent.supervisor import failure, restart
-from agent.supervisor import supervisor as supervising
-from agent.supervisor.attempts import attempt
-from agent.supervisor.attempts.attempt import Attempt
+from agent.supervisor import failure
 from agent.supervisor.live_nodes import choose_answering
-from agent.supervisor.notification import Notifier
-from agent.supervisor.predecessor import Predecessor
 from agent.supervisor.restart import Restarts, machine_fault, uptimes
-from agent.supervisor.supervisor import Supervisor
+from tests.agent.supervisor.restarting import ENDED, ONE, SPEC, TWO, FakeHosts, answer, report_frozen
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
 
-ONE, TWO = make_nodes(2)
-SPEC = make_spec(hosts=(ONE, TWO), restarts=3)
 UP = {ONE.name: 5000.0, TWO.name: 5000.0}
 BROKEN = "[1]<stderr>:Timeout, server 10.0.64.6 not responding.\r\n"
 NETWORK = "the network between nodes failed: ranks could not reach"
 GLOO = "[0]<stderr>:what():  [/h/gloo/transport/tcp/pair.cc:563] Read error [{}]:19855: Connection timed out\n"
 OPEN_MPI = "[ip][[1,1],0][btl_tcp_frag.c:242:mca_btl_tcp_frag_recv] readv failed: Connection timed out (110)\n"
 NCCL = "node:1:2 [0] include/socket.h:361 NCCL WARN Call to recv from 10.0.64.6<51234> failed : Connection timed out\n"
-ENDED = "[supervisor] $ launch\n[launcher] rank 1 ended first: {}\n"
 FROZEN = (
     "[supervisor] $ launch\n[0]<stderr>:Horovod background loop uncaught exception: "
     "[transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete\n"
 )
-
-
-def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
-    return Completed(status=status, output=output)
 
 
 @pytest.mark.parametrize(
@@ -128,17 +107,6 @@ def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind
     assert names(ids - {TWO.instance_id}, spec=older) == [ONE.name, three.name]
 
 
-def report_frozen(spec: RunSpec, node: Node, *ranks: int | None, attempt: int = 1, seconds: float = 10.3) -> None:
-    """Write what a node has seen of ranks that were frozen."""
-    path = Path(spec.run_directory)
-    path.mkdir(parents=True, exist_ok=True)
-    seen = [
-        FrozenRank(rank=rank, pid=812, name="python3", state="T", since=1.8e9, seconds=seconds, threads=14)
-        for rank in ranks
-    ]
-    frozen_report.write(RunDirectory(path=path), attempt, node.name, seen)
-
-
 def test_a_rank_that_its_node_saw_frozen_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path) -> None:
     spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
     report_frozen(spec, TWO, 1)
@@ -169,22 +137,6 @@ def test_all_that_was_frozen_is_named_with_its_node(tmp_path: Path) -> None:
     assert failure.frozen_ranks(spec) == (
         f"ranks 0-1 on {ONE.name} and rank 3 on {TWO.name} were frozen (stopped, state T) for 12 s"
     )
-
-
-class FakeHosts:
-    """Hosts of which some answer; each question may change who does."""
-
-    def __init__(self, silent: Sequence[set[str]]) -> None:
-        self._silent = list(silent)
-        self.asked: list[list[str]] = []
-
-    def reachable(self, hosts: Sequence[Node]) -> list[Node]:
-        self.asked.append([host.name for host in hosts])
-        silent = self._silent.pop(0) if len(self._silent) > 1 else self._silent[0]
-        return [host for host in hosts if host.name not in silent]
-
-    def everywhere(self, hosts: Sequence[Node], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
-        return {host.name: answer() for host in hosts}
 
 
 @pytest.fixture
@@ -278,288 +230,3 @@ def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) 
 def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
     spec, _, lines = search(set(), nodes_path="/nowhere/nodes")
     assert (spec, "the list of nodes cannot be read" in lines[1]) == (None, True)
-
-
-@pytest.fixture
-def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], str]]:
-    """Return a caller that supervises a run, each attempt of which is one of these shell scripts, on two hosts."""
-    in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
-    pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
-    monkeypatch.setattr(supervising, "Restarts", in_haste)
-    monkeypatch.setattr(attempt, "stage", lambda spec: None)
-    monkeypatch.setattr(attempt, "choose_cycle", lambda spec: None)
-    monkeypatch.setattr(Attempt, "_prepare", lambda self: (pythons, {}))
-
-    def signal_run(
-        self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), ranks_only: bool = True, **keys: Any
-    ) -> None:
-        left = "what is left" if ranks_only else "what is left, launchers too"
-        self._log(f"signal {number:d} to {left} {' '.join(host.name if host else 'master' for host in hosts)}")
-
-    monkeypatch.setattr(Hosts, "signal_run", signal_run)
-
-    def run(
-        *scripts: str,
-        silent: set[str] | None = None,
-        workers: Sequence[Node] = (ONE, TWO),
-        before: Predecessor | None = None,
-        **changes: Any,
-    ) -> tuple[dict[str, Any], str]:
-        left = list(scripts)
-        (tmp_path / "nodes").write_text(nodes_text((make_master(), *workers)))
-        fake = FakeHosts([silent or set()])
-        monkeypatch.setattr(Hosts, "everywhere", lambda self, *args: fake.everywhere(*args))
-        monkeypatch.setattr(Hosts, "reachable", lambda self, hosts: fake.reachable(hosts))
-        monkeypatch.setattr(attempt, "launcher_command", lambda spec, pythons: ["/bin/sh", "-c", left.pop(0)])
-        values = {"hosts": (ONE, TWO), "efs_mount": str(tmp_path), "preflight": "skip", "restarts": 3, **changes}
-        spec = make_spec(**values)
-        runs = Runs(root=tmp_path / "runs")
-        directory = runs[spec.run_id]
-        directory.path.mkdir(parents=True, exist_ok=True)
-        directory.spec.write_text(accepted_spec.accept(spec))
-        Path(spec.agent_directory).mkdir(parents=True, exist_ok=True)
-        runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts)
-        with directory.log.open("ab", buffering=0) as log:
-            state = Supervisor(runs, spec, log, before=before).supervise()
-        assert left == []
-        if not state.has_ended:
-            return {"state": directory.stored_state().to_document()}, directory.log.read_text()
-        record = json.loads((directory.path / "record.json").read_text())
-        assert record["state"]["state"] == state.state
-        return record, directory.log.read_text()
-
-    return run
-
-
-KILLED = "echo '[launcher] rank 1 ended first: -9'; exit 1"
-
-
-def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(supervised: Any) -> None:
-    record, log = supervised(KILLED, "exit 0")
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
-    fault = f"rank 1 on {TWO.name} ended first, with signal 9"
-    (again,) = record["course"]["restarts"]
-    assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
-    assert record["preflight"] is None, "the verdict on the hosts of before is gone"
-    assert f"restart 1 of 3, for {fault}: from the beginning, for it has no checkpoint, 2 ranks" in log
-    assert "--resume" in record["spec"]["command"]
-
-
-def test_what_is_left_of_the_ranks_is_ended_where_they_were_and_where_the_next_begin(supervised: Any) -> None:
-    _, log = supervised(KILLED, "exit 0")
-    first, second = log.split("[supervisor] $ ")[1:]
-    assert first.count("signal 9 to what is left") == 2
-    assert "signal 9" not in second
-
-
-def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> None:
-    record, log = supervised("exit 1", "exit 0", silent={TWO.name}, workers=make_nodes(3))
-    assert record["state"]["state"] == "succeeded"
-    assert record["state"]["hosts"] == [ONE.name, make_node(3).name]
-    assert log.rstrip().endswith(f"signal 9 to what is left {TWO.name}")
-    assert f"signal 9 to what is left master {ONE.name}\n" in log, "a host that is silent is not waited for"
-
-
-SEEN = json.dumps(
-    {"ranks": [{"rank": 1, "pid": 812, "name": "python3", "state": "T", "since": 1.8e9, "seconds": 10.0, "threads": 2}]}
-)
-
-
-def test_a_run_whose_rank_was_frozen_goes_on_and_the_log_and_the_record_tell_what_was_seen(
-    supervised: Any, tmp_path: Path
-) -> None:
-    directory = make_spec(efs_mount=str(tmp_path)).run_directory
-    freeze = [
-        f"echo '{SEEN}' > {directory}/frozen-{attempt}-{TWO.name}.json; echo '[launcher] rank 0 ended first: 1'; exit 1"
-        for attempt in (1, 2)
-    ]
-    record, log = supervised(*freeze, "exit 0")
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 3)
-    fault = f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
-    assert [again["for"] for again in record["course"]["restarts"]] == [fault, fault]
-    assert [(seen["attempt"], seen["node"], seen["rank"]) for seen in record["course"]["frozen"]] == [
-        (1, TWO.name, 1),
-        (2, TWO.name, 1),
-    ]
-    assert f"[supervisor] frozen on {TWO.name}: rank 1, process 812 (python3), 2 threads" in log
-
-
-def test_after_the_last_restart_the_reason_names_the_frozen_rank(supervised: Any, tmp_path: Path) -> None:
-    report = f"{make_spec(efs_mount=str(tmp_path)).run_directory}/frozen-1-{TWO.name}.json"
-    record, _ = supervised(f"echo '{SEEN}' > {report}; exit 1", restarts=0)
-    assert record["state"]["state"] == "failed"
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
-
-
-def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
-    record, log = supervised("echo '[launcher] rank 1 ended first: 1'; exit 1")
-    assert (record["state"]["state"], "restart" in log) == ("failed", False)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
-    assert "restarts" not in record["course"] and record["attempts"] == 1
-
-
-def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
-    record, _ = supervised(KILLED, KILLED, restarts=1)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (after 1 restart)"
-    assert len(record["course"]["restarts"]) == 1
-
-
-def test_where_no_node_comes_back_the_run_fails_with_the_first_reason(supervised: Any) -> None:
-    record, log = supervised("exit 1", silent={TWO.name})
-    assert record["state"]["state"] == "failed"
-    assert f"for {TWO.name} no longer answers" in log
-    assert "the run is not restarted" in log
-    assert record["attempts"] == 1
-
-
-def test_a_stop_that_comes_while_it_waits_for_nodes_stops_the_run(
-    supervised: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(self: Restarts, title: str) -> None:
-        assert not self.is_stopped()
-        supervisors[0].directory.stop_request.write_text("{}")
-        supervisors[0].request_stop()
-        assert self.is_stopped()
-
-    def supervise(self: Supervisor) -> State:
-        supervisors.append(self)
-        return begin(self)
-
-    supervisors: list[Supervisor] = []
-    monkeypatch.setattr(restart.Restarts, "next_spec", stopped)
-    begin = Supervisor.supervise
-    monkeypatch.setattr(Supervisor, "supervise", supervise)
-    record, _ = supervised(KILLED)
-    assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
-
-
-def lost(*faults: str, **changes: Any) -> Predecessor:
-    """Return a supervisor that was lost after restarts for these faults."""
-    restarts = [{"time": 2.0, "for": fault, "waited_s": 1.0, "hosts": [ONE.name]} for fault in faults]
-    course = {"archive": "", "times": {"started": 1.5}, "restarts": [*restarts, {"for": "it counts already"}]}
-    values = {"fault": "its supervisor was lost", "started": 1.25, "course": course, "restarts": restarts, "wanted": 2}
-    values["reason"] = "restart 1 of 3, for its supervisor was lost"
-    return Predecessor(**{"left": {}, **values, **changes})
-
-
-def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(supervised: Any) -> None:
-    record, log = supervised("exit 0", before=lost("a rank was killed"))
-    assert (record["state"]["state"], record["state"]["started"]) == ("succeeded", 1.25)
-    assert [each["for"] for each in record["course"]["restarts"]] == ["a rank was killed", "its supervisor was lost"]
-    assert record["course"]["times"]["started"] == 1.5
-    assert "restart 2 of 3, for its supervisor was lost: from the beginning" in log
-    first, _ = log.split("[supervisor] $ ")
-    signals = [line.partition("signal ")[2] for line in first.splitlines() if "signal " in line]
-    assert signals[:2] == ["15 to what is left ", "9 to what is left, launchers too "], "ranks may write a checkpoint"
-
-
-def test_restarts_for_both_kinds_of_faults_are_bounded_together(supervised: Any) -> None:
-    record, log = supervised(KILLED, before=lost("a rank was killed"), restarts=2)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (after 2 restarts)"
-    record, log = supervised(KILLED, "exit 0", before=lost("a rank was killed"), restarts=3, run_id="two")
-    assert (record["state"]["state"], len(record["course"]["restarts"])) == ("succeeded", 3)
-    assert log.count("signal 15") == 1, "what this supervisor has launched has ended"
-
-
-@pytest.mark.parametrize("is_recipe", [True, False])
-def test_ranks_that_came_to_their_result_without_a_supervisor_have_succeeded(
-    supervised: Any, tmp_path: Path, is_recipe: bool
-) -> None:
-    directory = tmp_path / "runs" / SPEC.run_id
-    directory.mkdir(parents=True)
-    (directory / "result.json").write_text("{}")
-    if is_recipe:
-        record, log = supervised(before=lost())
-        assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 1, False)
-    else:
-        record, log = supervised("exit 0", before=lost(), command=("-m", "payload.benchmark.ranks"))
-        assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 2, True)
-
-
-def test_the_next_supervisor_takes_as_many_nodes_as_the_run_began_with_and_clears_those_it_left(
-    supervised: Any,
-) -> None:
-    four = make_node(4)
-    record, log = supervised("exit 0", before=lost("a", wanted=3, left={four.name: four}), workers=make_nodes(3))
-    assert record["state"]["hosts"] == [node.name for node in make_nodes(3)]
-    assert log.rstrip().endswith(f"signal 9 to what is left {four.name}")
-
-
-def test_where_no_node_answers_the_next_supervisor_says_what_became_of_the_one_before(supervised: Any) -> None:
-    record, _ = supervised(before=lost(), silent={ONE.name, TWO.name})
-    assert (record["state"]["state"], record["state"]["reason"]) == (
-        "failed", "supervisor died"
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("stopped", "restarts"), [(False, 3), (True, 3), (False, 0)])
-def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_unless_it_was_to_stop(
-    supervised: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool, restarts: int
-) -> None:
-    runs = Runs(root=tmp_path / "runs")
-
-    def poll(self: Supervisor) -> None:
-        if stopped:
-            self.directory.stop_request.write_text('{"grace_s": 0}')
-        self.request_stop()
-
-    told: list[str] = []
-    monkeypatch.setattr(Supervisor, "_heartbeat", poll)
-    monkeypatch.setattr(Notifier, "finish", lambda self: told.append("all"))
-    record, log = supervised("trap 'exit 1' TERM; sleep 1 & wait", restarts=restarts)
-    assert told == ["all"], "what is being told is waited for"
-    if stopped or not restarts:
-        assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
-        assert runs.held() == []
-    else:
-        assert record["state"]["state"] == "running"
-        assert "as by a shutdown of the master; the run goes on by itself" in record["state"]["reason"]
-        assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name)]
-        assert log.rstrip().endswith("the run goes on by itself"), "nothing is cleaned up"
-
-
-def test_what_a_node_saw_frozen_without_a_supervisor_is_recorded_by_the_next_one(
-    supervised: Any, tmp_path: Path
-) -> None:
-    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
-    Path(spec.run_directory).mkdir(parents=True)
-    report_frozen(spec, TWO, 1)
-    record, log = supervised("exit 0", before=lost())
-    assert [(each["attempt"], each["node"], each["rank"]) for each in record["course"]["frozen"]] == [(1, TWO.name, 1)]
-    assert f"frozen on {TWO.name}: rank 1" in log
-
-
-def tell_reformed(*hosts: Node, lost: Sequence[Node]) -> str:
-    """Return a shell script that tells, as an elastic run's launcher does, that the ranks have formed anew."""
-    told = {"time": 5.0, "for": "rank 0 was killed", "joined": [], "ranks": len(hosts), "step": 7, "steps_lost": 1}
-    names = {"hosts": [host.name for host in hosts], "lost": [host.name for host in lost]}
-    document = json.dumps({**told, **names, "seconds": 1.25})
-    return f"echo '{document}' >>{offers.folder_of(SPEC.run_id)}/events.jsonl; sleep 1"
-
-
-ELASTIC = {"elastic": True, "min_nodes": 1, "command": ("-m", "payload.train", "--recipe", "digits")}
-
-
-def test_ranks_that_have_formed_anew_are_no_restart_and_the_record_tells_it(supervised: Any) -> None:
-    record, log = supervised(f"{tell_reformed(TWO, lost=[ONE])}; exit 0", silent={ONE.name}, **ELASTIC)
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 1)
-    (reformed,) = record["course"]["reformed"]
-    assert (reformed["lost"], reformed["hosts"], reformed["seconds"]) == ([ONE.name], [TWO.name], 1.25)
-    assert record["state"]["hosts"] == [TWO.name]
-    assert f"goes on with 1 rank on {TWO.name}, after 1.2 s, for rank 0 was killed" in log
-    assert "restarts" not in record["course"]
-
-
-def test_an_error_of_the_program_after_a_loss_ends_an_elastic_run(supervised: Any) -> None:
-    error = f"echo '[launcher] rank 1 on {TWO.name} ended first: 1'; exit 1"
-    record, _ = supervised(f"{tell_reformed(TWO, lost=[ONE])}; {error}", silent={ONE.name}, **ELASTIC)
-    assert record["state"]["state"] == "failed"
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
-    assert "restarts" not in record["course"] and record["attempts"] == 1
-
-
-def test_an_elastic_run_that_cannot_go_on_is_restarted(supervised: Any) -> None:
-    killed = f"echo '[launcher] rank 1 on {TWO.name} ended first: -9'; exit 1"
-    record, log = supervised(killed, "exit 0", **ELASTIC)
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
-    assert f"restart 1 of 3, for rank 1 on {TWO.name} ended first, with signal 9" in log

@@ -1,0 +1,49 @@
+"""What the tests of restarts share: a run on two hosts, the log of a launcher, and hosts of which some answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.remote.command import Completed
+from agent.runs import frozen_report
+from agent.runs.directory import RunDirectory
+from agent.runs.frozen_report import FrozenRank
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
+from tests.factories import make_nodes, make_spec
+
+ONE, TWO = make_nodes(2)
+SPEC = make_spec(hosts=(ONE, TWO), restarts=3)
+ENDED = "[supervisor] $ launch\n[launcher] rank 1 ended first: {}\n"
+
+
+def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
+    return Completed(status=status, output=output)
+
+
+def report_frozen(spec: RunSpec, node: Node, *ranks: int | None, attempt: int = 1, seconds: float = 10.3) -> None:
+    """Write what a node has seen of ranks that were frozen."""
+    path = Path(spec.run_directory)
+    path.mkdir(parents=True, exist_ok=True)
+    seen = [
+        FrozenRank(rank=rank, pid=812, name="python3", state="T", since=1.8e9, seconds=seconds, threads=14)
+        for rank in ranks
+    ]
+    frozen_report.write(RunDirectory(path=path), attempt, node.name, seen)
+
+
+class FakeHosts:
+    """Hosts of which some answer; each question may change who does."""
+
+    def __init__(self, silent: Sequence[set[str]]) -> None:
+        self._silent = list(silent)
+        self.asked: list[list[str]] = []
+
+    def reachable(self, hosts: Sequence[Node]) -> list[Node]:
+        self.asked.append([host.name for host in hosts])
+        silent = self._silent.pop(0) if len(self._silent) > 1 else self._silent[0]
+        return [host for host in hosts if host.name not in silent]
+
+    def everywhere(self, hosts: Sequence[Node], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
+        return {host.name: answer() for host in hosts}
