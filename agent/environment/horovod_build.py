@@ -1,8 +1,9 @@
 """Build Horovod's source distribution into a wheel for the TensorFlow, Python and settings at hand.
 
-No source of Horovod is changed. What current versions of TensorFlow need is passed through the environment: two more
-include folders of TensorFlow's own wheel, and one forwarding header (`include` beside this module). Wheels are kept in
-a cache outside the tree, by a fingerprint of their inputs. Run it with the Python that has TensorFlow:
+What current versions of TensorFlow need is passed through the environment: two more include folders of TensorFlow's own
+wheel, and one forwarding header (`include` beside this module). One change is made to Horovod's source, for elastic
+runs (`horovod_patch`). Wheels are kept in a cache outside the tree, by a fingerprint of their inputs. Run it with the
+Python that has TensorFlow:
 
     python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
     python -m agent.environment.horovod_build fingerprint

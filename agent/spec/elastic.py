@@ -3,13 +3,14 @@
 The launcher has a small HTTP server on the master. A rank asks it for its place before it joins the others, again after
 each loss, and gets it once all that are left have asked:
 
-    GET /place/MEMBER      a `Place` as JSON; 204 where there is none yet, to ask again; 410 for one that has no place
+    GET /place/MEMBER/DATA a `Place` as JSON; 204 where there is none yet, to ask again; 410 for one that has no place
     PUT /joined/MEMBER     the rank has joined the others
     GET /wanted            1 where the ranks are to form anew between two steps, else 0
     PUT /stepped           rank 0 has made the first step since: a `FirstStep` as JSON
 
 MEMBER is the number with which a rank was started. It stays, and marks the rank's lines in the log; the rank's place
-among the others changes where ranks are lost or join.
+among the others changes where ranks are lost or join. DATA is a digest of what the rank reads, and may be missing: a
+host that joins with another one than the first had gets no place.
 """
 
 from __future__ import annotations

@@ -104,6 +104,8 @@ class Restarts:
     hosts: Hosts
     silent: Collection[str]
     """Instance ids of hosts that did not answer just now, and are not asked again at once."""
+    refused: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    """Hosts that did not come to join the run, by instance id, and whether for good; else they are taken last."""
     runs: Runs
     is_stopped: Callable[[], bool]
     set_reason: Callable[[str], None]
@@ -123,7 +125,8 @@ class Restarts:
             fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
             least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
             answering, nodes = self._answering(left_out)
-            hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
+            hosts = choose_answering(self.spec, nodes, answering - self.refused.keys(), least, self.wanted)
+            hosts = hosts or choose_answering(self.spec, nodes, answering, least, self.wanted)
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s:
@@ -151,6 +154,7 @@ class Restarts:
             for node in nodes
             if node.worker_index is not None
             and node.instance_id not in left_out
+            and not self.refused.get(node.instance_id)
             and not any(claim.has(node) for claim in held)
             and not (Path(self.spec.efs_mount) / LEAVING / node.instance_id).exists()
         ]

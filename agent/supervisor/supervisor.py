@@ -60,6 +60,8 @@ class Supervisor:
         self._wanted = before.wanted if before else len(spec.hosts)
         self._left: dict[str, Node] = {**before.left} if before else {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
+        self._refused: dict[str, bool] = {}
+        """Hosts that did not come to join an earlier attempt, by instance id, and whether for good."""
         self._told_waiting = -1
         self._stored = StoredRun(
             self.directory,
@@ -172,6 +174,7 @@ class Supervisor:
         self._stored.update(state="starting", reason=title, exit_code=None)
         answering = [host for host in last.spec.hosts if host.instance_id not in last.silent]
         last.hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
+        self._refused |= last.refused
         spec = self._search(last.spec, last.hosts, last.silent).next_spec(title)
         if spec is None:
             return False
@@ -199,6 +202,7 @@ class Supervisor:
             wanted=self._wanted,
             hosts=hosts,
             silent=silent,
+            refused=self._refused,
             runs=self.runs,
             is_stopped=self._stop.is_made,
             set_reason=self._wait,

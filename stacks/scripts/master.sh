@@ -80,7 +80,8 @@ read_console() {
 # stay on this disk by instance id, and a later one counts for nothing: an instance keeps its keys, and its console does
 # not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end. On a
 # slow master, as one whose CPU credits are used up, many calls at once would all run out of time, since each takes a
-# second of its processor: half as many are made next. How long a console has shown no key counts from the first answer.
+# second of its processor: half as many are made next. How long a console has shown no key counts from the first look
+# that was answered, or that ran out of time though it was the only one.
 learn_keys() {
   local node id index path status waited_s timed_out=0 asked=() pids=()
   mkdir -p "$own_keys"

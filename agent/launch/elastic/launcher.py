@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from agent.launch.elastic import offers
 from agent.launch.elastic.membership import MemberHost, Membership
-from agent.launch.elastic.offers import Reformed
+from agent.launch.elastic.offers import Reformed, Unjoined
 from agent.launch.elastic.places import Answers, Server, open_store
 from agent.launch.elastic.silent_hosts import SilentHosts, is_there
 from agent.launch.host_ranks import END_GRACE_S
@@ -207,8 +207,8 @@ class Launcher:
         else:
             self._lose(host, f"[launcher] {name} ended: {status}", f"the ranks on {name} ended with status {status}")
 
-    def _lose(self, host: MemberHost, line: str, why: str) -> None:
-        """Go on without a host; end the run where it cannot."""
+    def _lose(self, host: MemberHost, line: str, why: str, *, for_good: bool = False) -> None:
+        """Go on without a host; end the run where it cannot. `for_good`: it would not join another time either."""
         membership = self._membership
         with self._answers.changed:
             was_whole, is_of_round = membership.has_joined, bool(host.round)
@@ -220,6 +220,7 @@ class Launcher:
                 connection.ssh.stdin.close()  # type: ignore[union-attr]  # a pipe
         self._say(f"[launcher] lost: {why}")
         if not is_of_round and membership.round:
+            offers.tell(self._folder, Unjoined(instance_id=host.node.instance_id, for_good=for_good))
             return
         if not membership.round or membership.is_ending or not was_whole:
             # Horovod cannot be initialised again in a process in which that has failed once.
@@ -235,7 +236,8 @@ class Launcher:
         with self._answers.changed:
             strangers = self._membership.strangers
         for host in strangers:
-            self._lose(host, "", f"{host.node.name} reads other data than the others, and is not taken in")
+            why = f"{host.node.name} reads other data than the others, and is not taken in"
+            self._lose(host, "", why, for_good=True)
 
     def _look_for_silent(self) -> None:
         """Go on without the hosts whose ranks do not ask for a place, while others do, and that are gone."""

@@ -119,7 +119,7 @@ class Membership:
     def strangers(self) -> list[MemberHost]:
         """Return the hosts that wait to join, and whose ranks read other data than those of the first round."""
         new = [host for host in self.hosts if self.round and not host.round]
-        return [host for host in new if not self.data.issuperset(host.data.values())]
+        return [host for host in new if self.data and not self.data.issuperset(host.data.values())]
 
     @property
     def _joining(self) -> list[MemberHost]:

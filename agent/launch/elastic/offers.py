@@ -1,6 +1,7 @@
 """The files between the supervisor of an elastic run and its launcher, on the master's own disk, where no rank writes.
 
-The supervisor offers hosts, which it has prepared; the launcher tells how the ranks formed anew.
+The supervisor offers hosts, which it has prepared; the launcher tells how the ranks formed anew, and which hosts did
+not come to join them.
 """
 
 from __future__ import annotations
@@ -60,6 +61,19 @@ class Reformed:
         }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unjoined:
+    """A host that was lost, or turned away, before it had a place among the others."""
+
+    instance_id: str
+    for_good: bool
+    """Whether it would be so again."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"unjoined": self.instance_id, "for_good": self.for_good}
+
+
 def folder_of(run_id: str) -> Path:
     """Return the directory of a run's files."""
     return Path.home() / FOLDER / run_id
@@ -78,10 +92,10 @@ def read_offers(folder: Path) -> list[Offer]:
     return [Offer(node=Node(**each["node"]), number=each["number"]) for each in document]
 
 
-def tell(folder: Path, reformed: Reformed) -> None:
-    """Append how the ranks formed anew."""
+def tell(folder: Path, event: Reformed | Unjoined) -> None:
+    """Append an event."""
     with open_to_append(folder / _EVENTS) as file:
-        file.write(json.dumps(reformed.to_document()).encode() + b"\n")
+        file.write(json.dumps(event.to_document()).encode() + b"\n")
 
 
 def read_told(folder: Path, after: int) -> list[Mapping[str, Any]]:

@@ -206,6 +206,11 @@ class Attempt:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # A session of its own.
 
     @property
+    def refused(self) -> dict[str, bool]:
+        """Return the hosts that did not come to join an elastic run, by instance id, and whether for good."""
+        return self._elastic.refused() if self._elastic else {}
+
+    @property
     def _judged(self) -> RunSpec:
         """Return the spec by which it is judged what ended the attempt.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import threading
 import time
@@ -20,6 +21,8 @@ LEAVING_S: Final = 5.0
 """Time between two looks for hosts that are about to end."""
 JOIN_S: Final = 600.0
 """How long a host that was offered may take to join: its ranks import TensorFlow, and read their data."""
+RETRY_S: Final = 600.0
+"""After so long a host that did not join may be tried again: what kept it may be over."""
 
 
 def describe(reformed: Mapping[str, Any]) -> str:
@@ -41,6 +44,8 @@ class ElasticRun:
         self._looked = -LEAVING_S
         self._offered_at: dict[str, float] = {}
         """When each host that has not joined yet was offered, by instance id."""
+        self._refused: dict[str, float] = {}
+        """Until when each host that did not join is not to be tried again, by instance id; inf: for good."""
         self.present: tuple[Node, ...] = spec.hosts
         """The hosts of the present round."""
 
@@ -55,24 +60,44 @@ class ElasticRun:
 
     def look(self) -> list[dict[str, Any]]:
         """Return how the ranks have formed anew since the last call; hosts that were lost are no longer offered."""
-        found = [dict(each) for each in offers.read_told(self._folder, self._told)]
-        self._told += len(found)
+        told = [dict(each) for each in offers.read_told(self._folder, self._told)]
+        self._told += len(told)
+        for each in told:
+            if host := each.get("unjoined"):
+                self.refuse([host], for_good=each["for_good"])
+        found = [each for each in told if "unjoined" not in each]
         for each in found:
             with self._guard:
                 # By the offer: a host that has taken a lost one's name is not that one.
                 nodes = {offer.node.name: offer.node for offer in self._offers}
                 self.present = tuple(nodes[name] for name in each["hosts"] if name in nodes)
             self.withdraw([name for name in each["lost"] if name not in each["hosts"]])
-        self.withdraw(self._late(time.monotonic()))
+        self.refuse(self._late(time.monotonic()))
         return found
 
     def _late(self, now: float) -> list[str]:
-        """Return the hosts that have not joined in all that time."""
+        """Return the hosts that have not joined in all that time, by instance id."""
         there = {node.instance_id for node in self.present}
         with self._guard:
             late = [i for i, at in self._offered_at.items() if i not in there and now - at >= JOIN_S]
             self._offered_at = {i: at for i, at in self._offered_at.items() if i not in there and i not in late}
-            return [each.node.name for each in self._offers if each.node.instance_id in late]
+            return late
+
+    def refuse(self, instance_ids: Collection[str], *, for_good: bool = False) -> None:
+        """Offer hosts no longer that could not be prepared, or did not join, and try them again later, if at all."""
+        until = math.inf if for_good else time.monotonic() + RETRY_S
+        with self._guard:
+            self._refused |= dict.fromkeys(instance_ids, until)
+            names = [each.node.name for each in self._offers if each.node.instance_id in instance_ids]
+        self.withdraw(names)
+
+    def refused(self, *, at: float = -math.inf) -> dict[str, bool]:
+        """Return the hosts that were refused, by instance id, and whether for good.
+
+        `at`: without those that may be tried again by then, on the clock of `time.monotonic`.
+        """
+        with self._guard:
+            return {id: until == math.inf for id, until in self._refused.items() if until > at}
 
     def offer(self, nodes: Sequence[Node]) -> None:
         """Offer further hosts, which are prepared."""

@@ -28,8 +28,6 @@ from agent.supervisor.restart import Restarts
 
 EVERY_S: Final = 10.0
 """Time between two searches."""
-RETRY_S: Final = 600.0
-"""After so long a host is tried again that could not be prepared, or did not pass: what kept it may be over."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -47,10 +45,7 @@ class Joining:
     """Stores the spec of a run that has further hosts."""
     log_line: Callable[[str], None]
     every_s: float = EVERY_S
-    retry_s: float = RETRY_S
     _thread: threading.Thread | None = None
-    _refused: dict[str, float] = dataclasses.field(default_factory=dict)
-    """When each host was tried that could not be prepared, or did not pass, by instance id."""
     _ended: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def look(self, spec: RunSpec) -> None:
@@ -76,9 +71,11 @@ class Joining:
 
     def _join(self, spec: RunSpec) -> None:
         """Bring in as many hosts as are missing and found. Raises OSError, RuntimeError and ValueError."""
-        offered, now = self.run.offered, time.monotonic()
-        self._refused = {id: tried for id, tried in self._refused.items() if now - tried < self.retry_s}
-        found = self.restarts(spec).joining(offered, self._refused, self.wanted - len(offered))
+        offered = self.run.offered
+        restarts, missing = self.restarts(spec), self.wanted - len(offered)
+        # Those that were refused before come last.
+        found = restarts.joining(offered, self.run.refused(), missing)
+        found = found or restarts.joining(offered, self.run.refused(at=time.monotonic()), missing)
         if not found or self._ended.is_set():
             return
         names = ", ".join(node.name for node in found)
@@ -86,20 +83,26 @@ class Joining:
         wider = with_hosts(spec, found)
         own = dataclasses.replace(wider, hosts=found)
         try:
-            self.restarts(spec).claim([*wider.hosts])
+            restarts.claim([*wider.hosts])
         except LiveRunError:
             return
         self.take_spec(wider)
         hosts = self.hosts_of(own)
         hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=found)  # What a host that was cut off still has of it.
-        self._prepare(own, hosts)
+        try:
+            self._prepare(own, hosts)
+        except (OSError, RuntimeError, ValueError) as error:
+            # One that failed keeps the others back this time alone, if it is known which one.
+            failures = error.failures if isinstance(error, PreparationError) else {}
+            failed = [host.instance_id for host in found if host.name in failures]
+            self.run.refuse(failed or [host.instance_id for host in found])
+            raise
         if not self._ended.is_set():
             self.log_line(f"{names}: prepared, and offered to the launcher")
             self.run.offer(found)
 
     def _prepare(self, spec: RunSpec, hosts: Hosts) -> None:
         """Prepare and check these hosts alone. Raises PreparationError."""
-        self._refused |= {host.instance_id: time.monotonic() for host in spec.hosts}
         pythons, answers = preparation.prepare(spec, hosts, is_stopped=self._ended.is_set)
         if self._ended.is_set():
             return
@@ -110,8 +113,6 @@ class Joining:
             report, _ = checks.judge(spec, checks.with_facts(answers), digest)
             if report.findings and not spec.allow_degraded:
                 raise PreparationError({each.node: f"{each.check}: {each.what}" for each in report.findings})
-        for host in spec.hosts:
-            del self._refused[host.instance_id]
 
 
 def with_hosts(spec: RunSpec, nodes: Sequence[Node]) -> RunSpec:

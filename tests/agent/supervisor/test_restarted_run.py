@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.launch.elastic import offers
+from agent.launch.elastic.offers import Unjoined
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.runs import accepted_spec
@@ -314,3 +315,12 @@ def test_an_elastic_run_that_cannot_go_on_is_restarted(supervised: Any) -> None:
     record, log = supervised(killed, "exit 0", **ELASTIC)
     assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
     assert f"restart 1 of 3, for rank 1 on {TWO.name} ended first, with signal 9" in log
+
+
+def test_a_host_that_was_turned_away_is_not_taken_for_the_restart_either(supervised: Any) -> None:
+    told = json.dumps(Unjoined(instance_id=TWO.instance_id, for_good=True).to_document())
+    away = f"echo '{told}' >>{offers.folder_of(SPEC.run_id)}/events.jsonl; sleep 1"
+    killed = f"echo '[launcher] rank 0 on {ONE.name} ended first: -9'; exit 1"
+    record, _ = supervised(f"{away}; {killed}", "exit 0", workers=make_nodes(3), **ELASTIC)
+    (restart,) = record["course"]["restarts"]
+    assert restart["hosts"] == [ONE.name, make_node(3).name]

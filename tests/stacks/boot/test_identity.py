@@ -215,7 +215,7 @@ def test_a_slow_master_asks_for_fewer_consoles_at_once_until_they_are_told_in_ti
     aws.chmod(0o755)
     (lab.folder / "calls").mkdir()
     watcher = master.registry(
-        "watch", DEEPCDK_PAUSE_S="0.05", DEEPCDK_ASK_S="4", DEEPCDK_CONSOLE_S="2", DEEPCDK_STALE_S="3600"
+        "watch", DEEPCDK_PAUSE_S="0.05", DEEPCDK_ASK_S="6", DEEPCDK_CONSOLE_S="3", DEEPCDK_STALE_S="3600"
     )
     try:
         eventually(lambda: len(master.text("opt/deeplearning/workers").split()) == len(workers))

@@ -26,6 +26,7 @@ from agent.spec.elastic import FirstStep
 
 launcher = LauncherClient.from_environ(os.environ)
 member, directory = os.environ["DEEPCDK_MEMBER"], pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
+(directory / f"started-{member}").touch()
 while True:
     try:
         place = launcher.wait_for_place((directory / f"data-{member}").read_bytes())
@@ -136,8 +137,7 @@ def test_a_host_with_other_data_is_not_taken_in_and_the_others_are_not_disturbed
     with run.started() as launcher:
         wait_for(run, 1, 0, 1)
         run.offer((*run.spec.hosts, three))
-        eventually(lambda: 2 in run.pids())
-        eventually(lambda: 2 not in run.pids())
+        eventually(lambda: (run.directory / "started-2").exists() and 2 not in run.pids())
         run.offer((*run.spec.hosts, three), numbers=(1, 2, 4))
         wait_for(run, 2, 0, 1, 3)
         (run.directory / "end-2").touch()
@@ -146,6 +146,7 @@ def test_a_host_with_other_data_is_not_taken_in_and_the_others_are_not_disturbed
     assert "[launcher] lost: deeplearning-worker3 reads other data than the others, and is not taken in" in log
     assert places(log, 2) == {0: (0, 3), 1: (1, 3), 3: (2, 3)}
     assert [told["joined"] for told in run.reformed()] == [["deeplearning-worker3"]]
+    assert run.told()[0] == {"unjoined": three.instance_id, "for_good": True}
 
 
 def test_a_host_that_cannot_be_reached_joins_nothing_and_the_others_go_on(tmp_path: Path) -> None:

@@ -76,6 +76,13 @@ def test_ranks_of_the_first_round_that_differ_are_left_to_agree_by_themselves() 
     assert is_ready(membership) and membership.next_hosts == hosts
 
 
+def test_where_the_first_round_said_nothing_of_its_data_any_host_may_join() -> None:
+    membership, _ = formed(1)
+    new = membership.add(make_node(2))
+    membership.ask(new.members[0], "one")
+    assert not membership.strangers and is_wanted(membership)
+
+
 def test_when_rank_0_is_lost_the_next_one_takes_its_place_once_all_others_have_asked() -> None:
     membership, (first, second, third) = formed(1, 1, 1)
     membership.lose(first, "rank 0 was killed")

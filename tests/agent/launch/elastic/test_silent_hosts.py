@@ -51,6 +51,8 @@ def test_a_host_is_asked_once_at_a_time_and_again_after_it_has_answered() -> Non
     cluster.now += SILENT_S
     for _ in range(3):
         assert silent_hosts.look([ONE]) == []
+    eventually(lambda: cluster.asked)
+    assert silent_hosts.look([ONE]) == []
     assert cluster.asked == ["deeplearning-worker1"]
     cluster.may_answer.set()
     eventually(lambda: not silent_hosts.look([ONE]) and len(cluster.asked) > 1)

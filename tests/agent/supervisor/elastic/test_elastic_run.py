@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
 
 from agent.launch.elastic import offers
-from agent.launch.elastic.offers import Reformed
+from agent.launch.elastic.offers import Reformed, Unjoined
 from agent.spec.elastic import FirstStep
 from agent.spec.nodes import LEAVING
 from agent.spec.run import RunSpec
 from agent.supervisor.elastic import elastic_run
-from agent.supervisor.elastic.elastic_run import ElasticRun, describe
+from agent.supervisor.elastic.elastic_run import RETRY_S, ElasticRun, describe
 from agent.supervisor.elastic.joining import with_hosts
 from tests.factories import make_node, make_nodes, make_spec
 
@@ -91,6 +92,16 @@ def test_a_host_that_does_not_join_in_time_is_withdrawn(
     monkeypatch.setattr(elastic_run, "JOIN_S", 0.0)
     run.look()
     assert ("i-00000004", 4) not in offered(tmp_path / "elastic")
+
+
+def test_a_host_that_was_lost_before_it_joined_is_withdrawn_and_refused(run: ElasticRun, tmp_path: Path) -> None:
+    run.offer([make_node(4), make_node(5)])
+    for number, for_good in ((4, False), (5, True)):
+        offers.tell(tmp_path / "elastic", Unjoined(instance_id=f"i-0000000{number}", for_good=for_good))
+    assert run.look() == []
+    assert [number for _, number in offered(tmp_path / "elastic")] == [1, 2, 3]
+    assert run.refused() == {"i-00000004": False, "i-00000005": True}
+    assert run.refused(at=time.monotonic() + RETRY_S + 1.0) == {"i-00000005": True}
 
 
 def test_nothing_of_an_earlier_attempt_is_told_again(spec: RunSpec, tmp_path: Path) -> None:

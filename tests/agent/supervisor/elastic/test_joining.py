@@ -17,8 +17,9 @@ from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
+from agent.supervisor.elastic import elastic_run
 from agent.supervisor.elastic.elastic_run import ElasticRun
-from agent.supervisor.elastic.joining import RETRY_S, Joining
+from agent.supervisor.elastic.joining import Joining
 from agent.supervisor.prepare_node import Prepared
 from tests.factories import make_node, make_nodes, make_spec
 from tests.waiting import eventually
@@ -34,13 +35,15 @@ class Found:
 
     nodes: tuple[Node, ...] = (NEW,)
     python: str = PYTHON
-    status: int = 0
+    broken: set[str] = dataclasses.field(default_factory=set)
+    """Hosts that cannot be prepared."""
     is_taken: bool = False
     done: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
     spec: RunSpec | None = None
 
     def joining(self, present: Sequence[Node], refused: Collection[str], most: int) -> tuple[Node, ...]:
-        return tuple(node for node in self.nodes if node.instance_id not in refused)[:most]
+        left_out = {*refused, *(node.instance_id for node in present)}
+        return tuple(node for node in self.nodes if node.instance_id not in left_out)[:most]
 
     def claim(self, hosts: Sequence[Node]) -> None:
         if self.is_taken:
@@ -62,12 +65,13 @@ class Found:
         self.done.append(("prepared", [host.name for host in self.spec.hosts]))
         line = Prepared(python=self.python, runtime="/opt/runtime").line
         names = [host.name if host else "this master" for host in hosts]
-        return {name: Completed(status=self.status, output=line if not self.status else "broken") for name in names}
+        return {name: self.answer(name, line) for name in names}
+
+    def answer(self, name: str, line: str) -> Completed:
+        return Completed(status=1, output="broken") if name in self.broken else Completed(status=0, output=line)
 
 
-def join(
-    tmp_path: Path, found: Found, *, wanted: int = 2, retry_s: float = RETRY_S
-) -> tuple[Joining, ElasticRun, list[str], list[RunSpec]]:
+def join(tmp_path: Path, found: Found, *, wanted: int = 2) -> tuple[Joining, ElasticRun, list[str], list[RunSpec]]:
     """Search once, in a run of two hosts of which one was lost."""
     run, log, specs = ElasticRun(SPEC, tmp_path / "elastic"), list[str](), list[RunSpec]()
     run.begin()
@@ -82,7 +86,6 @@ def join(
         take_spec=specs.append,
         log_line=log.append,
         every_s=0.0,
-        retry_s=retry_s,
     )
     search(joining)
     return joining, run, log, specs
@@ -112,7 +115,7 @@ def test_a_host_is_claimed_freed_and_prepared_before_it_is_offered(tmp_path: Pat
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (Found(status=1), "no host joins: "),
+        (Found(broken={NEW.name}), "no host joins: "),
         (Found(python="/other/python"), "no host joins: deeplearning-worker3: the ranks' Python is /other/python"),
     ],
 )
@@ -127,13 +130,34 @@ def test_one_that_cannot_be_prepared_is_not_offered_and_not_tried_again_at_once(
     assert len(found.done) == before
 
 
-def test_one_that_could_not_be_prepared_is_tried_again_later(tmp_path: Path) -> None:
-    found = Found(status=1)
-    joining, *_ = join(tmp_path, found, retry_s=0.0)
+def test_one_that_could_not_be_prepared_is_tried_again_later_but_after_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elastic_run, "RETRY_S", 0.0)
+    found = Found(broken={NEW.name})
+    joining, *_ = join(tmp_path, found, wanted=3)
     assert offered(tmp_path) == ["deeplearning-worker2"]
-    found.status = 0
+    found.nodes = (NEW, make_node(4))
     search(joining)
-    assert offered(tmp_path) == ["deeplearning-worker2", "deeplearning-worker3"]
+    assert offered(tmp_path) == ["deeplearning-worker2", "deeplearning-worker4"]
+    found.broken.clear()
+    search(joining)
+    assert offered(tmp_path) == ["deeplearning-worker2", "deeplearning-worker4", "deeplearning-worker3"]
+
+
+def test_one_that_cannot_be_prepared_keeps_the_others_back_once(tmp_path: Path) -> None:
+    found = Found(nodes=(NEW, make_node(4)), broken={NEW.name})
+    joining, run, *_ = join(tmp_path, found, wanted=3)
+    assert offered(tmp_path) == ["deeplearning-worker2"]
+    assert run.refused() == {NEW.instance_id: False}
+    search(joining)
+    assert offered(tmp_path) == ["deeplearning-worker2", "deeplearning-worker4"]
+
+
+def test_none_is_to_blame_where_the_master_cannot_be_prepared(tmp_path: Path) -> None:
+    found = Found(nodes=(NEW, make_node(4)), broken={"this master"})
+    _, run, *_ = join(tmp_path, found, wanted=3)
+    assert set(run.refused()) == {NEW.instance_id, make_node(4).instance_id}
 
 
 def test_a_host_that_another_run_has_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:

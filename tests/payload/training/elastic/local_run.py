@@ -133,5 +133,9 @@ class LocalRun:
         eventually(lambda: len(self.events("epoch")) >= epoch)
 
     def reformed(self) -> list[dict[str, Any]]:
+        """Return how the launcher has told that the ranks formed anew."""
+        return [event for event in self.told() if "unjoined" not in event]
+
+    def told(self) -> list[dict[str, Any]]:
         """Return what the launcher has told."""
         return [dict(each) for each in offers.read_told(self.folder, 0)]
