@@ -20,6 +20,8 @@ WANTED: Final = "wanted"
 """In the course: how many hosts the run began with."""
 LEFT: Final = "left"
 """In the course: hosts of earlier attempts that the present one does not have."""
+REFUSED: Final = "refused"
+"""In the course: instance ids of hosts that no attempt takes, for they would not fit in."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,8 @@ class Predecessor:
     """How many hosts the run began with."""
     left: dict[str, Node]
     """Hosts of earlier attempts that the last one did not have, by their names."""
+    refused: tuple[str, ...] = ()
+    """Instance ids of hosts that no attempt takes."""
 
     def outcome(self, directory: RunDirectory, spec: RunSpec) -> Outcome:
         """Return what has become of its last attempt, of which nothing runs any more.
@@ -64,6 +68,7 @@ def read(directory: RunDirectory, spec: RunSpec, fault: str) -> Predecessor:
         restarts=going_on.restarts_made(directory.path)[:-1],
         wanted=wanted if type(wanted) is int and wanted > 0 else len(spec.hosts),
         left={name: host for name, host in _hosts(course.get(LEFT)).items() if name not in names},
+        refused=tuple(id for id in _list(course.get(REFUSED)) if isinstance(id, str)),
     )
 
 
@@ -75,8 +80,12 @@ def document_of(left: Mapping[str, Node]) -> list[dict[str, Any]]:
 def _hosts(documents: Any) -> dict[str, Node]:
     """Return the hosts that `document_of` has written, by their names; none of those that are no nodes."""
     found = {}
-    for each in documents if isinstance(documents, list) else []:
+    for each in _list(documents):
         with contextlib.suppress(TypeError, ValueError):
             node = Node(**each)
             found[node.name] = node
     return found
+
+
+def _list(document: Any) -> list[Any]:
+    return document if isinstance(document, list) else []

@@ -125,8 +125,7 @@ class Restarts:
             fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
             least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
             answering, nodes = self._answering(left_out)
-            hosts = choose_answering(self.spec, nodes, answering - self.refused.keys(), least, self.wanted)
-            hosts = hosts or choose_answering(self.spec, nodes, answering, least, self.wanted)
+            hosts = choose_answering(self.spec, nodes, answering, least, self.wanted, last=self.refused)
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s:

@@ -60,7 +60,7 @@ class Supervisor:
         self._wanted = before.wanted if before else len(spec.hosts)
         self._left: dict[str, Node] = {**before.left} if before else {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
-        self._refused: dict[str, bool] = {}
+        self._refused = dict.fromkeys(before.refused, True) if before else {}
         """Hosts that did not come to join an earlier attempt, by instance id, and whether for good."""
         self._told_waiting = -1
         self._stored = StoredRun(
@@ -174,7 +174,7 @@ class Supervisor:
         self._stored.update(state="starting", reason=title, exit_code=None)
         answering = [host for host in last.spec.hosts if host.instance_id not in last.silent]
         last.hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
-        self._refused |= last.refused
+        self._refused = {id: good for id, good in self._refused.items() if good} | last.refused
         spec = self._search(last.spec, last.hosts, last.silent).next_spec(title)
         if spec is None:
             return False

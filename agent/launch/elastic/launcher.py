@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from agent.launch.elastic import offers
 from agent.launch.elastic.membership import MemberHost, Membership
-from agent.launch.elastic.offers import Reformed, Unjoined
+from agent.launch.elastic.offers import Reformed, Unjoined, Waiting
 from agent.launch.elastic.places import Answers, Server, open_store
 from agent.launch.elastic.silent_hosts import SilentHosts, is_there
 from agent.launch.host_ranks import END_GRACE_S
@@ -86,6 +86,7 @@ class Launcher:
         self._silent_hosts = SilentHosts(lambda node: is_there(node, spec.agent_directory))
         self._deadline: float | None = None
         self._last: dict[int, collections.deque[bytes]] = {}
+        self._told_waiting: list[MemberHost] = []
 
     def run(self) -> int:
         """Carry the run through; return 0 where it ended well, else 1."""
@@ -118,6 +119,7 @@ class Launcher:
         self._take_offers()
         self._take_steps()
         self._turn_away()
+        self._tell_waiting()
         self._look_for_silent()
         self._form()
 
@@ -220,7 +222,8 @@ class Launcher:
                 connection.ssh.stdin.close()  # type: ignore[union-attr]  # a pipe
         self._say(f"[launcher] lost: {why}")
         if not is_of_round and membership.round:
-            offers.tell(self._folder, Unjoined(instance_id=host.node.instance_id, for_good=for_good))
+            if not (self._failure or membership.is_ending or host.leaves):
+                offers.tell(self._folder, Unjoined(instance_id=host.node.instance_id, for_good=for_good))
             return
         if not membership.round or membership.is_ending or not was_whole:
             # Horovod cannot be initialised again in a process in which that has failed once.
@@ -238,6 +241,16 @@ class Launcher:
         for host in strangers:
             why = f"{host.node.name} reads other data than the others, and is not taken in"
             self._lose(host, "", why, for_good=True)
+
+    def _tell_waiting(self) -> None:
+        """Tell which hosts wait to be taken in: until then, the supervisor counts the time that they take."""
+        membership = self._membership
+        with self._answers.changed:
+            waiting = [host for host in membership.hosts if membership.round and not host.round and host.all_wait]
+        for host in waiting:
+            if host not in self._told_waiting:
+                self._told_waiting.append(host)
+                offers.tell(self._folder, Waiting(instance_id=host.node.instance_id))
 
     def _look_for_silent(self) -> None:
         """Go on without the hosts whose ranks do not ask for a place, while others do, and that are gone."""

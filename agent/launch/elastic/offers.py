@@ -62,6 +62,17 @@ class Reformed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A host all of whose ranks wait for a place; the others take it in after their next step or commit."""
+
+    instance_id: str
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"waits": self.instance_id}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Unjoined:
     """A host that was lost, or turned away, before it had a place among the others."""
 
@@ -92,7 +103,7 @@ def read_offers(folder: Path) -> list[Offer]:
     return [Offer(node=Node(**each["node"]), number=each["number"]) for each in document]
 
 
-def tell(folder: Path, event: Reformed | Unjoined) -> None:
+def tell(folder: Path, event: Reformed | Waiting | Unjoined) -> None:
     """Append an event."""
     with open_to_append(folder / _EVENTS) as file:
         file.write(json.dumps(event.to_document()).encode() + b"\n")

@@ -32,6 +32,7 @@ from agent.supervisor.attempts.program import stage
 from agent.supervisor.elastic.elastic_run import ElasticRun, describe
 from agent.supervisor.elastic.joining import Joining
 from agent.supervisor.notification import Notifier
+from agent.supervisor.predecessor import REFUSED
 from agent.supervisor.restart import Outcome, Restarts, ask_uptimes, machine_fault
 from agent.supervisor.stored_run import StoredRun
 
@@ -273,6 +274,10 @@ class Attempt:
             self.stored.record_step("reformed", reformed=[*self.stored.course.get("reformed", ()), reformed])
             self.stored.update(hosts=tuple(reformed["hosts"]), reason=told)
             self.notifier.tell(notification.REFORMED, told)
+        known = set(self.stored.course.get(REFUSED, ()))
+        refused = {instance_id for instance_id, for_good in elastic.refused().items() if for_good}
+        if refused - known:
+            self.stored.record_step("refused", **{REFUSED: sorted(known | refused)})
 
     def _end_elastic(self) -> None:
         """Take note of the last, and end the search for hosts."""

@@ -20,7 +20,7 @@ from agent.supervisor.failure import leaving_hosts
 LEAVING_S: Final = 5.0
 """Time between two looks for hosts that are about to end."""
 JOIN_S: Final = 600.0
-"""How long a host that was offered may take to join: its ranks import TensorFlow, and read their data."""
+"""How long a host that was offered may take to ask for a place: its ranks import TensorFlow, and read their data."""
 RETRY_S: Final = 600.0
 """After so long a host that did not join may be tried again: what kept it may be over."""
 
@@ -43,7 +43,7 @@ class ElasticRun:
         self._told = 0
         self._looked = -LEAVING_S
         self._offered_at: dict[str, float] = {}
-        """When each host that has not joined yet was offered, by instance id."""
+        """When each host was offered whose ranks have not asked for a place yet, by instance id."""
         self._refused: dict[str, float] = {}
         """Until when each host that did not join is not to be tried again, by instance id; inf: for good."""
         self.present: tuple[Node, ...] = spec.hosts
@@ -63,36 +63,45 @@ class ElasticRun:
         told = [dict(each) for each in offers.read_told(self._folder, self._told)]
         self._told += len(told)
         for each in told:
-            if host := each.get("unjoined"):
+            if host := each.get("waits"):
+                with self._guard:
+                    self._offered_at.pop(host, None)
+            elif host := each.get("unjoined"):
                 self.refuse([host], for_good=each["for_good"])
-        found = [each for each in told if "unjoined" not in each]
+        found = [each for each in told if "hosts" in each]
         for each in found:
-            with self._guard:
-                # By the offer: a host that has taken a lost one's name is not that one.
-                nodes = {offer.node.name: offer.node for offer in self._offers}
-                self.present = tuple(nodes[name] for name in each["hosts"] if name in nodes)
-            self.withdraw([name for name in each["lost"] if name not in each["hosts"]])
+            self._take(each)
         self.refuse(self._late(time.monotonic()))
         return found
 
-    def _late(self, now: float) -> list[str]:
-        """Return the hosts that have not joined in all that time, by instance id."""
-        there = {node.instance_id for node in self.present}
+    def _take(self, reformed: Mapping[str, Any]) -> None:
+        """Take note of the hosts of a new round, and offer those no longer that were lost."""
+        before = {node.name: node.instance_id for node in self.present}
         with self._guard:
-            late = [i for i, at in self._offered_at.items() if i not in there and now - at >= JOIN_S]
-            self._offered_at = {i: at for i, at in self._offered_at.items() if i not in there and i not in late}
-            return late
+            # By the offer: a host that has taken a lost one's name is not that one.
+            nodes = {offer.node.name: offer.node for offer in self._offers}
+            self.present = tuple(nodes[name] for name in reformed["hosts"] if name in nodes)
+            there = {node.instance_id for node in self.present}
+            for instance_id in there:
+                self._offered_at.pop(instance_id, None)
+                self._refused.pop(instance_id, None)
+        self.withdraw({before[name] for name in reformed["lost"] if name in before} - there)
+
+    def _late(self, now: float) -> list[str]:
+        """Return the hosts whose ranks have not asked for a place in all that time, by instance id."""
+        with self._guard:
+            return [instance_id for instance_id, at in self._offered_at.items() if now - at >= JOIN_S]
 
     def refuse(self, instance_ids: Collection[str], *, for_good: bool = False) -> None:
         """Offer hosts no longer that could not be prepared, or did not join, and try them again later, if at all."""
         until = math.inf if for_good else time.monotonic() + RETRY_S
         with self._guard:
-            self._refused |= dict.fromkeys(instance_ids, until)
-            names = [each.node.name for each in self._offers if each.node.instance_id in instance_ids]
-        self.withdraw(names)
+            for instance_id in instance_ids:
+                self._refused[instance_id] = max(until, self._refused.get(instance_id, until))
+        self.withdraw(instance_ids)
 
     def refused(self, *, at: float = -math.inf) -> dict[str, bool]:
-        """Return the hosts that were refused, by instance id, and whether for good.
+        """Return the hosts that were refused and have not joined since, by instance id, and whether for good.
 
         `at`: without those that may be tried again by then, on the clock of `time.monotonic`.
         """
@@ -110,10 +119,12 @@ class ElasticRun:
             self._offered_at |= {node.instance_id: time.monotonic() for node in nodes}
             offers.write_offers(self._folder, self._offers)
 
-    def withdraw(self, names: Collection[str]) -> None:
+    def withdraw(self, instance_ids: Collection[str]) -> None:
         """Offer hosts no longer: ranks leave them between two steps."""
         with self._guard:
-            kept = [each for each in self._offers if each.node.name not in names]
+            for instance_id in instance_ids:
+                self._offered_at.pop(instance_id, None)
+            kept = [each for each in self._offers if each.node.instance_id not in instance_ids]
             if len(kept) < len(self._offers):
                 self._offers = kept
                 offers.write_offers(self._folder, self._offers)
@@ -125,11 +136,10 @@ class ElasticRun:
             return
         self._looked, offered = now, self.offered
         leaving = [host for host in offered if leaving_hosts(dataclasses.replace(spec, hosts=(host,)))]
-        names = {host.name for host in leaving}
         # One that has not joined yet cannot go on for the others.
-        staying = [host for host in self.present if host in offered and host.name not in names]
+        staying = [host for host in self.present if host in offered and host not in leaving]
         if leaving and len(staying) >= max(1, spec.min_nodes):
-            self.withdraw(names)
+            self.withdraw([host.instance_id for host in leaving])
 
     @property
     def offered(self) -> tuple[Node, ...]:

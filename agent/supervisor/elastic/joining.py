@@ -74,8 +74,10 @@ class Joining:
         offered = self.run.offered
         restarts, missing = self.restarts(spec), self.wanted - len(offered)
         # Those that were refused before come last.
-        found = restarts.joining(offered, self.run.refused(), missing)
-        found = found or restarts.joining(offered, self.run.refused(at=time.monotonic()), missing)
+        ever, still = self.run.refused(), self.run.refused(at=time.monotonic())
+        found = restarts.joining(offered, ever, missing)
+        if not found and still != ever:
+            found = restarts.joining(offered, still, missing)
         if not found or self._ended.is_set():
             return
         names = ", ".join(node.name for node in found)

@@ -324,3 +324,9 @@ def test_a_host_that_was_turned_away_is_not_taken_for_the_restart_either(supervi
     record, _ = supervised(f"{away}; {killed}", "exit 0", workers=make_nodes(3), **ELASTIC)
     (restart,) = record["course"]["restarts"]
     assert restart["hosts"] == [ONE.name, make_node(3).name]
+    assert record["course"]["refused"] == [TWO.instance_id]
+
+
+def test_nor_is_it_by_the_next_supervisor(supervised: Any) -> None:
+    record, _ = supervised("exit 0", before=lost(refused=(TWO.instance_id,)), workers=make_nodes(3))
+    assert record["state"]["hosts"] == [ONE.name, make_node(3).name]

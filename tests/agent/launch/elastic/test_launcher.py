@@ -147,6 +147,7 @@ def test_a_host_with_other_data_is_not_taken_in_and_the_others_are_not_disturbed
     assert places(log, 2) == {0: (0, 3), 1: (1, 3), 3: (2, 3)}
     assert [told["joined"] for told in run.reformed()] == [["deeplearning-worker3"]]
     assert run.told()[0] == {"unjoined": three.instance_id, "for_good": True}
+    assert run.told()[1] == {"waits": three.instance_id}
 
 
 def test_a_host_that_cannot_be_reached_joins_nothing_and_the_others_go_on(tmp_path: Path) -> None:

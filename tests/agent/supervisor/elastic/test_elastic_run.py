@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.launch.elastic import offers
-from agent.launch.elastic.offers import Reformed, Unjoined
+from agent.launch.elastic.offers import Reformed, Unjoined, Waiting
 from agent.spec.elastic import FirstStep
 from agent.spec.nodes import LEAVING
 from agent.spec.run import RunSpec
@@ -102,6 +102,46 @@ def test_a_host_that_was_lost_before_it_joined_is_withdrawn_and_refused(run: Ela
     assert [number for _, number in offered(tmp_path / "elastic")] == [1, 2, 3]
     assert run.refused() == {"i-00000004": False, "i-00000005": True}
     assert run.refused(at=time.monotonic() + RETRY_S + 1.0) == {"i-00000005": True}
+
+
+def test_one_that_was_refused_for_good_stays_so_however_long_ago_it_was_offered(
+    run: ElasticRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.offer([make_node(4)])
+    offers.tell(tmp_path / "elastic", Unjoined(instance_id="i-00000004", for_good=True))
+    run.look()
+    monkeypatch.setattr(elastic_run, "JOIN_S", 0.0)
+    run.look()
+    run.refuse(["i-00000004"])
+    assert run.refused() == {"i-00000004": True}
+
+
+def test_a_host_that_waits_for_the_others_step_is_not_late_and_one_that_has_joined_is_not_refused(
+    run: ElasticRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.refuse(["i-00000004"])
+    run.offer([make_node(4)])
+    offers.tell(tmp_path / "elastic", Waiting(instance_id="i-00000004"))
+    monkeypatch.setattr(elastic_run, "JOIN_S", 0.0)
+    assert run.look() == []
+    assert ("i-00000004", 4) in offered(tmp_path / "elastic")
+    assert run.refused() == {"i-00000004": False}
+    tell(tmp_path / "elastic", 1, 2, 3, 4, joined=(4,))
+    run.look()
+    assert run.refused() == {}
+
+
+def test_a_host_in_a_lost_ones_place_stays_offered_where_the_loss_is_told_later(
+    run: ElasticRun, tmp_path: Path
+) -> None:
+    run.offer([make_node(3, instance_id="i-0000000a", address="10.0.1.77")])
+    tell(tmp_path / "elastic", 1, 2, lost=(3,))
+    run.look()
+    assert [instance_id for instance_id, _ in offered(tmp_path / "elastic")] == [
+        "i-00000001",
+        "i-00000002",
+        "i-0000000a",
+    ]
 
 
 def test_nothing_of_an_earlier_attempt_is_told_again(spec: RunSpec, tmp_path: Path) -> None:

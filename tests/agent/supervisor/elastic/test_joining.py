@@ -75,7 +75,7 @@ def join(tmp_path: Path, found: Found, *, wanted: int = 2) -> tuple[Joining, Ela
     """Search once, in a run of two hosts of which one was lost."""
     run, log, specs = ElasticRun(SPEC, tmp_path / "elastic"), list[str](), list[RunSpec]()
     run.begin()
-    run.withdraw(["deeplearning-worker1"])
+    run.withdraw([SPEC.hosts[0].instance_id])
     joining = Joining(
         run=run,
         restarts=lambda spec: found,  # type: ignore[arg-type,return-value]  # what it needs of one

@@ -134,7 +134,7 @@ class LocalRun:
 
     def reformed(self) -> list[dict[str, Any]]:
         """Return how the launcher has told that the ranks formed anew."""
-        return [event for event in self.told() if "unjoined" not in event]
+        return [event for event in self.told() if "hosts" in event]
 
     def told(self) -> list[dict[str, Any]]:
         """Return what the launcher has told."""
