@@ -4,8 +4,8 @@ Horovod's background thread tells a tensor's failed sum to the framework, and go
 what to sum next: by a sum of 8 bytes, over the same context, and with the same tag. A rank that was about to send to
 the one that is gone has failed so, while the rank before it, which has not noticed yet, still sends it a share of the
 tensor. That arrives where 8 bytes are awaited, and Gloo ends the process from its own thread: `enforce fail at
-gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes` (Horovod 0.28.1, seen with 3 and 8 ranks of which one
-was killed). A context that has lost a connection sums nothing any more, so the thread ends at once, as it does where
+gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes` (Horovod 0.28.1, seen with 8 ranks of which one was
+killed). A context that has lost a connection sums nothing any more, so the thread ends at once, as it does where
 agreeing fails, and what waits in its queue fails with it. A program with process sets of its own ends there all the
 same: to remove them, Horovod has all ranks agree once more.
 """

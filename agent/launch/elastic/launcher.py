@@ -243,7 +243,7 @@ class Launcher:
             self._lose(host, "", why, for_good=True)
 
     def _tell_waiting(self) -> None:
-        """Tell which hosts wait to be taken in: until then, the supervisor counts the time that they take."""
+        """Write down which hosts wait to be taken in; the supervisor withdraws one that is late to do so."""
         membership = self._membership
         with self._answers.changed:
             waiting = [host for host in membership.hosts if membership.round and not host.round and host.all_wait]

@@ -1,7 +1,7 @@
 """The files between the supervisor of an elastic run and its launcher, on the master's own disk, where no rank writes.
 
-The supervisor offers hosts, which it has prepared; the launcher tells how the ranks formed anew, and which hosts did
-not come to join them.
+The supervisor offers hosts, which it has prepared; the launcher tells how the ranks formed anew, which hosts
+wait to join them, and which did not come to do so.
 """
 
 from __future__ import annotations
