@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz mutants bench docs lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz mutants bench docs lock snapshots clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -78,9 +78,6 @@ lock: setup ## resolve the lock files anew from pyproject.toml
 
 snapshots: setup ## write the committed templates anew (tests/stacks/clusters/snapshots), after a change of stacks/ that is meant
 	$(python) -m tests.stacks.clusters.snapshots
-
-architecture: setup ## draw the picture of the architecture anew, and the lists of ARCHITECTURE.md
-	$(python) -m tools.architecture
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
 	rm -rf .venv .setup node_modules site cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,7 +10,7 @@ def test_guides_pictures_and_the_code_that_they_link_to_are_staged_under_their_o
     stage(tmp_path)
     staged = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {*guides(), *(each.PAGE for each in GENERATED)} <= staged
-    assert {"docs/architecture.svg", "docs/policies/user.json", "cluster/tasks/train.py.md", "style.css"} <= staged
+    assert {"docs/policies/user.json", "cluster/tasks/train.py.md", "style.css"} <= staged
     code = staged - {*guides(), *(each.PAGE for each in GENERATED)}
     assert all(path.endswith((".py.md", ".cc.md", ".svg", ".png", ".json", ".css")) for path in code)
     assert "(cluster/tasks/train.py.md)" in (tmp_path / "ARCHITECTURE.md").read_text()
