@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from agent.spec.nodes import Node
 from cluster.aws import inventory
 from cluster.aws.client import Aws
-from cluster.aws.price_store import PriceStore, store_file
-from cluster.aws.pricing import Prices, cache_file, total_per_hour
+from cluster.aws.prices import Prices, cache_file, total_per_hour
 from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, find_stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
@@ -140,11 +139,6 @@ class Session:
     def kept_host_keys(self) -> KeptHostKeys:
         """Return what is kept of the host keys in the deployed cluster's account and region."""
         return KeptHostKeys.below(Path.home(), account=self.stack.account, region=self.aws.region)
-
-    @functools.cached_property
-    def price_store(self) -> PriceStore:
-        """Return the prices of the region that were refreshed, and those that ship."""
-        return PriceStore(store_file(Path.home()), endpoint=self.aws.endpoint, region=self.aws.price_region)
 
     @functools.cached_property
     def calibration(self) -> Calibration:

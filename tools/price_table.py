@@ -1,4 +1,4 @@
-"""Write cluster/aws/price_table.csv: the on-demand prices that ship.
+"""Write the prices of instances in cluster/aws/price_list.csv.
 
     python -m tools.price_table --region eu-west-1 --region us-west-2     ask AWS's price list
     python -m tools.price_table --recording FILE --region us-east-1 --date 2026-07-20 --source TEXT
@@ -15,13 +15,13 @@ import datetime
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from cluster.aws.client import Aws, aws_errors
-from cluster.aws.price_table import TABLE, RegionPrices, parse, render
-from cluster.aws.pricing import filters, parse_price
+from cluster.aws.price_list import FILE, HOUR, SERVICES, Price, PriceList, parse, render
+from cluster.aws.prices import INSTANCES, filters, parse_price
 from cluster.errors import DeepcdkError
 
 LIST: Final = "AWS's price list: on-demand Linux with shared tenancy"
@@ -43,14 +43,23 @@ def parse_products(products: Iterable[str]) -> dict[str, float]:
     return {kind: price for kind, price in prices.items() if price is not None}
 
 
-def ask_aws(region: str) -> RegionPrices:
+def priced(region: str, prices: Mapping[str, float], date: str, source: str) -> PriceList:
+    """Return the on-demand prices of a region, by type, as prices of the list."""
+    return {(region, kind): Price(usd=usd, unit=HOUR, date=date, source=source) for kind, usd in sorted(prices.items())}
+
+
+def ask_aws(region: str) -> PriceList:
     """Ask the price list for all types of a region. Raises AwsError."""
-    wanted = [each for each in filters("", region) if each["Field"] != "instanceType"]
     with aws_errors(f"asking the price list for {region}"):
-        pages = Aws().client("pricing").get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=wanted)
+        pages = (
+            Aws()
+            .client("pricing")
+            .get_paginator("get_products")
+            .paginate(ServiceCode="AmazonEC2", Filters=filters(INSTANCES, region))
+        )
         prices = parse_products(product for page in pages for product in page["PriceList"])
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return RegionPrices(region=region, date=today, source=LIST, usd_per_hour=prices)
+    return priced(region, prices, today, LIST)
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -79,20 +88,20 @@ def main(argv: Sequence[str]) -> int:
     try:
         if given.recording:
             prices = parse_recording(given.recording.read_text(encoding="utf-8"))
-            read = [RegionPrices(region=given.region[0], date=given.date, source=given.source, usd_per_hour=prices)]
+            read = {given.region[0]: priced(given.region[0], prices, given.date, given.source)}
         else:
-            read = [ask_aws(region) for region in given.region]
+            read = {region: ask_aws(region) for region in given.region}
     except (OSError, DeepcdkError) as error:
         print(f"price_table: {error}", file=sys.stderr)
         return 1
-    if empty := [each.region for each in read if not each.usd_per_hour]:
+    if empty := [region for region, new in read.items() if not new]:
         print(f"price_table: no price for {', '.join(empty)}; nothing written", file=sys.stderr)
         return 1
-    before = parse(TABLE.read_text(encoding="utf-8").splitlines()) if TABLE.exists() else {}
-    regions = {**before, **{each.region: each for each in read}}
-    TABLE.write_text(render(regions.values()), encoding="utf-8")
-    for each in read:
-        print(f"{TABLE}: {len(each.usd_per_hour)} prices of {each.region}, {each.date}")
+    before = parse(FILE.read_text(encoding="utf-8").splitlines()) if FILE.exists() else {}
+    kept = {(region, item): price for (region, item), price in before.items() if region not in read or item in SERVICES}
+    FILE.write_text(render({**kept, **{key: price for new in read.values() for key, price in new.items()}}))
+    for region, new in read.items():
+        print(f"{FILE}: {len(new)} prices of {region}")
     return 0
 
 

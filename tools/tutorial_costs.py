@@ -1,4 +1,4 @@
-"""Write the costs in docs/tutorial.md, from the prices that ship and from AWS's published fees.
+"""Write the costs in docs/tutorial.md, from the included price list.
 
 python -m tools.tutorial_costs
 """
@@ -10,17 +10,16 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cluster.aws.price_table import shipped
-from cluster.aws.service_prices import (
+from cluster.aws.price_list import (
     EBS,
     EFS,
-    ITEMS,
     NAT_GATEWAY,
     NAT_TRAFFIC,
     PUBLIC_IPV4,
     S3,
-    ServicePrice,
-    service_price,
+    SERVICES,
+    Price,
+    included_price,
 )
 from stacks.config import ClusterConfig
 from tools.site.tables import rows
@@ -34,7 +33,7 @@ ADDRESSES: Final = 2
 
 
 FEES: Final = (EBS, EFS, S3, NAT_TRAFFIC, "transfer-out")
-"""Of what costs by the GB, as `cluster/aws/service_prices.csv` names it."""
+"""Of what costs by the GB, as `cluster/aws/price_list.csv` names it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,13 +58,12 @@ SESSION: Final = (("deploy, the first runs", FIRST, 1.0), ("sixteen nodes", LARG
 
 def hourly(cluster: Cluster) -> dict[str, float]:
     """Return what a cluster of the tutorial's cdk.json costs an hour, USD, by what it is for."""
-    prices = shipped()[REGION].usd_per_hour
     gib = ClusterConfig.master_volume_gib + cluster.workers * ClusterConfig.worker_volume_gib
     return {
-        f"master ({ClusterConfig.master_instance_type})": prices[ClusterConfig.master_instance_type],
+        f"master ({ClusterConfig.master_instance_type})": fee(ClusterConfig.master_instance_type).usd,
         "NAT gateway": fee(NAT_GATEWAY).usd,
         f"{ADDRESSES} public IPv4 addresses": ADDRESSES * fee(PUBLIC_IPV4).usd,
-        "workers": cluster.workers * prices[cluster.worker_type],
+        "workers": cluster.workers * fee(cluster.worker_type).usd,
         "root volumes": gib * fee(EBS).usd / HOURS_PER_MONTH,
     }
 
@@ -95,17 +93,17 @@ def session_table() -> str:
 def fees_table() -> str:
     """Return the fees beside instances, with the date and the source of each."""
     cells = [
-        (ITEMS[item], f"{usd(fee(item).usd)} per {fee(item).unit}", fee(item).date, linked(fee(item).source))
+        (SERVICES[item], f"{usd(fee(item).usd)} per {fee(item).unit}", fee(item).date, linked(fee(item).source))
         for item in (NAT_GATEWAY, PUBLIC_IPV4, *FEES)
     ]
     return rows(("what", "fee", "date", "source"), cells)
 
 
-def fee(item: str) -> ServicePrice:
-    """Return a fee that ships. Raises LookupError for one that does not."""
-    found = service_price(REGION, item)
+def fee(item: str) -> Price:
+    """Return an included price. Raises LookupError if there is none."""
+    found = included_price(REGION, item)
     if found is None:
-        raise LookupError(f"no price of {item} in {REGION} ships")
+        raise LookupError(f"the price list has no price of {item} in {REGION}")
     return found
 
 
@@ -117,9 +115,9 @@ def linked(source: str) -> str:
 def section() -> str:
     """Return all that stands between the marks of the page."""
     lines = (
-        f"Prices of instances in {REGION} are those of {shipped()[REGION].date} that ship, in",
-        "`cluster/aws/price_table.csv`, and fees those of `cluster/aws/service_prices.csv`. `fab prices --refresh`",
-        f"shows today's. A month has {HOURS_PER_MONTH} hours.",
+        f"Prices of instances in {REGION} are of {fee(ClusterConfig.master_instance_type).date}. They are included, in",
+        "`cluster/aws/price_list.csv`, with the fees below. `fab prices --refresh` shows today's.",
+        f"A month has {HOURS_PER_MONTH} hours.",
     )
     return "\n".join(["", *lines, "", hours_table(), session_table(), fees_table()])
 

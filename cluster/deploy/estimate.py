@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.aws.price_store import PriceStore
-from cluster.aws.pricing import shown, total_per_hour
-from cluster.aws.service_prices import NAT_GATEWAY, PUBLIC_IPV4
+from cluster.aws.price_list import NAT_GATEWAY, PUBLIC_IPV4
+from cluster.aws.prices import Prices, shown, total_per_hour
 from cluster.session import Session
 from cluster.terminal.units import span
 from stacks.config import ClusterConfig
@@ -21,7 +20,7 @@ def describe_deployment(session: Session) -> str:
     if config.spot:
         nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
     place = f", in the existing {config.vpc_id}" if config.vpc_id else ""
-    costs = {"instances": instances, **fixed_costs(config, session.price_store)}
+    costs = {"instances": instances, **fixed_costs(config, session.prices)}
     total = total_per_hour(list(costs), costs)
     together = "price unknown" if total is None else f"{'at most ' if config.spot else ''}{shown(total)} together"
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
@@ -51,7 +50,7 @@ def describe_rest(session: Session) -> str:
     """Return a sentence on what a cluster goes on costing without workers, as far as the prices are known."""
     config, kind = session.config, session.config.master_instance_type
     master = session.prices.per_hour([kind], wait_s=3.0)[kind]
-    costs = {f"a {kind} master": master, **fixed_costs(config, session.price_store)}
+    costs = {f"a {kind} master": master, **fixed_costs(config, session.prices)}
     total = total_per_hour(list(costs), costs)
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
     further = ["storage"]
@@ -66,7 +65,7 @@ def describe_rest(session: Session) -> str:
     return f"what goes on costing without workers: {together} ({each}), plus {', '.join(further)}; {ended}."
 
 
-def fixed_costs(config: ClusterConfig, prices: PriceStore) -> dict[str, float | None]:
+def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None]:
     """Return what costs by the hour beside instances: NAT gateways, public addresses; None where unknown."""
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
 from cluster.aws import guard_release, inventory
-from cluster.aws.pricing import as_of, shown
+from cluster.aws.prices import as_of, shown
 from cluster.errors import NotReadyError
 from cluster.nodes import worker_group
 from cluster.session import Session, confirm

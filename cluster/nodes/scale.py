@@ -11,7 +11,7 @@ from agent.spec.nodes import Node, workers
 from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
-from cluster.aws.pricing import as_of, shown, total_per_hour
+from cluster.aws.prices import as_of, shown, total_per_hour
 from cluster.cli.numbers import parse_whole
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group

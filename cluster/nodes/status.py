@@ -11,7 +11,7 @@ from typing import Any
 from cluster.aws import guard
 from cluster.aws.guard import Bound
 from cluster.aws.inventory import Inventory
-from cluster.aws.pricing import Prices, as_of, shown, total_per_hour
+from cluster.aws.prices import Prices, as_of, shown, total_per_hour
 from cluster.terminal.tables import Table, print_table
 from cluster.terminal.units import duration
 

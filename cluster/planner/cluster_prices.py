@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster.aws.pricing import as_of, shown, total_per_hour
+from cluster.aws.prices import as_of, shown, total_per_hour
 from cluster.deploy.estimate import fixed_costs
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.hardware import Hardware
@@ -54,17 +54,15 @@ def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> Cl
     every = [*names, config.master_instance_type]
     prices = session.prices.per_hour(every, wait_s)
     fixed = {f"a {config.master_instance_type} master": prices[config.master_instance_type]}
-    fixed |= fixed_costs(config, session.price_store)
-    spot = session.price_store.load().spot
+    fixed |= fixed_costs(config, session.prices)
+    spot = {name: session.prices.spot(name) for name in names}
     rest = total_per_hour([name for name, price in fixed.items() if price is not None], fixed) or 0.0
     return ClusterPrices(
         region=session.aws.price_region,
         region_is_set=bool(session.aws.region),
         by_type={
-            name: HourlyPrices(
-                node=prices[name], spot_node=spot[name].usd_per_hour if name in spot else None, rest=rest
-            )
-            for name in names
+            name: HourlyPrices(node=prices[name], spot_node=price.usd if price else None, rest=rest)
+            for name, price in spot.items()
         },
         fixed=fixed,
         date=session.prices.dated(every),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent.spec.states import FINAL_STATES
-from cluster.aws.pricing import as_of
+from cluster.aws.prices import as_of
 from cluster.planner.outcome import outcomes
 from cluster.report.confusion_matrix import confusion_of
 from cluster.report.curves import curves_of

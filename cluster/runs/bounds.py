@@ -9,7 +9,7 @@ from agent.errors import SpecError
 from agent.spec.bounds import Bounds, dollars, hours
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
-from cluster.aws.pricing import Prices, shown, total_per_hour
+from cluster.aws.prices import Prices, shown, total_per_hour
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 

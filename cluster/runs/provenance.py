@@ -14,8 +14,7 @@ from agent.spec.provenance import DIFF_LIMIT, Origin
 from agent.spec.run import RunSpec
 from cluster.aws.client import Aws
 from cluster.aws.inventory import Inventory, refresh
-from cluster.aws.price_store import Refreshed
-from cluster.aws.pricing import Prices
+from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.errors import AwsError
 from stacks.config import ClusterConfig
@@ -48,18 +47,15 @@ def describe_origin(
     aws: Aws,
     inventory: Inventory,
     prices: Prices,
-    refreshed: Refreshed,
     config: ClusterConfig,
 ) -> Origin:
-    """Return the origin of a run that begins now; the group may have grown for it since the inventory was read.
-
-    `refreshed`: where spot prices are known from.
-    """
+    """Return the origin of a run that begins now; the group may have grown for it since the inventory was read."""
     if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
         inventory = refresh(aws, inventory.stack)
     kinds = {instance.id: instance.type for instance in inventory.instances}
     spot = tuple(instance.id for instance in inventory.instances if instance.spot)
     bought = sorted({*(kinds[id] for id in spot), *config.worker_types}) if spot else []
+    on_spot = {kind: price for kind in bought if (price := prices.spot(kind))}
     return Origin(
         config=dataclasses.asdict(config),
         template_sha256=known.template_sha256,
@@ -73,8 +69,8 @@ def describe_origin(
         usd_per_hour=prices.per_hour(sorted({*kinds.values(), *config.worker_types}), wait_s=PRICE_WAIT_S),
         prices_of=prices.dated(kinds.values()),
         spot=spot,
-        spot_usd_per_hour={kind: refreshed.spot[kind].usd_per_hour for kind in bought if kind in refreshed.spot},
-        spot_prices_of=refreshed.date if spot else "",
+        spot_usd_per_hour={kind: price.usd for kind, price in on_spot.items()},
+        spot_prices_of=min((price.date for price in on_spot.values()), default=""),
         diff=known.diff[:DIFF_LIMIT],
         diff_is_cut=len(known.diff) > DIFF_LIMIT,
     )

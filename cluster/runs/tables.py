@@ -11,7 +11,7 @@ from typing import Any
 from agent.spec.run import placed
 from agent.spec.states import LIVE_STATES
 from cluster import answers
-from cluster.aws.pricing import as_of
+from cluster.aws.prices import as_of
 from cluster.nodes.occupancy import shortened
 from cluster.planner.outcome import outcomes, parts
 from cluster.runs.bounds import describe_spent

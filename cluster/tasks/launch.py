@@ -126,7 +126,6 @@ class Launch:
             aws=session.aws,
             inventory=session.load_inventory(),
             prices=session.prices,
-            refreshed=session.price_store.load(),
             config=session.config,
         )
         for line in bounds.describe(spec, origin):

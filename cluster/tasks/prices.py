@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
+from cluster.aws.price_list import SERVICES, Price
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Json, Set, task
-from cluster.errors import AwsError
 from cluster.session import Session
 from cluster.terminal.output import print_note, print_result
 from cluster.terminal.status_line import doing
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from cluster.aws.prices import Prices
+
 WAIT_S = 5.0
 
 
@@ -29,50 +32,48 @@ def prices(
 
     Example: fab prices --instance p4d.24xlarge,p5.48xlarge --refresh
     """
-    from cluster.aws import price_overview
-    from cluster.terminal.tables import print_table
+    from cluster.terminal.tables import Table, print_table
 
     session = Session(PROJECT, set_)
-    config = session.config
+    config, region = session.config, session.aws.price_region
     types = [config.master_instance_type, *config.worker_types]
     types += [word.strip() for word in instance.split(",") if word.strip()]
-    now = datetime.datetime.now(datetime.UTC)
     if refresh:
-        refresh_prices(session, types, now)
-    on_demand = session.prices.per_hour(types, WAIT_S if refresh else 0.0)
-    dated, today = session.prices.dated(types), now.date().isoformat()
-    rows = price_overview.price_rows(types, on_demand, dated, session.price_store, today)
+        with doing("asking AWS for prices"):
+            errors = session.prices.refresh(types, datetime.datetime.now(datetime.UTC))
+        for error in errors:
+            print_note(f"not refreshed: {error}")
+    found = every_price(session.prices, types, WAIT_S if refresh else 0.0)
     if json:
-        print_result(price_overview.price_document(session.aws.price_region, rows), json=True)
+        rows = [{"what": what, **(dataclasses.asdict(price) if price else UNKNOWN)} for what, price in found.items()]
+        print_result({"region": region, "currency": "USD", "prices": rows}, json=True)
         return
     if not session.aws.region:
-        print_note(f"no AWS region is set: these are prices of {session.aws.price_region}")
-    print_table(price_overview.price_overview_table(session.aws.price_region, rows))
-
-
-def refresh_prices(session: Session, types: Sequence[str], now: datetime.datetime) -> None:
-    """Ask AWS for prices, and keep them. What one source refuses is noted; AwsError where all of them do."""
-    from cluster.aws.price_store import Refreshed
-    from cluster.aws.service_price_list import ask_services
-    from cluster.aws.spot_prices import ask_spot
-
-    today = now.date().isoformat()
-    session.prices.forget(types)
-    with doing("asking AWS for prices"):
-        spot, no_spot = _attempt(lambda: ask_spot(session.aws, types, now))
-        services, no_services = _attempt(lambda: ask_services(session.aws, session.aws.price_region, today))
-    if no_spot and no_services:
-        raise no_spot
-    for error in filter(None, (no_spot, no_services)):
-        print_note(f"not refreshed: {error}")
-    before = session.price_store.load()
-    session.price_store.save(
-        Refreshed(date=today, spot={**before.spot, **(spot or {})}, services={**before.services, **(services or {})})
+        print_note(f"no AWS region is set: these are prices of {region}")
+    print_table(
+        Table(
+            title=f"prices in {region}, USD",
+            columns=("what", "price", "for each", "of", "source"),
+            rows=tuple(
+                (what, f"{price.usd:.6g}", price.unit, price.date, price.source)
+                if price
+                else (what, "unknown", "", "", "")
+                for what, price in found.items()
+            ),
+            footer=("`fab prices --refresh` asks AWS for today's",),
+            expendable=("source",),
+        )
     )
 
 
-def _attempt(ask: Callable[[], T]) -> tuple[T | None, AwsError | None]:
-    try:
-        return ask(), None
-    except AwsError as error:
-        return None, error
+UNKNOWN = {"usd": None, "unit": "", "date": "", "source": ""}
+
+
+def every_price(prices: Prices, instance_types: Sequence[str], wait_s: float) -> Mapping[str, Price | None]:
+    """Return the prices of these types, on demand and on spot, and of all services, by what they are for."""
+    on_demand = prices.on_demand(instance_types, wait_s)
+    found: dict[str, Price | None] = {}
+    for kind in instance_types:
+        found[f"{kind}, on demand"] = on_demand[kind]
+        found[f"{kind}, spot"] = prices.spot(kind)
+    return found | {words: prices.service(item) for item, words in SERVICES.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.aws.price_table import parse
+from cluster.aws.price_list import HEADER, parse
 from tools import price_table
 
 RECORDING = """
@@ -26,7 +26,7 @@ def product(kind: str, usd: str) -> str:
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "prices.csv"
-    monkeypatch.setattr(price_table, "TABLE", path)
+    monkeypatch.setattr(price_table, "FILE", path)
     return path
 
 
@@ -38,15 +38,21 @@ def recording(tmp_path: Path, *words: str, text: str = RECORDING) -> list[str]:
 
 def test_a_recording_gives_the_types_with_a_price(tmp_path: Path, table: Path) -> None:
     assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "someone's list")) == 0
-    (found,) = parse(table.read_text(encoding="utf-8").splitlines()).values()
-    assert found.usd_per_hour == {"c5.large": 0.085, "t3.medium": 0.0416}
-    assert (found.region, found.date, found.source) == ("us-east-1", "2026-07-20", "someone's list")
+    found = parse(table.read_text(encoding="utf-8").splitlines())
+    assert {key: price.usd for key, price in found.items()} == {
+        ("us-east-1", "c5.large"): 0.085,
+        ("us-east-1", "t3.medium"): 0.0416,
+    }
+    assert {(price.date, price.source) for price in found.values()} == {("2026-07-20", "someone's list")}
 
 
-def test_other_regions_stay_as_they_are(tmp_path: Path, table: Path) -> None:
-    table.write_text("# eu-west-1 2026-01-01 a list\nregion,type,usd_per_hour\neu-west-1,c5.large,0.096\n")
+def test_other_regions_and_prices_of_services_stay_as_they_are(tmp_path: Path, table: Path) -> None:
+    rows = "eu-west-1,c5.large,0.096,hour,1\nus-east-1,efs,0.3,GB-month,1\nus-east-1,m1.old,1,hour,1\n"
+    table.write_text(f"# 1 2026-01-01 a list\n{HEADER}\n{rows}")
     assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 0
-    assert set(parse(table.read_text(encoding="utf-8").splitlines())) == {"eu-west-1", "us-east-1"}
+    found = parse(table.read_text(encoding="utf-8").splitlines())
+    assert {item for region, item in found if region == "eu-west-1"} == {"c5.large"}
+    assert {item for region, item in found if region == "us-east-1"} == {"c5.large", "efs", "t3.medium"}
 
 
 def test_a_recording_without_a_price_writes_nothing(

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from cluster.aws.price_table import shipped
-from cluster.aws.service_prices import service_price
+from cluster.aws.price_list import included_price
 from tools.tutorial_costs import (
     FIRST,
     GPUS,
@@ -39,7 +38,7 @@ def test_every_amount_on_the_page_is_in_the_computed_part_but_the_bound_of_the_r
 def test_an_hour_is_the_sum_of_its_parts() -> None:
     # 0.0416 + 0.045 + 2 x 0.005 + 16 x 0.34 + (50 + 16 x 100) GB x 0.08 / 730 h: by hand.
     assert sum(hourly(LARGE).values()) == pytest.approx(0.0416 + 0.045 + 0.010 + 5.44 + 0.180822, abs=1e-5)
-    assert hourly(GPUS)["workers"] == 16 * shipped()["us-east-1"].usd_per_hour["p4d.24xlarge"]
+    assert hourly(GPUS)["workers"] == 16 * fee("p4d.24xlarge").usd
     assert "| **together** | **$0.80** | **$5.72** |" in hours_table()
 
 
@@ -49,13 +48,13 @@ def test_the_session_is_the_sum_of_its_steps() -> None:
 
 
 def test_a_type_without_a_price_has_no_cost() -> None:
-    with pytest.raises(KeyError, match=r"x9\.huge"):
+    with pytest.raises(LookupError, match=r"x9\.huge"):
         hourly(Cluster(workers=1, worker_type="x9.huge"))
 
 
 def test_a_fee_has_its_date_and_its_source_and_an_unknown_one_is_refused() -> None:
     row = next(line for line in fees_table().splitlines() if line.startswith("| EFS |"))
-    found = service_price(REGION, "efs")
+    found = included_price(REGION, "efs")
     assert found
     assert usd(found.usd) in row
     assert found.date in row

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.aws.price_store import Refreshed
-from cluster.aws.spot_prices import SpotPrice
+from cluster.aws.price_list import Price
 from cluster.planner.cluster_prices import look_up
 from cluster.planner.hardware import hardware_of
 from cluster.session import Session
@@ -57,13 +56,13 @@ def test_without_a_region_the_prices_are_those_of_one_that_is_named(
     assert found.document()["region_is_set"] is False
 
 
-def test_a_spot_price_is_the_refreshed_one_and_else_unknown(session: Session) -> None:
+def test_a_spot_price_is_the_refreshed_one_and_else_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     types = [hardware_of("p4d.24xlarge")]
     before = look_up(session, types, wait_s=0)
     assert before.by_type["p4d.24xlarge"].spot_node is None
     assert "no spot price is known" in before.sentences[1]
-    spot = SpotPrice(usd_per_hour=9.5, zone="us-east-1a", since="2026-11-23")
-    session.price_store.save(Refreshed(date="2026-11-24", spot={"p4d.24xlarge": spot}))
+    spot = Price(usd=9.5, unit="hour", date="2026-11-24", source="EC2")
+    monkeypatch.setattr(session.prices, "spot", {"p4d.24xlarge": spot}.get)
     after = look_up(session, types, wait_s=0)
     assert after.by_type["p4d.24xlarge"].spot_node == 9.5
     assert not any("spot" in sentence for sentence in after.sentences)

@@ -9,7 +9,7 @@ import pytest
 
 from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
-from cluster.aws.pricing import Prices
+from cluster.aws.prices import Prices
 from cluster.errors import DeepcdkError
 from cluster.runs.bounds import check_left, check_prices, describe, describe_spent
 from tests.factories import MASTER_ID, make_nodes, make_spec

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent.spec.provenance import Origin
-from cluster.aws.price_store import Refreshed
-from cluster.aws.spot_prices import SpotPrice
+from cluster.aws.price_list import Price
 from cluster.runs.provenance import Roots, describe_origin, git_commit, read_diff, template_sha256
 from stacks.config import ClusterConfig
 from tests.factories import make_instance, make_inventory, make_master_instance, make_nodes, make_spec
@@ -46,18 +45,19 @@ def test_a_template_keeps_its_hash_whatever_the_order_of_its_keys() -> None:
 
 def test_an_origin_names_the_instances_on_spot_and_the_prices_that_were_asked_for(tmp_path: Path) -> None:
     aws: Any = SimpleNamespace(region="us-east-1", endpoint="", price_region="us-east-1")
-    prices: Any = SimpleNamespace(per_hour=lambda kinds, wait_s: dict.fromkeys(kinds, 1.0), dated=lambda kinds: "")
-    price = SpotPrice(usd_per_hour=0.4, zone="us-east-1a", since="2026-11-20")
-    refreshed = Refreshed(date="2026-11-21", spot={"c5.2xlarge": price, "p5.48xlarge": price})
+    price = Price(usd=0.4, unit="hour", date="2026-11-21", source="EC2")
+    prices: Any = SimpleNamespace(
+        per_hour=lambda kinds, wait_s: dict.fromkeys(kinds, 1.0),
+        dated=lambda kinds: "",
+        spot={"c5.2xlarge": price, "p5.48xlarge": price}.get,
+    )
 
     def origin(*, spot: bool) -> Origin:
         instances = (make_master_instance(), make_instance(1), make_instance(2, spot=spot))
         inventory = make_inventory(2, instances=instances)
         roots = Roots(diff="", template_sha256="")
         spec = make_spec(hosts=make_nodes(2))
-        return describe_origin(
-            spec, roots, aws=aws, inventory=inventory, prices=prices, refreshed=refreshed, config=ClusterConfig()
-        )
+        return describe_origin(spec, roots, aws=aws, inventory=inventory, prices=prices, config=ClusterConfig())
 
     found = origin(spot=True)
     assert (found.spot, found.spot_usd_per_hour) == (("i-00000002",), {"c5.2xlarge": 0.4})

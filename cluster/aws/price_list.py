@@ -1,0 +1,121 @@
+"""The included price list, for use when AWS's price list cannot be asked.
+
+A price is never carried over from another region: a price that is not in the list is unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+FILE: Final = Path(__file__).with_suffix(".csv")
+COMMENT: Final = "# "
+"""Starts the lines before the header, one a source: `# NUMBER DATE SOURCE`."""
+HEADER: Final = "region,item,usd,unit,source"
+EVERY_REGION: Final = "*"
+HOUR: Final = "hour"
+
+NAT_GATEWAY: Final = "nat-gateway"
+NAT_TRAFFIC: Final = "nat-gateway-traffic"
+PUBLIC_IPV4: Final = "public-ipv4"
+EBS: Final = "ebs-gp3"
+EFS: Final = "efs"
+S3: Final = "s3"
+SERVICES: Final[Mapping[str, str]] = {
+    NAT_GATEWAY: "NAT gateway",
+    NAT_TRAFFIC: "traffic through a NAT gateway",
+    PUBLIC_IPV4: "public IPv4 address",
+    EBS: "EBS volume, gp3",
+    "ebs-gp3-iops": "IOPS of a gp3 volume above 3000",
+    "ebs-gp3-throughput": "throughput of a gp3 volume above 125 MiB/s",
+    EFS: "EFS",
+    "efs-read": "reading from EFS, elastic throughput",
+    "efs-write": "writing to EFS, elastic throughput",
+    S3: "S3, Standard",
+    "fsx-lustre": "FSx for Lustre",
+    "transfer-out": "traffic to the internet",
+    "transfer-zones": "traffic between zones, each direction",
+}
+"""The items that are not instance types, in the order in which they are shown. The list has no price of FSx, which
+depends on its throughput."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Price:
+    """The price of an item in one region."""
+
+    usd: float
+    unit: str
+    """`hour`, `GB`, `GB-month`, ..."""
+    date: str
+    """The day on which the source published it or was read, ISO 8601."""
+    source: str
+
+
+class PriceListError(ValueError):
+    """Report a price list that cannot be read. Carries `line` and `rule`."""
+
+    def __init__(self, line: int, rule: str) -> None:
+        self.line, self.rule = line, rule
+        super().__init__(f"{FILE}, line {line}: {rule}; restore it with git, or run `python -m tools.price_table`")
+
+
+PriceList = Mapping[tuple[str, str], Price]
+"""Prices by region and item."""
+
+
+@functools.cache
+def included() -> PriceList:
+    """Return the included prices. Raises PriceListError."""
+    try:
+        return parse(FILE.read_text(encoding="utf-8").splitlines())
+    except OSError as error:
+        raise PriceListError(0, f"cannot be read ({error.strerror})") from None
+
+
+def included_price(region: str, item: str) -> Price | None:
+    """Return the included price of an instance type or service in a region; None if it is unknown."""
+    return included().get((region, item)) or included().get((EVERY_REGION, item))
+
+
+def parse(lines: Iterable[str]) -> PriceList:
+    """Parse the lines of a price list. Raises PriceListError with the number of an invalid line."""
+    sources: dict[str, tuple[str, str]] = {}
+    found: dict[tuple[str, str], Price] = {}
+    header = False
+    for number, line in enumerate(lines, start=1):
+        try:
+            if header:
+                region, item, usd, unit, source = line.split(",")
+                date, words = sources[source]
+                if not 0 < float(usd) < float("inf"):
+                    raise PriceListError(number, f"{usd} is no price")
+                if item not in SERVICES and "." not in item:
+                    raise PriceListError(number, f"unknown item {item}; known: {', '.join(SERVICES)}")
+                found[region, item] = Price(usd=float(usd), unit=unit, date=date, source=words)
+            elif line.startswith(COMMENT):
+                source, date, words = line.removeprefix(COMMENT).split(" ", 2)
+                sources[source] = date, words
+            elif line == HEADER:
+                header = True
+            else:
+                raise PriceListError(number, f"the columns must be {HEADER}")
+        except (KeyError, ValueError) as error:
+            if isinstance(error, PriceListError):
+                raise
+            raise PriceListError(number, f"{line!r} is not a region, item, price, unit and known source") from None
+    return found
+
+
+def render(prices: PriceList) -> str:
+    """Return the text of a price list."""
+    rows = sorted(prices.items())
+    sources = {source: n for n, source in enumerate(dict.fromkeys((price.date, price.source) for _, price in rows), 1)}
+    lines = [
+        f"{region},{item},{price.usd:.6g},{price.unit},{sources[price.date, price.source]}"
+        for (region, item), price in rows
+    ]
+    return "\n".join([*(f"{COMMENT}{n} {date} {words}" for (date, words), n in sources.items()), HEADER, *lines]) + "\n"

@@ -1,0 +1,258 @@
+"""Prices of instances and services, by AWS's price list, else by the included one; they are cached on the laptop.
+
+On-demand prices of instances are asked for in the background when a task needs them. Spot prices and prices of
+services are asked for by `fab prices --refresh`. If no region is set, prices are those of `client.PRICED_REGION`, and
+tasks say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.files.atomic_write import write_atomically
+from cluster.aws.client import aws_errors
+from cluster.aws.price_list import EBS, EFS, HOUR, NAT_GATEWAY, NAT_TRAFFIC, S3, Price, included_price
+from cluster.errors import AwsError
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.type_defs import SpotPriceTypeDef
+    from types_boto3_pricing.type_defs import FilterTypeDef
+
+    from cluster.aws.client import Aws
+
+CACHE_S: Final = 24 * 3600
+UNKNOWN_CACHE_S: Final = 600
+PRICE_LIST: Final = "AWS's price list"
+SPOT_HISTORY: Final = datetime.timedelta(days=90)
+"""How long EC2 keeps spot prices. Older ones are moto's, of 2006."""
+
+INSTANCES: Final = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
+"""Attributes in the price list of on-demand instances on shared hardware."""
+_NAT: Final = {"productFamily": "NAT Gateway", "group": "NGW:NatGateway"}
+_STORAGE: Final = {"productFamily": "Storage"}
+QUERIES: Final[Mapping[str, tuple[str, Mapping[str, str], str]]] = {
+    NAT_GATEWAY: ("AmazonEC2", _NAT, "Hrs"),
+    NAT_TRAFFIC: ("AmazonEC2", _NAT, "GB"),
+    EBS: ("AmazonEC2", {**_STORAGE, "volumeApiName": "gp3"}, "GB-Mo"),
+    EFS: ("AmazonEFS", {**_STORAGE, "storageClass": "General Purpose"}, "GB-Mo"),
+    S3: ("AmazonS3", {**_STORAGE, "storageClass": "General Purpose", "volumeType": "Standard"}, "GB-Mo"),
+}
+"""Service code, attributes and unit in the price list, by item. They were not tried on AWS."""
+_UNITS: Final = {"Hrs": HOUR, "GB": "GB", "GB-Mo": "GB-month"}
+
+
+def cache_file(home: Path) -> Path:
+    """Return the file in which prices are cached."""
+    return home / ".cache" / "deepcdk" / "prices.json"
+
+
+def filters(attributes: Mapping[str, str], region: str) -> list[FilterTypeDef]:
+    """Return the filters of the price list for products with these attributes in a region."""
+    wanted = {**attributes, "regionCode": region}
+    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+
+
+def parse_price(products: Iterable[str], unit: str = "Hrs") -> float | None:
+    """Parse the price for a unit, USD, in the PriceList of GetProducts; None unless there is exactly one.
+
+    If a price falls with the amount, the price of the first amount counts.
+    """
+    found = set()
+    for product in products:
+        try:
+            for term in json.loads(product)["terms"]["OnDemand"].values():
+                for dimension in term["priceDimensions"].values():
+                    price = float(dimension["pricePerUnit"]["USD"])
+                    if dimension["unit"] == unit and price > 0 and dimension.get("beginRange", "0") == "0":
+                        found.add(price)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found.pop() if len(found) == 1 else None
+
+
+class Prices:
+    """Look up prices in the region of the tasks."""
+
+    def __init__(self, aws: Aws, cache: Path) -> None:
+        self._aws, self._cache = aws, cache
+        self._known: dict[str, Price | None] = {}
+        """On-demand prices by AWS, by instance type."""
+        self._shown: dict[str, Price | None] = {}
+        """What `on_demand` last returned."""
+        self._threads: dict[str, threading.Thread] = {}
+        self._storing = threading.Lock()
+
+    def begin(self, instance_types: Iterable[str]) -> None:
+        """Start to look up the on-demand prices that are not cached, each in a thread."""
+        stored = self._load()
+        for kind in set(instance_types) - set(self._threads) - set(self._known):
+            with contextlib.suppress(KeyError, TypeError):  # a cache that is damaged or of another version
+                entry = stored[self._key(kind)]
+                price = Price(**entry["price"]) if entry["price"] else None
+                if time.time() - entry["time"] < (CACHE_S if price else UNKNOWN_CACHE_S):
+                    self._known[kind] = price
+                    continue
+            self._start(kind)
+
+    def on_demand(self, instance_types: Iterable[str], wait_s: float) -> dict[str, Price | None]:
+        """Return the price of each type: AWS's if it answers within `wait_s` seconds, else the included one."""
+        kinds = set(instance_types)
+        self.begin(kinds)
+        deadline = time.monotonic() + wait_s
+        for kind in kinds & set(self._threads):
+            self._threads[kind].join(timeout=max(0.0, deadline - time.monotonic()))
+        found = {kind: self._known.get(kind) or self._included(kind) for kind in kinds}
+        self._shown |= found
+        return found
+
+    def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
+        """Return the on-demand price of each type, USD an hour; None if it is unknown."""
+        return {kind: price.usd if price else None for kind, price in self.on_demand(instance_types, wait_s).items()}
+
+    def dated(self, instance_types: Iterable[str]) -> str:
+        """Return the date of the included prices if one of these types was last shown with its price, else ""."""
+        shown = (price for kind in instance_types if (price := self._shown.get(kind)) == self._included(kind) and price)
+        return next((price.date for price in shown), "")
+
+    def spot(self, instance_type: str) -> Price | None:
+        """Return the spot price of a type when it was last refreshed; None if it never was."""
+        return self._refreshed(_spot_item(instance_type))
+
+    def service(self, item: str) -> Price | None:
+        """Return the price of an item of `price_list.SERVICES`: as last refreshed, else the included price."""
+        return self._refreshed(item) or self._included(item)
+
+    def refresh(self, instance_types: Iterable[str], now: datetime.datetime) -> list[AwsError]:
+        """Ask AWS for all prices and cache them. Returns why a source gave none; raises AwsError if none gave any."""
+        kinds, found, errors = set(instance_types), dict[str, Price | None](), list[AwsError]()
+        for kind in kinds:
+            self._known.pop(kind, None)
+            self._start(kind)
+        try:
+            found |= self._ask_spot(kinds, now)
+        except AwsError as error:
+            errors.append(error)
+        try:
+            found |= self._ask_services(now)
+        except AwsError as error:
+            errors.append(error)
+        if len(errors) == 2:
+            raise errors[0]
+        self._store(found)
+        return errors
+
+    def _included(self, item: str) -> Price | None:
+        return included_price(self._aws.price_region, item)
+
+    def _start(self, kind: str) -> None:
+        self._threads[kind] = threading.Thread(target=self._ask_on_demand, args=(kind,), daemon=True)
+        self._threads[kind].start()
+
+    def _ask_on_demand(self, kind: str) -> None:
+        price = None
+        with contextlib.suppress(Exception):  # No task fails because a price is missing.
+            pricing = self._aws.client("pricing", impatient=True)
+            wanted = filters({"instanceType": kind, **INSTANCES}, self._aws.price_region)
+            answer = pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted, MaxResults=20)
+            usd = parse_price(answer.get("PriceList", []))
+            today = datetime.datetime.now(datetime.UTC).date().isoformat()
+            price = Price(usd=usd, unit=HOUR, date=today, source=PRICE_LIST) if usd else None
+        self._known[kind] = price
+        self._store({kind: price})
+
+    def _ask_services(self, now: datetime.datetime) -> dict[str, Price | None]:
+        """Return the prices of services in the price list; those without exactly one are left out."""
+        found: dict[str, Price | None] = {}
+        for item, (service, attributes, unit) in QUERIES.items():
+            with aws_errors(f"asking the price list for {item}"):
+                answer = self._aws.client("pricing").get_products(
+                    ServiceCode=service, Filters=filters(attributes, self._aws.price_region), MaxResults=100
+                )
+            if usd := parse_price(answer.get("PriceList", []), unit):
+                found[item] = Price(usd=usd, unit=_UNITS[unit], date=now.date().isoformat(), source=PRICE_LIST)
+        return found
+
+    def _ask_spot(self, instance_types: Iterable[str], now: datetime.datetime) -> dict[str, Price | None]:
+        with aws_errors("asking EC2 for spot prices"):
+            pages = (
+                self._aws.client("ec2")
+                .get_paginator("describe_spot_price_history")
+                .paginate(
+                    InstanceTypes=sorted(instance_types),  # type: ignore[arg-type]  # the stubs list known types
+                    ProductDescriptions=["Linux/UNIX"],
+                    StartTime=now,
+                )
+            )
+            history = [entry for page in pages for entry in page["SpotPriceHistory"]]
+        return {_spot_item(kind): price for kind, price in cheapest(history, now).items()}
+
+    def _key(self, item: str) -> str:
+        return f"{self._aws.endpoint}|{self._aws.price_region}|{item}"
+
+    def _refreshed(self, item: str) -> Price | None:
+        try:
+            return Price(**self._load()[self._key(item)]["price"])
+        except (KeyError, TypeError):
+            return None
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self._cache.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def _store(self, prices: Mapping[str, Price | None]) -> None:
+        """Cache prices beside those of other regions. A file that cannot be written is left alone."""
+        now = time.time()
+        new = {
+            self._key(item): {"price": price and dataclasses.asdict(price), "time": now}
+            for item, price in prices.items()
+        }
+        with self._storing, contextlib.suppress(OSError):
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._cache, json.dumps({**self._load(), **new}))
+
+
+def _spot_item(instance_type: str) -> str:
+    return f"{instance_type}, spot"
+
+
+def cheapest(history: Iterable[SpotPriceTypeDef], now: datetime.datetime) -> Mapping[str, Price]:
+    """Return the newest spot price of each type in the zone where that is the lowest. Skips prices that are too old."""
+    newest: dict[tuple[str, str], SpotPriceTypeDef] = {}
+    for entry in sorted(history, key=lambda each: each["Timestamp"]):
+        if now - entry["Timestamp"] <= SPOT_HISTORY and float(entry["SpotPrice"]) > 0:
+            newest[entry["InstanceType"], entry["AvailabilityZone"]] = entry
+    found: dict[str, Price] = {}
+    for (kind, zone), entry in sorted(newest.items()):
+        usd = float(entry["SpotPrice"])
+        if kind not in found or usd < found[kind].usd:
+            source = f"EC2's spot price history, {zone}"
+            found[kind] = Price(usd=usd, unit=HOUR, date=now.date().isoformat(), source=source)
+    return found
+
+
+def total_per_hour(names: Iterable[str], prices: Mapping[str, float | None]) -> float | None:
+    """Return the sum of the prices of these names, USD an hour; None if one is unknown."""
+    each = [prices.get(name) for name in names]
+    known = [price for price in each if price is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+def as_of(date: str) -> str:
+    """Return the words after prices of this date; nothing for today's."""
+    return f" (prices of {date})" if date else ""
+
+
+def shown(usd_per_hour: float | None) -> str:
+    """Format a price."""
+    return "unknown" if usd_per_hour is None else f"${usd_per_hour:.3f}/h"
