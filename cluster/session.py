@@ -16,7 +16,7 @@ from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, find_stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
-from cluster.ssh.kept_host_keys import KeptHostKeys
+from cluster.ssh.host_keys import KeptHostKeys
 from cluster.ssh.master import Master
 from cluster.ssh.push import Pushed, Tree, checked_file, find_pushed, package_tree, push
 from cluster.terminal.status_line import doing, warn

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.files.atomic_write import write_atomically
 from agent.spec.nodes import MASTER_NAME, RULES, WORKER_PREFIX, Node, escaped
 from cluster.errors import DeepcdkError, UsageError
-from cluster.ssh.host_keys import HostKey
+from cluster.ssh.host_keys import HostKey, write_private
 from cluster.terminal.paths import expanded
 
 FOLDER: Final = "deepcdk"
@@ -169,15 +168,6 @@ def identities(ssh_folder: Path, key: str) -> tuple[Path, ...]:
     if key:
         return (expanded(key).absolute(),)
     return tuple(path for name in IDENTITIES if (path := ssh_folder / name).exists())
-
-
-def write_private(path: Path, text: str) -> bool:
-    """Write a file atomically, readable only by its owner; return whether it has changed."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return False
-    write_atomically(path, text, mode=0o600)
-    return True
 
 
 def is_included(config: Path) -> bool:

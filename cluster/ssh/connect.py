@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.inventory import Instance
 from cluster.errors import ConnectionFailedError
 from cluster.ssh import session_manager
-from cluster.ssh.host_keys import HostKey
-from cluster.ssh.kept_host_keys import KeptHostKeys
+from cluster.ssh.host_keys import HostKey, KeptHostKeys
 from cluster.ssh.master import CONNECT_TIMEOUT_S, Master
 from cluster.ssh.session_manager import Tunnel
 from cluster.terminal.paths import expanded
@@ -67,19 +65,23 @@ def open_connection(
     # Paramiko logs errors of its thread to stderr; here they become errors of the task.
     logging.getLogger("paramiko").addHandler(logging.NullHandler())
     options: dict[str, Any] = {"pkey": load_key(key), "allow_agent": False, "look_for_keys": False} if key else {}
-    banner_timeout_s = session_manager.BANNER_TIMEOUT_S if through else CONNECT_TIMEOUT_S
+    options["banner_timeout"] = CONNECT_TIMEOUT_S
     if through:
-        options["sock"] = through.socket
+        options |= {"banner_timeout": session_manager.BANNER_TIMEOUT_S, "sock": through.socket}
     connection = fabric.Connection(
         host,
         user=user,
         port=port,
         connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs={"banner_timeout": banner_timeout_s, "auth_timeout": CONNECT_TIMEOUT_S, **options},
+        connect_kwargs={"auth_timeout": CONNECT_TIMEOUT_S, **options},
     )
     where = f"{user}@{host}" + (f":{port}" if port != SSH_PORT else "")
-    # Fabric's own policy trusts any key at first sight.
-    connection.client.set_missing_host_key_policy(_refuse_unknown_keys())
+
+    class RefuseUnknownKeys(paramiko.MissingHostKeyPolicy):  # Fabric's own policy trusts any key at first sight.
+        def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+            raise paramiko.BadHostKeyException(hostname, key, key)
+
+    connection.client.set_missing_host_key_policy(RefuseUnknownKeys())
     name = host if port == SSH_PORT else f"[{host}]:{port}"
     for host_key in sorted(keys, key=lambda k: k.algorithm != "ssh-ed25519"):
         try:
@@ -89,36 +91,24 @@ def open_connection(
         connection.client.get_host_keys().add(name, host_key.algorithm, parsed)
     try:
         connection.open()
+    except paramiko.BadHostKeyException as error:
+        connection.close()
+        shown = HostKey(algorithm=error.key.get_name(), blob=error.key.asbytes()).fingerprint
+        raise ConnectionFailedError(
+            f"the host that answers is not the master: its SSH host key is {shown}, "
+            f"and the master's, by its console, {' or '.join(key.fingerprint for key in keys) or 'none'}",
+            where=where,
+            remedy="do not go on from this network; "
+            "compare with the console (`aws ec2 get-console-output`) from another one",
+        ) from None
     except Exception as error:  # Paramiko raises many kinds; unknown ones pass.
         connection.close()
-        if isinstance(error, paramiko.BadHostKeyException):
-            raise _other_host(HostKey(algorithm=error.key.get_name(), blob=error.key.asbytes()), keys, where) from None
-        raise _explain_stream(error, where) if through else _explain(error, where) from None
+        if explained := _explain(error, tunnelled=through is not None):
+            what, remedy = explained
+            raise ConnectionFailedError(what, where=where, remedy=remedy) from None
+        raise
     connection.client.get_transport().set_keepalive(15)
     return Master(connection, where, through.close if through else None)
-
-
-def _refuse_unknown_keys() -> paramiko.MissingHostKeyPolicy:
-    """Return a policy that refuses a host of whose algorithm no key is known, as one with another key."""
-    import paramiko
-
-    class Refuse(paramiko.MissingHostKeyPolicy):
-        def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-            raise paramiko.BadHostKeyException(hostname, key, key)
-
-    return Refuse()
-
-
-def _other_host(shown: HostKey, keys: Sequence[HostKey], where: str) -> ConnectionFailedError:
-    """Return the error for a host that proves itself with a key `shown` in place of one of `keys`."""
-    wanted = " or ".join(key.fingerprint for key in keys) or "none"
-    return ConnectionFailedError(
-        f"the host that answers is not the master: its SSH host key is {shown.fingerprint}, "
-        f"and the master's, by its console, {wanted}",
-        where=where,
-        remedy="do not go on from this network; "
-        "compare with the console (`aws ec2 get-console-output`) from another one",
-    )
 
 
 def load_key(key: str) -> paramiko.PKey:
@@ -137,37 +127,27 @@ def load_key(key: str) -> paramiko.PKey:
         raise ConnectionFailedError(f"{key} is no private key: {error}", remedy="give --key FILE") from None
 
 
-def _explain_stream(error: Exception, where: str) -> Exception:
-    """Explain a failure over Session Manager, where ssh_cidr does not matter."""
-    explained = _explain(error, where)
-    if isinstance(explained, ConnectionFailedError) and "ssh_cidr" in explained.remedy:
-        remedy = "the master may still be booting: repeat in a minute; else look at its console"
-        return ConnectionFailedError(f"no SSH over Session Manager: {error}", where=where, remedy=remedy)
-    return explained
-
-
-def _explain(error: Exception, where: str) -> Exception:
+def _explain(error: Exception, *, tunnelled: bool) -> tuple[str, str] | None:
+    """Return what failed and what to do; None for an error that is not SSH's or the network's."""
     import paramiko
 
-    def failed(what: str, remedy: str) -> ConnectionFailedError:
-        return ConnectionFailedError(what, where=where, remedy=remedy)
-
+    booting = "the master may still be booting: repeat in a minute"
     if isinstance(error, paramiko.PasswordRequiredException):
-        return failed("the private key has a passphrase", _USE_AGENT)
+        return "the private key has a passphrase", _USE_AGENT
     if isinstance(error, paramiko.AuthenticationException):
-        return failed(
+        return (
             "the master refuses your SSH key",
             "give the private key of the EC2 key pair that key_name names in cdk.json: --key FILE, or ssh-add it",
         )
-    if isinstance(error, (TimeoutError, socket.timeout)):
-        return failed(
+    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError | ConnectionRefusedError):
+        return "the connection is refused: the SSH server is not up", booting
+    if not isinstance(error, OSError | paramiko.SSHException | EOFError):
+        return None
+    if tunnelled:  # ssh_cidr does not matter
+        return f"no SSH over Session Manager: {error}", f"{booting}; else look at its console"
+    if isinstance(error, TimeoutError):
+        return (
             f"no answer within {CONNECT_TIMEOUT_S} s",
             "your address must lie in ssh_cidr of cdk.json: set it to your own address as a /32, then `fab up`",
         )
-    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError | ConnectionRefusedError):
-        return failed(
-            "the connection is refused: the SSH server is not up", "the master may still be booting: repeat in a minute"
-        )
-    if isinstance(error, OSError | paramiko.SSHException | EOFError):
-        return failed(f"no connection: {error}", "check your network and ssh_cidr in cdk.json")
-    return error
+    return f"no connection: {error}", "check your network and ssh_cidr in cdk.json"

@@ -159,14 +159,8 @@ def run(
     With `listener` the output is passed on as it arrives, and only its end is kept. Raises DeepcdkError for missing
     nodes, SilenceError if the connection breaks: the command is then killed on all nodes.
     """
-    stream = BackgroundReader(
-        master.lines(
-            [NODE_PYTHON, "-m", "agent.remote.fanout"],
-            directory=directory,
-            silence_s=SILENCE_S,
-            stdin=request.to_line(),
-        )
-    )
+    command = [NODE_PYTHON, "-m", "agent.remote.fanout"]
+    stream = BackgroundReader(master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line()))
 
     def lines() -> Iterator[str]:
         try:
@@ -188,35 +182,35 @@ def run(
 
 
 _QUESTION: Final = "a command on the nodes"
-_WARNING: Final = answers.fields(warning=answers.text)
-_HOSTS: Final = answers.fields(hosts=answers.each(answers.name))
-_OUTPUT: Final = answers.fields(host=answers.text, stream=answers.text, data=answers.text)
-_END: Final = answers.fields(
-    host=answers.text,
-    exit_code=answers.whole,
-    reached=answers.flag,
-    seconds=answers.number,
-    trouble=answers.maybe(answers.text),
-)
-_RULES: Final = {"warning": _WARNING, "hosts": _HOSTS, "stream": _OUTPUT, "exit_code": _END}
+_RULES: Final = {
+    "warning": answers.fields(warning=answers.text),
+    "hosts": answers.fields(hosts=answers.each(answers.name)),
+    "stream": answers.fields(host=answers.text, stream=answers.text, data=answers.text),
+    "exit_code": answers.fields(
+        host=answers.text,
+        exit_code=answers.whole,
+        reached=answers.flag,
+        seconds=answers.number,
+        trouble=answers.maybe(answers.text),
+    ),
+}
+"""The rule of each kind of message of the agent, by a field that only this kind has."""
 
 
 def _parse(line: str, where: str) -> Mapping[str, Any]:
-    """Parse one message of the agent. Raises AnswerError for an invalid one."""
+    """Parse one message of the agent, its data decoded. Raises AnswerError for an invalid one."""
     try:
         message = answers.parse(line)
     except ValueError as error:
         raise AnswerError(_QUESTION, line, f"it is not JSON: {error}", where=where) from None
     rule = next((rule for key, rule in _RULES.items() if isinstance(message, dict) and key in message), None)
-    found: Mapping[str, Any] = answers.check(message, rule or answers.fields(), _QUESTION, where=where)
+    found: dict[str, Any] = answers.check(message, rule or answers.fields(), _QUESTION, where=where)
+    if rule is _RULES["stream"]:
+        try:
+            found["data"] = base64.b64decode(found["data"], validate=True)
+        except ValueError as error:
+            raise AnswerError(_QUESTION, found["data"], f"data must be base64: {error}", where=where) from None
     return found
-
-
-def _decoded(message: Mapping[str, Any], where: str) -> bytes:
-    try:
-        return base64.b64decode(message["data"], validate=True)
-    except ValueError as error:
-        raise AnswerError(_QUESTION, message["data"], f"data must be base64: {error}", where=where) from None
 
 
 def collect(lines: Iterable[str], listener: OutputListener | None, where: str = "") -> tuple[HostResult, ...]:
@@ -224,27 +218,27 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
 
     Raises SilenceError if a result is missing, AnswerError for an invalid message or an unknown node.
     """
-    submission: list[str] = []
+    hosts: list[str] = []
     output: dict[tuple[str, str], bytes] = {}
     results: dict[str, HostResult] = {}
     for line in lines:
         message = _parse(line, where)
-        if "host" in message and message["host"] not in submission:
-            raise AnswerError(_QUESTION, message["host"], "it is not one of the listed nodes", where=where)
+        host = message.get("host", "")
+        if "host" in message and host not in hosts:
+            raise AnswerError(_QUESTION, host, "it is not one of the listed nodes", where=where)
         if "warning" in message:
             warn(message["warning"])
         elif "hosts" in message:
-            submission = list(message["hosts"])
+            hosts = list(message["hosts"])
             if listener:
-                listener.expect(submission)
+                listener.expect(hosts)
         elif "stream" in message:
-            host, stream, data = message["host"], message["stream"], _decoded(message, where)
+            stream, data = message["stream"], message["data"]
             kept = output.get((host, stream), b"") + data
             output[host, stream] = kept[-4096:] if listener else kept
             if listener:
                 listener.feed(host, stream, data)
         elif "exit_code" in message:
-            host = message["host"]
             if listener:
                 listener.end(host)
             results[host] = HostResult(
@@ -256,6 +250,6 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
                 stderr=output.get((host, "stderr"), b""),
                 trouble=message.get("trouble") or "",
             )
-    if lost := [host for host in submission if host not in results]:
+    if lost := [host for host in hosts if host not in results]:
         raise SilenceError(f"no result came from {', '.join(lost)}", remedy="repeat the command")
-    return tuple(results[host] for host in submission)
+    return tuple(results[host] for host in hosts)

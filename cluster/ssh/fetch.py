@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh import bootstrap, repositories
+from cluster.ssh import bootstrap
 from cluster.ssh.push import bootstrap_command
 from cluster.terminal.status_line import doing, now, warn
 from cluster.terminal.units import amount
@@ -92,18 +92,21 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
     except OSError as error:
         if isinstance(error, DeepcdkError):
             raise
+        where = str(error.filename or into)
         raise DeepcdkError(
-            f"{error.strerror or error}",
-            where=str(error.filename or into),
-            remedy="make room there, then repeat `fab fetch`",
+            str(error.strerror or error), where=where, remedy="make room there, then repeat `fab fetch`"
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def _leave_out_repositories(partial: Path, target: Path) -> None:
-    """Remove what would make git take a directory of the run for a repository, with a warning."""
-    found = list(repositories.marks(partial, target))
+    """Remove what would make git take a directory of the run for a repository, with a warning.
+
+    A repository's configuration names programs (core.fsmonitor) that `git status` runs, and with it many a shell's
+    prompt: a rank that left one among its results would run commands on the laptop.
+    """
+    found = list(_repository_marks(partial, target))
     for path in found:
         place = partial / path
         shutil.rmtree(place) if place.is_dir() else place.unlink()
@@ -113,6 +116,26 @@ def _leave_out_repositories(partial: Path, target: Path) -> None:
             + (f" and {len(found) - 1:,} like it" if found[1:] else "")
             + "; with it git would take a directory there for a repository, and run what its configuration names"
         )
+
+
+def _repository_marks(directory: Path, earlier: Path) -> Iterator[Path]:
+    """Yield the files and directories, relative to `directory`, that make a directory below it a repository to git.
+
+    `earlier`: what the files will be merged into. Of a bare repository it is HEAD (gitrepository-layout(5); setup.c,
+    is_git_directory), or the rest if HEAD came earlier. Names are compared without
+    regard to case: a laptop's file system may be case-insensitive.
+    """
+    for parent, directories, files in os.walk(directory):
+        here = Path(parent).relative_to(directory)
+        dot_git = {name for name in (*directories, *files) if name.lower() == ".git"}
+        directories[:] = [name for name in directories if name not in dot_git]
+        yield from (here / name for name in sorted(dot_git))
+        merged = [path.name for path in (earlier / here).iterdir()] if (earlier / here).is_dir() else []
+        there = {name.lower() for name in (*directories, *files, *merged)}
+        if {"head", "objects", "refs"} <= there or {"head", "commondir"} <= there:
+            heads = [name for name in files if name.lower() in ("head", "commondir")]
+            stores = [name for name in directories if name.lower() in ("objects", "refs")]
+            yield from (here / name for name in sorted(heads or stores))
 
 
 def _check_free(target: Path, file: Path) -> None:
@@ -137,17 +160,17 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     """
     with atomic_directory(into, run_id) as partial:
         try:
-            stream = io.BufferedReader(BlockReader(_while_there_is_room(blocks, partial)), 1 << 20)
+            stream = io.BufferedReader(
+                BlockReader(_while_there_is_room(blocks, partial, f"fetching run {run_id}")), 1 << 20
+            )
             with tarfile.open(fileobj=stream, mode="r|", tarinfo=bootstrap.Entry) as archive:
                 bootstrap.unpack(archive, partial, most_files=MOST_FILES)
         except bootstrap.EntryError as error:
-            raise AnswerError(
-                f"`fetch {run_id}`", error.name, "it has an entry that is no plain file below the run"
-            ) from None
+            rule = "it has an entry that is no plain file below the run"
+            raise AnswerError(f"`fetch {run_id}`", error.name, rule) from None
         except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
-            raise DeepcdkError(
-                f"the results of {run_id} are incomplete: {error}", remedy="repeat `fab fetch`"
-            ) from None
+            what = f"the results of {run_id} are incomplete: {error}"
+            raise DeepcdkError(what, remedy="repeat `fab fetch`") from None
         # After the end of the tar the stream has to be read to its end, which has the status of the sender.
         for _ in blocks:
             pass
@@ -156,11 +179,12 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     return Fetched(directory=into / run_id, files=len(files), size_bytes=size_bytes)
 
 
-def _while_there_is_room(blocks: Iterator[bytes], partial: Path) -> Iterator[bytes]:
-    """Pass on a stream. Raises DeepcdkError before it fills the disk: its far end may send without end."""
+def _while_there_is_room(blocks: Iterator[bytes], partial: Path, action: str) -> Iterator[bytes]:
+    """Pass on a stream, and show how much has arrived. Raises DeepcdkError before the stream fills the disk."""
     size = looked = 0
     for block in blocks:
         size += len(block)
+        now(f"{action}, {amount(size)}")
         if size - looked >= CHECKED_EVERY:
             looked = size
             if (free := shutil.disk_usage(partial).free) < KEPT_FREE:
@@ -172,27 +196,16 @@ def _while_there_is_room(blocks: Iterator[bytes], partial: Path) -> Iterator[byt
         yield block
 
 
-def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
-    """Pass on a stream, and show how much of it has arrived."""
-    size = 0
-    for block in blocks:
-        size += len(block)
-        now(f"{what}, {amount(size)}")
-        yield block
-
-
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
     """Fetch a run's directory; checkpoints, by far the largest part, only on request."""
     excluded = () if checkpoints else ("checkpoints",)
     blocks = master.blocks(bootstrap_command("send", f"{runs_root}/{run_id}", *excluded))
-    action = f"fetching run {run_id}"
     try:
-        with doing(action):
-            return unpack(_counted(blocks, action), into, run_id)
+        with doing(f"fetching run {run_id}"):
+            return unpack(blocks, into, run_id)
     except AnswerError as error:
         error.where = master.where
         raise
     except RemoteError as error:
-        raise RemoteError(
-            f"fetching run {run_id} failed", status=error.status, output=error.output, where=error.where
-        ) from None
+        what = f"fetching run {run_id} failed"
+        raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None

@@ -1,4 +1,8 @@
-"""The host keys of a node, read from its console over the EC2 API; no others are trusted at first."""
+"""The host keys of a node: read from its console over the EC2 API, kept on the laptop, and never trusted otherwise.
+
+EC2 keeps the last 64 KB of a console, and may lose it all at a reboot. An instance keeps its host keys on its root
+volume, and its id is never used again. So the keys that its console has shown once identify it later too.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,15 @@ import binascii
 import dataclasses
 import hashlib
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agent.files.atomic_write import write_atomically
 from cluster.aws.console import read_console
 from cluster.errors import ConnectionFailedError
 from cluster.polling import poll
+from cluster.terminal.status_line import warn
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws
@@ -84,3 +92,88 @@ def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
         remedy="wait for the end of its boot and repeat; a node prints them at each boot and once an hour, "
         "and one that does not is to be replaced",
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeptHostKeys:
+    """The files of one account and region: one for each instance, in the format of known_hosts."""
+
+    folder: Path
+
+    @classmethod
+    def below(cls, home: Path, *, account: str, region: str) -> KeptHostKeys:
+        """Return the files of an account and region; not in ~/.cache, which may be emptied at any time."""
+        return cls(folder=home / ".local" / "state" / "deepcdk" / "host-keys" / account / region)
+
+    def path(self, instance_id: str) -> Path:
+        """Return the file of an instance."""
+        return self.folder / instance_id
+
+    def read(self, instance_id: str) -> tuple[HostKey, ...]:
+        """Return the keys in an instance's file, none without a file. Raises ConnectionFailedError for a bad file."""
+        path = self.path(instance_id)
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            what, remedy = f"cannot be read: {error.strerror}", "make the file readable"
+        else:
+            found = [HostKey.parse(line) for line in lines if line.split(" ")[0] == instance_id]
+            keys = tuple(key for key in found if key is not None)
+            if keys and len(keys) == len(found):
+                return keys
+            what, remedy = "are damaged", "remove the file; the keys are then read from the instance's console again"
+        raise ConnectionFailedError(f"the kept SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
+
+    def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
+        """Write the keys of an instance to its file, readable by its owner alone; warn where that is impossible."""
+        try:
+            write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
+        except OSError as error:
+            warn(f"the SSH host keys of {instance_id} were not kept: {error}")
+
+    def identify(self, aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
+        """Return the host keys of an instance, from its console or from its file, and keep them.
+
+        Raises ConnectionFailedError if neither has any, or if the two differ.
+        """
+        kept = self.read(instance_id)
+        # With kept keys there is nothing to wait for.
+        shown = parse_console(read_console(aws, instance_id)) if kept else read_host_keys(aws, instance_id)
+        if changed := find_change(kept, shown):
+            before, now = changed
+            raise ConnectionFailedError(
+                f"the SSH host key of {instance_id} HAS CHANGED: its console shows {now.fingerprint}, "
+                f"and showed {before.fingerprint} before",
+                where=str(self.path(instance_id)),
+                remedy="an instance keeps its keys, so somebody may have taken it over: "
+                "end it (`fab replace` for a worker; the master's group starts a new master). Only if you have "
+                "changed its host keys or replaced its root volume yourself, remove this file and repeat",
+            )
+        found = tuple({key.algorithm: key for key in (*kept, *shown)}.values())
+        self.keep(instance_id, found)
+        return found
+
+
+def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[HostKey, HostKey] | None:
+    """Return a kept key and the one that is shown in its place; None where they agree, or one side has no keys.
+
+    A key of a further algorithm is no change. Keys of other algorithms alone are one: none proves the instance.
+    """
+    before = {key.algorithm: key for key in kept}
+    for key in shown:
+        if before.get(key.algorithm, key) != key:
+            return before[key.algorithm], key
+    if kept and shown and not set(kept) & set(shown):
+        return kept[0], shown[0]
+    return None
+
+
+def write_private(path: Path, text: str) -> bool:
+    """Write a file atomically, readable only by its owner; return whether it has changed."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    write_atomically(path, text, mode=0o600)
+    return True

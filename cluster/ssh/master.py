@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import shlex
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cluster.answers import AnswerError
@@ -124,7 +124,7 @@ class Master:
         except SilenceError:
             raise
         except broken as error:
-            raise self._broke(_reason(used, error)) from None
+            raise self._silence(f"broke: {_reason(used, error)}") from None
         return channel
 
     def _replaced(self, broken: fabric.Connection, reason: str, connect: Callable[[], Master]) -> fabric.Connection:
@@ -132,60 +132,41 @@ class Master:
         with self._connecting:
             if self._connection is broken:
                 if self._relied_on:
-                    raise self._broke(reason)
+                    raise self._silence(f"broke: {reason}")
                 try:
                     other = connect()
                 except ConnectionFailedError as error:
-                    raise self._broke(f"{reason}, and it cannot be opened again: {error.what}") from None
+                    raise self._silence(f"broke: {reason}, and it cannot be opened again: {error.what}") from None
                 self.close()
                 self._connection, self._on_close = other._connection, other._on_close
                 print_note(f"note: the connection to the master broke ({reason}); connected again")
             return self._connection
 
-    def _broke(self, reason: str) -> SilenceError:
-        return SilenceError(
-            f"the connection to the master broke: {reason}", where=self.where, remedy="repeat the command"
-        )
+    def _silence(self, what: str) -> SilenceError:
+        return SilenceError(f"the connection to the master {what}", where=self.where, remedy="repeat the command")
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        """Run a command to its end, whatever its status; `stdin` is sent to it.
+        """Run a command to its end, whatever its status; `stdin` is sent to it. Only a failed one has its `stderr`.
 
         Raises AnswerError where it answers more than MOST_BYTES.
         """
-        channel = self._open(argv, directory)
-        errors = bytearray()
-        helpers = [
-            threading.Thread(target=_feed, args=(channel, [stdin]), daemon=True),
-            threading.Thread(
-                target=_keep_end, args=(iter(lambda: channel.recv_stderr(BLOCK), b""), errors), daemon=True
-            ),
-        ]
-        for helper in helpers:
-            helper.start()
         output = bytearray()
-        while block := channel.recv(BLOCK):
-            output += block
-            if len(output) > MOST_BYTES:
-                _close(channel)
-                raise _too_long("a command", output, self.where)
-        status = channel.recv_exit_status()
-        for helper in helpers:
-            helper.join(timeout=5.0)
-        _close(channel)
-        if status == -1:
-            raise SilenceError("the connection to the master broke", where=self.where, remedy="repeat the command")
-        return Completed(status=status, stdout=bytes(output), stderr=errors.decode("utf-8", errors="replace"))
+        try:
+            with contextlib.closing(self.blocks(argv, directory=directory, silence_s=None, feed=[stdin])) as blocks:
+                for block in blocks:
+                    output += block
+                    if len(output) > MOST_BYTES:
+                        raise _too_long("a command", output, self.where)
+        except RemoteError as error:
+            return Completed(status=error.status, stdout=bytes(output), stderr=error.output)
+        return Completed(status=0, stdout=bytes(output), stderr="")
 
     def check(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
         """Run a command that must succeed. Raises RemoteError with its output otherwise; `doing` says what failed."""
         done = self.run(argv, directory=directory, stdin=stdin)
         if done.status != 0:
-            raise RemoteError(
-                f"{doing} failed (status {done.status})",
-                status=done.status,
-                output=done.stderr or done.text,
-                where=self.where,
-            )
+            what, output = f"{doing} failed (status {done.status})", done.stderr or done.text
+            raise RemoteError(what, status=done.status, output=output, where=self.where)
         return done
 
     def blocks(
@@ -193,19 +174,21 @@ class Master:
         argv: Sequence[str],
         *,
         directory: str = "",
-        silence_s: float = 60.0,
+        silence_s: float | None = 60.0,
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes]:
         """Yield blocks of a command's standard output; `stdin` is sent first, and stays open until the stream ends.
 
         With `feed` standard input is sent meanwhile, and closed at its end. Raises SilenceError if nothing came for
-        `silence_s` seconds or the connection broke, RemoteError on a status other than 0.
+        `silence_s` seconds (None: wait for ever) or the connection broke, RemoteError on a status other than 0.
         """
-        channel = self._open(argv, directory)
+        channel, errors = self._open(argv, directory), bytearray()
         channel.settimeout(silence_s)
+        reader = threading.Thread(target=_keep_errors, args=(channel, errors), daemon=True)
         with self._relying():
             try:
+                reader.start()
                 if feed is None:
                     channel.sendall(stdin)
                 else:
@@ -213,16 +196,13 @@ class Master:
                 while block := channel.recv(BLOCK):
                     yield block
                 status = channel.recv_exit_status()
-                errors = bytearray()
-                _keep_end(iter(lambda: channel.recv_stderr(BLOCK), b""), errors)
-            except (TimeoutError, OSError, EOFError) as error:
-                raise SilenceError(
-                    f"the connection to the master fell silent: {error}", where=self.where, remedy="repeat the command"
-                ) from None
+                reader.join(timeout=5.0)
+            except (OSError, EOFError) as error:
+                raise self._silence(f"fell silent: {error}") from None
             finally:
                 _close(channel)
         if status == -1:
-            raise SilenceError("the connection to the master broke", where=self.where, remedy="repeat the command")
+            raise self._silence("broke")
         if status != 0:
             raise RemoteError(
                 f"a command on the master failed (status {status})",
@@ -281,9 +261,16 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
     return (isinstance(met, OSError) and met.strerror) or str(met)
 
 
-def _keep_end(blocks: Iterable[bytes], kept: bytearray) -> None:
-    """Read all blocks into `kept`, of which the last MOST_ERRORS bytes stay."""
-    for block in blocks:
+def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
+    """Read a command's standard error to its end into `kept`, which holds the last MOST_ERRORS bytes."""
+    block = b"..."
+    while block:
+        try:
+            block = channel.recv_stderr(BLOCK)
+        except TimeoutError:  # A command may be silent there.
+            continue
+        except (OSError, EOFError):
+            return
         kept += block
         del kept[:-MOST_ERRORS]
 

@@ -17,6 +17,7 @@ from cluster.nodes import scale as scaling
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
+from cluster.ssh.host_keys import write_private
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_result, progress_printer
 from cluster.terminal.status_line import doing
@@ -157,6 +158,6 @@ def _write_ssh_config(
         only_these=bool(session.key),
         proxy_command=session_manager.proxy_command(instance.id, session.aws.region) if tunnelled else "",
     )
-    config_file.write_private(files.known_hosts, config_file.known_hosts_text(found))
-    config_file.write_private(files.config, text)
+    write_private(files.known_hosts, config_file.known_hosts_text(found))
+    write_private(files.config, text)
     return files, found

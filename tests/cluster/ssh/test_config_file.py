@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import shlex
 import shutil
 import struct
 import subprocess
@@ -25,13 +23,10 @@ from cluster.ssh.config_file import (
     is_included,
     known_hosts_text,
     parse_known_hosts,
-    quoted,
-    write_private,
 )
-from cluster.ssh.host_keys import HostKey
-from cluster.ssh.session_manager import command, proxy_command
+from cluster.ssh.host_keys import HostKey, write_private
 from tests.factories import make_master, make_node
-from tests.words import FILE_NAMES, WORDS
+from tests.words import FILE_NAMES
 
 NODES = (make_master(), make_node(1), make_node(12))
 
@@ -74,14 +69,6 @@ def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Pat
     )
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-def test_openssh_finds_each_nodes_key(tmp_path: Path) -> None:
-    write_private(tmp_path / "known", known_hosts_text(FOUND))
-    find = ["ssh-keygen", "-F", "deepcdk-worker1", "-f", str(tmp_path / "known")]
-    found = subprocess.run(find, capture_output=True, text=True, check=True)
-    assert base64.b64encode(key_of("i-00000001")[0].blob).decode() in found.stdout
-
-
 @pytest.mark.parametrize("address", ["10.0.64.5\\'$(touch x)\\'", "10.0.0.1\n    ProxyCommand id", "%h", "", "-oX=y"])
 def test_no_entry_is_made_with_an_address_that_a_shell_could_read(address: str) -> None:
     with pytest.raises(DeepcdkError, match=r"deepcdk-master has the address .*: must be an IPv4 address"):
@@ -118,15 +105,6 @@ def test_no_name_is_the_master_and_a_wrong_one_lists_the_right_ones() -> None:
             find_node("deepcdk", wrong, NODES)
 
 
-@given(text=WORDS)
-def test_any_text_names_a_node_that_is_there_or_is_refused_with_those_that_are(text: str) -> None:
-    try:
-        assert find_node("deepcdk", text, NODES) in NODES
-    except UsageError as error:
-        assert error.rule == "must be one of master, worker1, worker12"
-        assert len(str(error)) < 1000
-
-
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
 @settings(max_examples=20)
 @given(name=FILE_NAMES)
@@ -146,28 +124,6 @@ def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
     command = ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"]
     options = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\n")
     assert b"identityfile " + os.fsencode(key).replace(b"%", b"%%") in options
-
-
-@given(region=WORDS)
-def test_the_shell_that_ssh_starts_reads_the_command_to_a_master_without_an_address_as_it_is(region: str) -> None:
-    line = proxy_command("i-00000000", region).replace("%%", "%")
-    assert shlex.split(line) == command("i-00000000", region)
-
-
-def test_a_path_that_ssh_config_cannot_hold_is_refused() -> None:
-    with pytest.raises(DeepcdkError, match="cannot be written to ssh_config"):
-        quoted(Path('/home/a"b'))
-
-
-def test_files_are_the_owners_alone_and_written_once(tmp_path: Path) -> None:
-    path = tmp_path / "deepcdk" / "x.config"
-    assert (write_private(path, "text"), write_private(path, "text"), write_private(path, "other")) == (
-        True,
-        False,
-        True,
-    )
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert [entry.name for entry in path.parent.iterdir()] == ["x.config"]
 
 
 def test_the_include_comes_first_once_and_keeps_what_was_there(tmp_path: Path) -> None:

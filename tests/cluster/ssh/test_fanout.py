@@ -59,12 +59,6 @@ def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("host", ["", "deeplearning-worker9"])
-def test_output_of_a_node_that_was_not_named_is_refused(host: str) -> None:
-    with pytest.raises(AnswerError, match="not one of the listed nodes"):
-        collect([HOSTS, said(host, b"text")], None)
-
-
 def test_lines_stand_whole_behind_aligned_names() -> None:
     lines: list[tuple[str, str]] = []
     shown = PrefixedOutput(lambda stream, line: lines.append((stream, line)), coloured=False)
@@ -90,13 +84,6 @@ def test_a_node_that_the_master_left_out_is_told_on_stderr(capsys: pytest.Captur
     assert capsys.readouterr() == ("", "warning: line 2 is left out\n")
 
 
-def test_colours_mark_the_names_alone() -> None:
-    lines: list[str] = []
-    shown = PrefixedOutput(lambda _, line: lines.append(line), coloured=True)
-    collect([json.dumps({"hosts": [ONE]}), said(ONE, b"x\n"), ended(ONE)], shown)
-    assert lines == ["\x1b[36mworker1 |\x1b[0m x"]
-
-
 def test_failures_are_told_as_host_and_last_lines() -> None:
     errors = b"".join(b"line %d\n" % n for n in range(9))
     down = ended(TWO, 255, reached=False, trouble="ssh: no route\n")
@@ -107,17 +94,6 @@ def test_failures_are_told_as_host_and_last_lines() -> None:
         "the command failed on 2 of 2 nodes", f"  {ONE}: exit code 3", *(f"    line {n}" for n in range(4, 9)),
         f"  {TWO}: not reached: ssh: no route",
     ]  # fmt: skip
-
-
-def test_the_status_of_a_single_command_is_passed_on() -> None:
-    assert CommandFailedError(collect([json.dumps({"hosts": [ONE]}), ended(ONE, 7)], None)).exit_status == 7
-
-
-def test_a_result_is_json_with_its_output() -> None:
-    (result,) = collect([json.dumps({"hosts": [ONE]}), said(ONE, b"a\xff"), ended(ONE)], None)
-    assert result.to_document() == {
-        "name": ONE, "exit_code": 0, "reached": True, "seconds": 0.5, "stdout": "a\ufffd", "stderr": "", "trouble": "",
-    }  # fmt: skip
 
 
 def test_a_result_that_never_came_is_an_error() -> None:

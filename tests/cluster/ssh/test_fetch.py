@@ -17,7 +17,7 @@ from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import fetch
 from cluster.ssh.bootstrap import MOST_HEADER
-from cluster.ssh.fetch import BlockReader, unpack
+from cluster.ssh.fetch import unpack
 from cluster.ssh.master import SilenceError
 
 
@@ -79,10 +79,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DeepcdkError, match=r"cannot be kept there: Not a directory\n  where: .*/file/runs\n  do: give"):
         unpack(blocks(RESULT), tmp_path / "file" / "runs", "one")
-
-
-def test_blocks_of_any_size_read_as_one_file() -> None:
-    assert io.BufferedReader(BlockReader(iter([b"ab", b"cde", b"f"]))).read() == b"abcdef"
 
 
 def tree(directory: Path) -> dict[str, bytes | str | None]:

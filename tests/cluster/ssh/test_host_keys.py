@@ -1,8 +1,12 @@
-"""Facts about host keys on a console: only whole and consistent keys between the marks count."""
+"""Facts about host keys: only whole ones of the console count, and kept ones never replace changed ones."""
 
 from __future__ import annotations
 
 import base64
+import os
+import stat
+import subprocess
+from pathlib import Path
 
 import paramiko
 import pytest
@@ -12,10 +16,10 @@ from hypothesis import strategies as st
 from cluster.aws.client import Aws
 from cluster.errors import ConnectionFailedError
 from cluster.ssh import host_keys
-from cluster.ssh.host_keys import parse_console
+from cluster.ssh.host_keys import BEGIN, END, HostKey, KeptHostKeys, find_change, parse_console, write_private
 
-ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEP8ZbX9SpgY2m2k3E2LWOiRNF5jDYA7sYUBiL3VZ3Qm"
-ECDSA = (
+ED25519_LINE = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEP8ZbX9SpgY2m2k3E2LWOiRNF5jDYA7sYUBiL3VZ3Qm"
+ECDSA_LINE = (
     "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBMwCT31DpSCyg7pvDvYk0BQZ6m0LkUNFI6cmBnFB"
     "RkZ2cKHPY1ZOh6SNYHRQd8hjnS6X1q7nLiyZJ8P3wV9mz0I="
 )
@@ -23,11 +27,11 @@ CONSOLE = f"""\
 [    0.000000] Linux version 6.1.0 (mockbuild@ip-10-0-0-1)
 [   11.522017] cloud-init[2210]: Generating public/private ed25519 key pair.
 -----BEGIN SSH HOST KEY FINGERPRINTS-----
-256 SHA256:AAAAC3NzaC1lZDI1NTE5AAAAI root@ip-10-0-0-12 (ED25519)
+256 SHA256:AAAAC3NzaC1lZDI1NTE5AAAAI root@ip-10-0-0-12 (ED25519_LINE)
 -----END SSH HOST KEY FINGERPRINTS-----
 -----BEGIN SSH HOST KEY KEYS-----
-{ECDSA} root@ip-10-0-0-12
-{ED25519} root@ip-10-0-0-12
+{ECDSA_LINE} root@ip-10-0-0-12
+{ED25519_LINE} root@ip-10-0-0-12
 -----END SSH HOST KEY KEYS-----
 [   12.001122] cloud-init[2210]: Cloud-init v. 22.2.2 finished
 Amazon Linux 2023
@@ -39,25 +43,15 @@ def keys_of(text: str) -> list[str]:
 
 
 def test_keys_are_read_from_a_real_console() -> None:
-    assert keys_of(CONSOLE) == [ECDSA, ED25519]
-
-
-def test_prefixes_and_carriage_returns_of_a_serial_console_are_passed_over() -> None:
-    line = f"[   11.9] cloud-init[22]: {ED25519} root@x"
-    block = f"-----BEGIN SSH HOST KEY KEYS-----\r\n{line}\r\n-----END SSH HOST KEY KEYS-----"
-    assert keys_of(block) == [ED25519]
+    assert keys_of(CONSOLE) == [ECDSA_LINE, ED25519_LINE]
 
 
 def test_the_last_boot_counts() -> None:
-    later = CONSOLE.replace(ED25519, "").replace(ECDSA, "")
-    other = ED25519[:-2] + "Qn"
-    again = CONSOLE + CONSOLE.replace(ED25519, other).replace(f"{ECDSA} root@ip-10-0-0-12\n", "")
+    later = CONSOLE.replace(ED25519_LINE, "").replace(ECDSA_LINE, "")
+    other = ED25519_LINE[:-2] + "Qn"
+    again = CONSOLE + CONSOLE.replace(ED25519_LINE, other).replace(f"{ECDSA_LINE} root@ip-10-0-0-12\n", "")
     assert keys_of(again) == [other]
-    assert keys_of(CONSOLE + later) == [ECDSA, ED25519]  # an empty block is no news
-
-
-def test_a_key_outside_the_marks_is_not_trusted() -> None:
-    assert keys_of(f"{ED25519}\n") == []
+    assert keys_of(CONSOLE + later) == [ECDSA_LINE, ED25519_LINE]  # an empty block is no news
 
 
 @pytest.mark.parametrize(
@@ -65,20 +59,15 @@ def test_a_key_outside_the_marks_is_not_trusted() -> None:
     [
         "",
         CONSOLE[: CONSOLE.index("-----END SSH HOST KEY KEYS")],  # still being printed
-        CONSOLE.replace(ED25519, ED25519[:-7]).replace(ECDSA, ""),  # cut within the Base64
-        CONSOLE.replace("ssh-ed25519 AAAAC3", "ssh-rsa AAAAC3").replace(ECDSA, ""),  # the name and the key differ
-        CONSOLE.replace(ED25519, "ssh-ed25519 ????").replace(ECDSA, "ssh-ed25519"),
-        CONSOLE.replace(ED25519, "ssh-ed25519 AAA=").replace(ECDSA, ""),  # shorter than a length
-        CONSOLE.replace(ED25519, "ssh-ed25519 /////3NzaC1lZDI1NTE5").replace(ECDSA, ""),  # a length beyond its end
+        CONSOLE.replace(ED25519_LINE, ED25519_LINE[:-7]).replace(ECDSA_LINE, ""),  # cut within the Base64
+        CONSOLE.replace("ssh-ed25519 AAAAC3", "ssh-rsa AAAAC3").replace(ECDSA_LINE, ""),  # the name and the key differ
+        CONSOLE.replace(ED25519_LINE, "ssh-ed25519 ????").replace(ECDSA_LINE, "ssh-ed25519"),
+        CONSOLE.replace(ED25519_LINE, "ssh-ed25519 AAA=").replace(ECDSA_LINE, ""),  # shorter than a length
+        CONSOLE.replace(ED25519_LINE, "ssh-ed25519 /////3NzaC1lZDI1NTE5").replace(ECDSA_LINE, ""),
     ],
 )
 def test_what_is_malformed_yields_no_key(text: str) -> None:
     assert keys_of(text) == []
-
-
-@given(st.text())
-def test_no_text_between_the_marks_makes_it_fail(text: str) -> None:
-    parse_console(f"-----BEGIN SSH HOST KEY KEYS-----\n{text}\n-----END SSH HOST KEY KEYS-----")
 
 
 @given(st.binary(max_size=64))
@@ -115,3 +104,158 @@ def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyP
         "and one that does not is to be replaced"
     )
     assert sum(slept) == 60
+
+
+ID, OTHER_ID = "i-0123456789abcdef0", "i-0fedcba9876543210"
+
+
+def key(algorithm: str, content: bytes) -> HostKey:
+    """Return a key in SSH's wire format."""
+    name = algorithm.encode()
+    return HostKey(algorithm=algorithm, blob=len(name).to_bytes(4, "big") + name + content)
+
+
+ED25519, ECDSA = key("ssh-ed25519", b"one"), key("ecdsa-sha2-nistp256", b"two")
+OTHER = key("ssh-ed25519", b"other")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptHostKeys:
+    return KeptHostKeys.below(tmp_path, account="123456789012", region="us-east-1")
+
+
+@pytest.fixture
+def consoles(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the consoles by instance id, to be filled."""
+    texts: dict[str, str] = {}
+    monkeypatch.setattr(host_keys, "read_console", lambda _, instance_id: texts.get(instance_id, ""))
+    return texts
+
+
+def console(*keys: HostKey) -> str:
+    return "\n".join(["booting", BEGIN, *(f"{each} root@node" for each in keys), END, "login: "])
+
+
+def test_keys_of_the_console_are_kept_and_used_when_it_has_none(
+    kept: KeptHostKeys, consoles: dict[str, str], slept: list[float]
+) -> None:
+    consoles[ID] = console(ED25519, ECDSA)
+    assert kept.identify(Aws(), ID) == (ED25519, ECDSA)
+    consoles[ID] = "64 KB of something else"
+    assert kept.identify(Aws(), ID) == (ED25519, ECDSA)
+    assert slept == []
+
+
+def test_the_file_is_the_owners_alone_and_openssh_reads_it(
+    kept: KeptHostKeys, consoles: dict[str, str], tmp_path: Path
+) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "host"], check=True)
+    made = HostKey.parse((tmp_path / "host.pub").read_text())
+    assert made is not None
+    consoles[ID] = console(made)
+    before = os.umask(0)
+    try:
+        kept.identify(Aws(), ID)
+    finally:
+        os.umask(before)
+    path = tmp_path / ".local/state/deepcdk/host-keys/123456789012/us-east-1" / ID
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    listed = subprocess.run(["ssh-keygen", "-lF", ID, "-f", path], capture_output=True, text=True, check=True).stdout
+    assert made.fingerprint.removeprefix("ssh-ed25519 ") in listed
+
+
+def test_keys_are_never_used_for_another_instance_account_or_region(
+    kept: KeptHostKeys, consoles: dict[str, str], slept: list[float], tmp_path: Path
+) -> None:
+    consoles[ID] = console(ED25519)
+    kept.identify(Aws(), ID)
+    consoles.clear()
+    elsewhere = [
+        KeptHostKeys.below(tmp_path, account="210987654321", region="us-east-1"),
+        KeptHostKeys.below(tmp_path, account="123456789012", region="eu-west-1"),
+    ]
+    for files, instance_id in ((kept, OTHER_ID), *((files, ID) for files in elsewhere)):
+        with pytest.raises(ConnectionFailedError, match="shows no SSH host keys"):
+            files.identify(Aws(), instance_id)
+    # Nor where somebody has renamed the file.
+    kept.path(ID).rename(kept.path(OTHER_ID))
+    with pytest.raises(ConnectionFailedError, match="damaged") as caught:
+        kept.identify(Aws(), OTHER_ID)
+    assert caught.value.where == str(kept.path(OTHER_ID))
+    assert slept
+
+
+def test_a_changed_key_is_refused_with_both_fingerprints_and_the_remedy(
+    kept: KeptHostKeys, consoles: dict[str, str]
+) -> None:
+    consoles[ID] = console(ED25519, ECDSA)
+    kept.identify(Aws(), ID)
+    consoles[ID] = console(OTHER, ECDSA)
+    with pytest.raises(ConnectionFailedError, match=f"SSH host key of {ID} HAS CHANGED") as caught:
+        kept.identify(Aws(), ID)
+    assert OTHER.fingerprint in caught.value.what
+    assert ED25519.fingerprint in caught.value.what
+    assert (caught.value.where, "remove this file" in caught.value.remedy) == (str(kept.path(ID)), True)
+    assert kept.read(ID) == (ED25519, ECDSA)
+    # The remedy works.
+    kept.path(ID).unlink()
+    assert kept.identify(Aws(), ID) == (OTHER, ECDSA)
+
+
+def test_a_key_of_a_further_algorithm_is_no_change_and_keys_of_others_alone_are() -> None:
+    assert find_change((ED25519,), (ECDSA, ED25519)) is None
+    assert find_change((ED25519, ECDSA), (ED25519,)) is None
+    assert find_change((), (ED25519,)) is None
+    assert find_change((ED25519,), ()) is None
+    assert find_change((ED25519,), (ECDSA,)) == (ED25519, ECDSA)
+    assert find_change((ECDSA, ED25519), (ECDSA, OTHER)) == (ED25519, OTHER)
+
+
+@given(content=st.binary(max_size=40))
+def test_any_key_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    files = KeptHostKeys(folder=tmp_path_factory.mktemp("kept"))
+    files.keep(ID, (key("ssh-ed25519", content), ECDSA))
+    assert files.read(ID) == (key("ssh-ed25519", content), ECDSA)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", f"{ID} ssh-ed25519 AAAA\n".encode(), f"{ID}\n".encode()])
+def test_a_damaged_file_is_refused_with_its_remedy(kept: KeptHostKeys, damage: bytes) -> None:
+    kept.folder.mkdir(parents=True)
+    kept.path(ID).write_bytes(damage)
+    with pytest.raises(ConnectionFailedError, match="damaged") as caught:
+        kept.read(ID)
+    assert "remove the file" in caught.value.remedy
+
+
+def test_keys_that_cannot_be_kept_are_warned_of_and_count_all_the_same(
+    kept: KeptHostKeys, consoles: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> bool:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(host_keys, "write_private", full)
+    consoles[ID] = console(ED25519)
+    assert kept.identify(Aws(), ID) == (ED25519,)
+    assert f"host keys of {ID} were not kept: [Errno 28] No space left" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_named(kept: KeptHostKeys) -> None:
+    kept.path(ID).mkdir(parents=True)
+    with pytest.raises(ConnectionFailedError, match=f"kept SSH host keys of {ID} cannot be read") as caught:
+        kept.read(ID)
+    assert caught.value.where == str(kept.path(ID))
+
+
+def test_a_fingerprint_is_that_of_ssh_keygen(tmp_path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", tmp_path / "host"], check=True)
+    listed = subprocess.run(["ssh-keygen", "-lf", tmp_path / "host.pub"], capture_output=True, text=True, check=True)
+    algorithm, encoded = (tmp_path / "host.pub").read_text().split()[:2]
+    made = HostKey(algorithm=algorithm, blob=base64.b64decode(encoded))
+    assert made.fingerprint == f"ecdsa-sha2-nistp256 {listed.stdout.split()[1]}"
+
+
+def test_private_files_are_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "deepcdk" / "x.config"
+    assert [write_private(path, text) for text in ("text", "text", "other")] == [True, False, True]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.config"]

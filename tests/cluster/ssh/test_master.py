@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -30,11 +29,6 @@ def test_a_command_gets_its_input_and_gives_output_errors_and_status(master: Mas
     assert (done.status, done.stdout, done.stderr) == (3, b"\0\xff" * 200_000, "bad\n")
 
 
-def test_words_arrive_unchanged(master: Master) -> None:
-    words = ["a b", "$(reboot)", "'", '"', "new\nline", "ü", "`x`", "*", ""]
-    assert master.run(["printf", "%s\\0", *words]).text.split("\0")[:-1] == words
-
-
 def test_a_command_runs_in_the_directory_it_is_given(master: Master, tmp_path: Path) -> None:
     directory = tmp_path / "with space"
     directory.mkdir()
@@ -43,10 +37,12 @@ def test_a_command_runs_in_the_directory_it_is_given(master: Master, tmp_path: P
     assert remote_line(["pwd"], "/a b") == "cd '/a b' && exec pwd"
 
 
-def test_a_failed_command_that_must_succeed_tells_its_output(master: Master) -> None:
-    with pytest.raises(RemoteError, match=r"pushing failed.*\nno space left") as caught:
-        master.check(["sh", "-c", "echo no space left >&2; exit 28"], doing="pushing")
-    assert caught.value.status == 28
+def test_a_failed_command_is_reported_with_its_status_and_errors(master: Master) -> None:
+    command = ["sh", "-c", "echo no space left >&2; exit 28"]
+    for fail in (lambda: master.check(command, doing="pushing"), lambda: list(master.lines(command))):
+        with pytest.raises(RemoteError, match=r"failed.*\nno space left") as caught:
+            fail()
+        assert caught.value.status == 28
 
 
 def test_lines_come_as_they_are_written(master: Master, tmp_path: Path) -> None:
@@ -62,11 +58,6 @@ def test_a_stream_that_falls_silent_is_told(master: Master) -> None:
         list(master.lines(["sleep", "5"], silence_s=0.2))
 
 
-def test_a_stream_whose_command_fails_is_told(master: Master) -> None:
-    with pytest.raises(RemoteError, match="gone"):
-        list(master.lines(["sh", "-c", "echo x; echo gone >&2; exit 4"]))
-
-
 def test_a_broken_connection_is_told_and_not_taken_for_the_end(user_key: Path) -> None:
     with (
         serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own,
@@ -75,11 +66,6 @@ def test_a_broken_connection_is_told_and_not_taken_for_the_end(user_key: Path) -
     ):
         for _ in connected.lines(["sh", "-c", "echo up; exec sleep 20"]):
             own.cut()
-
-
-@given(st.lists(TEXT, min_size=1))
-def test_words_come_through_the_remote_shell_unchanged(words: list[str]) -> None:
-    assert shlex.split(remote_line(words)) == words
 
 
 @settings(deadline=None)
@@ -114,7 +100,7 @@ def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
 
 
 def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
-    done = master.run(["sh", "-c", "yes | head -c 5000000 >&2; echo last >&2"])
+    done = master.run(["sh", "-c", "yes | head -c 5000000 >&2; echo last >&2; exit 1"])
     assert len(done.stderr) == MOST_ERRORS
     assert done.stderr.endswith("y\nlast\n")
 

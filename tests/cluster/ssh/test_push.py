@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 
 from cluster.answers import AnswerError
 from cluster.errors import RemoteError
-from cluster.ssh.bootstrap import unpack
 from cluster.ssh.master import Completed
 from cluster.ssh.push import (
     BrokenPackageError,
@@ -22,7 +19,6 @@ from cluster.ssh.push import (
     bootstrap_command,
     find_pushed,
     pack,
-    package_files,
     package_tree,
     push,
 )
@@ -74,6 +70,7 @@ def test_the_same_files_make_the_same_bytes_whatever_their_times(payload: Path) 
     (payload / "__pycache__").mkdir()
     (payload / "__pycache__" / "x.pyc").write_bytes(b"x")
     (payload / ".DS_Store").write_bytes(b"x")
+    (payload / "secret").symlink_to("/etc/passwd")
     assert package_tree(payload) == first
     assert first.files == 3
 
@@ -86,44 +83,11 @@ def test_a_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
     assert len({first, second, package_tree(payload).name}) == 3
 
 
-def test_modes_and_owners_of_the_laptop_do_not_travel(payload: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(package_tree(payload).archive)) as archive:
-        entries = {entry.name: (entry.mode, entry.uid, entry.mtime) for entry in archive}
-    assert entries == {
-        "payload/__init__.py": (0o644, 0, 0),
-        "payload/data/table.txt": (0o644, 0, 0),
-        "payload/run": (0o755, 0, 0),
-    }
-
-
-def test_agent_and_payload_are_trees_of_their_own_and_a_change_of_one_leaves_the_other(payload: Path) -> None:
-    agent = payload.with_name("agent")
-    agent.mkdir()
-    (agent / "__init__.py").write_text("")
-    before = package_tree(agent), package_tree(payload)
-    (payload / "__init__.py").write_text("changed = True\n")
-    assert package_tree(agent) == before[0]
-    assert package_tree(payload) != before[1]
-    with tarfile.open(fileobj=io.BytesIO(package_tree(agent).archive)) as archive:
-        assert archive.getnames() == ["agent/__init__.py"]
-
-
-def test_links_do_not_travel(payload: Path) -> None:
-    (payload / "secret").symlink_to("/etc/passwd")
-    assert Path("secret") not in package_files(payload)
-
-
 def test_a_syntax_error_is_named_by_file_and_line(payload: Path) -> None:
     (payload / "broken.py").write_text("x = 1\ndef f(:\n")
     with pytest.raises(BrokenPackageError, match=r"broken\.py:2: ") as caught:
         package_tree(payload)
     assert "nothing was uploaded" in caught.value.remedy
-
-
-def test_a_file_with_a_nul_is_refused(payload: Path) -> None:
-    (payload / "broken.py").write_bytes(b"x = '\0'\n")
-    with pytest.raises(BrokenPackageError, match=r"broken\.py"):
-        package_tree(payload)
 
 
 def test_a_package_is_checked_once_and_a_changed_one_again(
@@ -141,18 +105,6 @@ def test_a_package_is_checked_once_and_a_changed_one_again(
     checked.write_bytes(b"\xff")
     package_tree(payload, checked)
     assert len(compiled) == 3
-
-
-def test_a_broken_package_is_never_listed_as_checked(payload: Path, tmp_path: Path) -> None:
-    (payload / "broken.py").write_text("def f(:\n")
-    for _ in range(2):
-        with pytest.raises(BrokenPackageError):
-            package_tree(payload, tmp_path / "checked")
-
-
-def test_a_missing_payload_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPackageError, match="no payload at"):
-        package_tree(tmp_path / "payload")
 
 
 def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, tmp_path: Path) -> None:
@@ -227,27 +179,6 @@ def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Pa
     assert done.returncode == 1
     assert b"repeat the push" in done.stderr
     assert not list(tmp_path.glob(f"{tree.name}*"))
-
-
-def test_a_place_that_cannot_be_written_is_named(payload: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RemoteError, match="Not a directory"):
-        push_to(LocalMaster(), tmp_path / "file", package_tree(payload))
-
-
-def test_the_agents_tree_runs_by_itself(tmp_path: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(package_tree(AGENT).archive)) as archive:
-        unpack(archive, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "agent.supervisor.cli", "--root", str(tmp_path / "runs"), "status", "--list"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "[]\n")
-    assert os.access(tmp_path / "agent" / "bin" / "ssh", os.X_OK)
-
-
-def test_packing_follows_the_list_it_is_given(payload: Path) -> None:
-    assert pack(payload, [Path("run")], "payload").files == 1
 
 
 @pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])

@@ -61,12 +61,6 @@ def test_bytes_go_through_and_closing_ends_the_command() -> None:
     assert through._process.returncode == 0
 
 
-def test_an_attempt_that_works_gives_what_it_made() -> None:
-    opened = session_manager.open_tunnel(open_one, ECHO)
-    assert read_one(opened) == b"x"
-    opened.close()
-
-
 def test_a_node_that_is_not_known_yet_is_asked_again(tmp_path_factory: pytest.TempPathFactory) -> None:
     mark = tmp_path_factory.mktemp("tunnel") / "tried"
     line = f"test -e {mark} && exec cat; touch {mark}; echo {shlex.quote(NOT_YET)} >&2; exit 254"

@@ -77,17 +77,3 @@ def test_an_abandoned_stream_is_closed_at_its_next_item_also_one_that_waits_to_b
     stream.abandon()
     gate.set()
     assert closed.wait(60)
-
-
-def test_a_stream_that_has_ended_is_closed() -> None:
-    closed = threading.Event()
-
-    def short() -> Iterator[str]:
-        try:
-            yield "x"
-        finally:
-            closed.set()
-
-    stream = BackgroundReader(short())
-    assert [stream.next(timeout_s=60) for _ in range(2)] == ["x", None]
-    assert closed.wait(60)

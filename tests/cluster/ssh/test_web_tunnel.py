@@ -15,7 +15,7 @@ import pytest
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.master import Master
-from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve
+from cluster.ssh.web_tunnel import find_address, free_port, serve
 
 NODE = "deeplearning-master"
 REQUEST = RemoteCommand(command=("tensorboard",), master=True)
@@ -102,9 +102,3 @@ def test_a_port_that_is_taken_is_refused_by_its_flag() -> None:
         with pytest.raises(UsageError, match="--port"):
             free_port(port)
     assert free_port(0) > 0
-
-
-def test_a_browser_opens_only_where_it_has_a_window() -> None:
-    assert has_display({}, "darwin")
-    assert has_display({"WAYLAND_DISPLAY": "wayland-0"}, "linux")
-    assert not has_display({"DISPLAY": ""}, "linux")
