@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz mutants bench docs lock snapshots clean
+.PHONY: help setup demo test test-all test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz bench docs lock snapshots clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -20,28 +20,30 @@ setup: ## install all that is needed, once (system packages through apt, Python,
 demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, IMAGE=debian-12, PACKAGES=1), fetch the result, write its report, take all down
 	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages)
 
-# The second part in two processes, whatever the cores: tests with hosts mostly wait, those with TensorFlow start several
-# ranks each. tests/conftest.py deals them out. All in one go took as long, and one unit test needs a process of its own.
-test: setup lint ## run every test; those that cannot run here say why
-	$(python) -m pytest -m "$(unit)" -n auto --durations=20
-	$(python) -m pytest -m "not ($(unit))" -n 2 --dist loadfile --no-loadscope-reorder --durations=30
+test: setup lint ## check style and types, run the unit tests and the main path end to end (15 minutes on two cores)
+	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20
+	$(python) -m pytest -m "not ($(unit)) and not full" -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
-test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (eight minutes on two cores)
-	$(python) -m pytest -m "$(unit)" -n auto --durations=20
+# Tests with hosts mostly wait, so the machine has room for more processes than cores. tests/conftest.py distributes them.
+test-all: test ## run every test: also faults, hostile nodes, policies, Debian, fuzzing (45 minutes on two cores)
+	$(python) -m pytest -m full -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
-test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks first), or rehearse that: EMBEDDED=1
-	@$(python) -m tools.aws_trial $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)') $(if $(EMBEDDED),--embedded --yes)
+test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow
+	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20
 
-manners: setup ## try the whole path on embedded clouds that behave as a real account does, one for each of SEEDS="1 2 ..." (1 to 20)
+test-aws: setup ## run the tests marked `aws` on your AWS account (SSH_CIDR=ADDRESS/32, REGION=...); it asks first
+	@$(python) -m tools.aws_test $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)')
+
+manners: setup ## run the main path on embedded clouds with throttling, delays and missing capacity; SEEDS="1 2 ..." (1 to 20)
 	MANNERS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_manners.py --durations=0
 
-pairs: setup ## run every pair of tasks from two laptops at once, of which each run of the tests tries some (about ten minutes)
+pairs: setup ## run every pair of tasks from two laptops at once; `make test-all` runs some (about ten minutes)
 	ALL_PAIRS=1 $(python) -m pytest tests/e2e/own_clouds/test_two_laptops.py --durations=0
 
-chaos: setup ## train on eight hosts while ranks, hosts and the master end, one run for each of SEEDS="1 2 ..." (1 to 20); NODES=4 KINDS=cut,drop,...
+chaos: setup ## train on eight hosts while ranks, hosts and the master fail; SEEDS="1 2 ..." (1 to 20) NODES=4 KINDS=cut,drop,...
 	CHAOS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(if $(NODES),CHAOS_NODES='$(NODES)') $(if $(KINDS),CHAOS_KINDS='$(KINDS)') $(python) -m pytest tests/e2e/own_clouds/test_chaos.py --durations=0
 
-machines: setup ## boot a cluster in machines of QEMU with Debian's kernel and a file server, log in, reboot a node (half an hour where emulated)
+machines: setup ## boot a cluster in QEMU machines with Debian's kernel and a file server (half an hour if emulated)
 	DEEPCDK_MACHINES=1 $(python) -m pytest tests/e2e/own_clouds/test_machines.py -v --durations=0
 
 gpu-runtime: setup ## build the workers' runtime for GPUs here, where there is a CUDA toolkit, and import it; no GPU is needed
@@ -64,9 +66,6 @@ audit: setup ## look up every locked Python and Node package in the databases of
 fuzz: setup ## feed what reads foreign data with hostile bytes for MINUTES=60; each run of the tests does so for some seconds
 	@$(python) -m tools.fuzz --minutes $(or $(MINUTES),60)
 
-mutants: setup ## change MODULES="a/b.py ..." in PER_MODULE places each, drawn by SEED, and show what their tests let pass
-	@$(python) -m tools.mutants --marks "$(unit)" --per-module $(or $(PER_MODULE),3) --seed $(or $(SEED),1) $(MODULES)
-
 bench: setup ## measure the times in the README and in docs/figures.md
 	@$(python) -m benchmarks
 
@@ -80,5 +79,5 @@ snapshots: setup ## write the committed templates anew (tests/stacks/clusters/sn
 	$(python) -m tests.stacks.clusters.snapshots
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
-	rm -rf .venv .setup node_modules site cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .setup node_modules site mutants cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import NodeManager
 
-ROOT = Path(__file__).resolve().parent.parent
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
 
@@ -32,21 +27,18 @@ ROOT_TOOLS = (
     "ssh-keygen",
     "curl",
 )
-E2E = "tests/e2e/"
-OWN_CLOUDS = "tests/e2e/own_clouds/"
-"""Files here start embedded clouds of their own; the others of tests/e2e share one."""
 CLOUDS_END_S = 60
-"""Time that processes get to end their embedded clouds after Ctrl-C; pytest-xdist gives them 10 s."""
+"""Time in which processes stop their embedded clouds after Ctrl-C; pytest-xdist's default is 10 s."""
 MISSING = pytest.StashKey[str]()
 """Why a test that must run cannot."""
-GIVE_WAY = 5
-"""By how much processes that compute are nicer than that of the shared cloud, whose tests take longest."""
-LONG_FIRST = ("root", "horovod", "tensorflow")
-"""Markers, in the order in which their tests begin."""
+LONG_FIRST = ("tests/e2e/own_clouds/", "tests/e2e/", "tests/")
+"""Folders in the order in which `--dist loadfile` distributes files: the longest first, to end at the same time."""
+FULL = ("tests/fuzz/",)
+"""Folders that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
 
 
-# How long an example takes tells of the machine's load, not of the code: no deadline. And the same examples each time,
-# so that a change fails by its own faults; DEEPCDK_EXAMPLES=N asks for N new ones where a test takes a number.
+# No deadline: the time for an example depends on the machine's load. The same examples each time, so that a change
+# fails by its own faults; with DEEPCDK_EXAMPLES=N, tests that take a number draw N new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if "DEEPCDK_EXAMPLES" in os.environ else "repeatable")
@@ -73,47 +65,16 @@ def pytest_configure() -> None:
     NodeManager.EXIT_TIMEOUT = CLOUDS_END_S
 
 
-def shares_cloud(file: str) -> bool:
-    """Return whether the tests of a file, named from the root, run on the one embedded cloud that files share."""
-    return file.startswith(E2E) and not file.startswith(OWN_CLOUDS)
-
-
-@functools.cache
-def has_hosts(file: str) -> bool:
-    """Return whether tests of a file, named from the root, start hosts."""
-    marked = file.startswith("tests/localcloud/") and "mark.root" in (ROOT / file).read_text(encoding="utf-8")
-    return marked or file.startswith(E2E)
-
-
-def rank(item: pytest.Item) -> int:
-    """Order tests: the shared cloud first, then other hosts, then several ranks, so that what is short comes last."""
-    if shares_cloud(item.nodeid.split("::")[0]):
-        return 0
-    if item.nodeid.startswith(OWN_CLOUDS):
-        return 1
-    markers = {marker.name for marker in item.iter_markers()}
-    return next((place for place, name in enumerate(LONG_FIRST, start=2) if name in markers), 2 + len(LONG_FIRST))
-
-
-class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types of its own
-    """Give all tests of the shared cloud to one process, those with mere hosts to one, and other files to any."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        if shares_cloud(file):
-            return "shared cloud"
-        return "hosts" if has_hosts(file) and not file.startswith(OWN_CLOUDS) else file
-
-
-@pytest.hookimpl(optionalhook=True)  # -p no:xdist has none
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> CloudByCloud | None:
-    """Return what deals the tests to processes under `--dist loadfile`."""
-    return CloudByCloud(config, log) if config.getvalue("dist") == "loadfile" else None
+def place(item: pytest.Item) -> int:
+    """Return the place of a test's folder in LONG_FIRST."""
+    return next((number for number, folder in enumerate(LONG_FIRST) if item.nodeid.startswith(folder)), len(LONG_FIRST))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=rank)
+    items.sort(key=place)
     for item in items:
+        if item.nodeid.startswith(FULL):
+            item.add_marker(pytest.mark.full)
         missing = missing_for({marker.name for marker in item.iter_markers()})
         if not missing:
             continue
@@ -125,9 +86,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test that must run and cannot; let those that compute give way to those that wait for hosts."""
-    computes = not has_hosts(item.nodeid.split("::")[0])
-    if computes and "PYTEST_XDIST_WORKER" in os.environ and os.getpriority(os.PRIO_PROCESS, 0) == 0:
-        os.nice(GIVE_WAY)
+    """Fail a test that must run and cannot."""
     if why := item.stash.get(MISSING, None):
         pytest.fail(why, pytrace=False)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload
 
-from cluster.aws.call_log import log_calls, requested_log
 from cluster.aws.throttled_calls import is_throttled, keep_trying
 from cluster.errors import AwsError, DeepcdkError
 
@@ -116,8 +115,6 @@ class Aws:
 
             # The CDK and all other SDKs read AWS_REGION; boto3 only AWS_DEFAULT_REGION.
             self._session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
-            if path := requested_log():
-                log_calls(self._session, path)
         return self._session
 
     @property

@@ -1,12 +1,13 @@
-"""One embedded cloud with one deployed cluster, shared by the tests that drive it from its laptop."""
+"""One deployed cluster, shared by the tests: on an embedded cloud, or on an AWS account (`make test-aws`)."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,22 +17,30 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
+from localcloud import control
+from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY, environment
 from localcloud.layout import Layout
 from localcloud.lifecycle import read_state
 from localcloud.network.namespaces import set_namespace
 from tests.waiting import PATIENCE_S
 from tools import demo
+from tools.aws_test import ACCOUNT, overrides
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT_CLOUD: Final = "DEEPCDK_CLOUD"
-"""Name of the variable that names an embedded cloud to use, and to leave up; it is started where it does not run."""
+"""Name of the variable that names an embedded cloud to use, and to leave up; it is started if it does not run."""
+SLOW_S: Final = 1800.0
+"""How long a task may take on AWS."""
+MAIN_PATH: Final = ("test_run.py",)
+"""Files that `make test` runs; `make test-all` runs the others too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.e2e)
+            if item.path.name not in MAIN_PATH:
+                item.add_marker(pytest.mark.full)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +68,65 @@ class StoredRun:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddedCloud:
+class Deployment(abc.ABC):
+    """A cluster on some cloud, and the laptop that drives it."""
+
+    stack: str = "deepcdk"
+    settings: tuple[str, ...] = tuple(demo.settings(2))
+    """The words that a user would write into cdk.json."""
+
+    @abc.abstractmethod
+    def laptop(
+        self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the laptop."""
+
+    @abc.abstractmethod
+    def ask(self, service: str, operation: str, **given: Any) -> Any:
+        """Call the AWS API, in this process."""
+
+    def fab(self, *words: str, check: bool = True, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
+        """Run a fab task with the cluster's settings. The CDK checked the templates once, in the fixture `cluster`."""
+        command = ("env", "CDK_VALIDATION=false", "fab", *words, *self.settings)
+        return self.laptop(*command, check=check, timeout_s=timeout_s)
+
+    def instances(self, role: str, stack: str = "") -> list[dict[str, Any]]:
+        """List the running instances with one role, oldest first: of one stack, or of all."""
+        wanted = {"tag:deepcdk:role": role, "instance-state-name": "running"}
+        wanted |= {"tag:deepcdk:cluster": stack} if stack else {}
+        filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
+        pages = self.ask("ec2", "describe_instances", Filters=filters)["Reservations"]
+        found = [instance for page in pages for instance in page["Instances"]]
+        return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
+
+    def outputs(self) -> dict[str, str]:
+        """Return the deployed stack's outputs."""
+        stack = self.ask("cloudformation", "describe_stacks", StackName=self.stack)["Stacks"][0]
+        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account(Deployment):
+    """A cluster on the AWS account whose credentials this process has. This machine is the laptop."""
+
+    def laptop(
+        self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command here. On AWS, nodes take minutes to boot."""
+        return execute(command, check=check, timeout_s=max(timeout_s, SLOW_S))
+
+    def ask(self, service: str, operation: str, **given: Any) -> Any:
+        """Call the AWS API."""
+        session: Any = boto3.Session(region_name=os.environ.get("AWS_REGION"))
+        return getattr(session.client(service), operation)(**given)
+
+    def instances(self, role: str, stack: str = "") -> list[dict[str, Any]]:
+        """List this cluster's running instances with one role: the account may have other clusters."""
+        return super().instances(role, stack or self.stack)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddedCloud(Deployment):
     """A running embedded cloud, by name."""
 
     name: str
@@ -73,21 +140,27 @@ class EmbeddedCloud:
     def laptop(
         self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on the cloud's laptop."""
-        return self.localcloud("run", "--", *command, check=check, timeout_s=timeout_s)
+        """Run a command on the laptop, as `localcloud run` does, without the start of another Python."""
+        state = read_state(Layout(name=self.name))
+        place = {key: state[key] for key in ("endpoint", "region")}
+        variables = environment(demo.environment(), layout=Layout(name=self.name), **place)
+        enter = ("nsenter", f"--net={state['namespaces']['laptop']['path']}", "--")
+        return execute((*enter, *command), check=check, timeout_s=timeout_s, variables=variables)
 
-    def fab(self, *words: str, check: bool = True, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-        """Run a fab task on the laptop with the cluster's settings; the templates are those that `cluster` checked."""
-        unchecked = ("env", "CDK_VALIDATION=false")
-        return self.laptop(*unchecked, "fab", *words, *demo.settings(2), check=check, timeout_s=timeout_s)
+    def on(self, instance: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command in a host as root, as `localcloud exec` does, without the start of another Python."""
+        hosts = control.request(Layout(name=self.name), {"do": "status"})["hosts"]
+        (pid,) = (host["pid"] for host in hosts if host["instance_id"] == instance)
+        enter = ("nsenter", "--target", str(pid), "--all", "--root", "--wd", "--")
+        return execute((*enter, *command), check=check)
 
     def aws(self, *words: str) -> Any:
-        """Ask the AWS CLI on the laptop; return its JSON answer."""
+        """Run the AWS CLI on the laptop; return its JSON answer."""
         answer = self.laptop("aws", "--output", "json", *words).stdout
         return json.loads(answer) if answer.strip() else None
 
     def ask(self, service: str, operation: str, **given: Any) -> Any:
-        """Ask the API from the laptop's network, in this process: a fifth of what the AWS CLI takes."""
+        """Call the API from the laptop's network, in this process: five times as fast as the AWS CLI."""
         state = read_state(Layout(name=self.name))
 
         def inside() -> Any:
@@ -105,33 +178,24 @@ class EmbeddedCloud:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(inside).result()
 
-    def instances(self, role: str) -> list[dict[str, Any]]:
-        """List the running instances of one role, oldest first."""
-        wanted = {"tag:deepcdk:role": role, "instance-state-name": "running"}
-        filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
-        pages = self.ask("ec2", "describe_instances", Filters=filters)["Reservations"]
-        found = [instance for page in pages for instance in page["Instances"]]
-        return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
-
     def run(self, run_id: str) -> StoredRun:
         """Return the files of a run, read on this machine."""
         (found,) = Layout(name=self.name).efs.glob(f"*/runs/{run_id}")
         return StoredRun(path=found)
 
-    def outputs(self) -> dict[str, str]:
-        """Return the deployed stack's outputs."""
-        stack = self.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"][0]
-        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
-
 
 def execute(
-    command: Sequence[str], *, check: bool = True, timeout_s: float = PATIENCE_S
+    command: Sequence[str],
+    *,
+    check: bool = True,
+    timeout_s: float = PATIENCE_S,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command with its output captured; fail the test with that output where the command fails."""
+    """Run a command with its output captured; fail the test with that output if the command fails."""
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=demo.environment(),
+        env=demo.environment() if variables is None else dict(variables),
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -175,12 +239,24 @@ def cloud() -> Iterator[EmbeddedCloud]:
 def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
     """Deploy a cluster of two workers on the cloud, as a user does: the CDK checks the templates.
 
-    What is deployed on the cloud of DEEPCDK_CLOUD stays as it is.
+    If the cloud of DEEPCDK_CLOUD has a cluster, it is used as it is.
     """
     stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
     deployed = {
         stack["StackName"] for stack in stacks if stack["StackStatus"] in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
     }
     if "deepcdk" not in deployed:
-        cloud.laptop("fab", "up", "--yes", *demo.settings(2))
+        cloud.laptop("fab", "up", "--yes", *cloud.settings)
     return cloud
+
+
+@pytest.fixture(scope="session")
+def deployment(request: pytest.FixtureRequest) -> Deployment:
+    """Return the cluster for tests marked `aws`: on the account if `tools.aws_test` runs them, else the shared one."""
+    if settings := os.environ.get(ACCOUNT):
+        given = json.loads(settings)
+        account = Account(stack=given["name"], settings=tuple(overrides(given)))
+        account.laptop("fab", "up", "--yes", *account.settings)
+        return account
+    shared: Deployment = request.getfixturevalue("cluster")
+    return shared

@@ -52,7 +52,7 @@ def stage(cloud: EmbeddedCloud, folder: Path, *words: str) -> tuple[dict[str, An
 
 
 def names(cloud: EmbeddedCloud, instance: str, directory: str) -> set[str]:
-    return set(json.loads(cloud.localcloud("exec", instance, "--", "python3", "-c", LIST, directory).stdout))
+    return set(json.loads(cloud.on(instance, "python3", "-c", LIST, directory).stdout))
 
 
 def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: EmbeddedCloud, folder: Path) -> None:

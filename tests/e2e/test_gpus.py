@@ -21,14 +21,14 @@ def made_up_gpu(cluster: EmbeddedCloud) -> Iterator[str]:
     (master,) = cluster.instances("master")
 
     def workers() -> list[list[str]]:
-        listed = cluster.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
+        listed = cluster.on(master["InstanceId"], "cat", "/opt/deeplearning/nodes").stdout
         return [line.split() for line in listed.splitlines() if line.startswith("deeplearning-worker")]
 
     eventually(lambda: len(workers()) == 2)
     name, _, instance, *_ = workers()[0]
-    cluster.localcloud("exec", instance, "--", "sh", "-c", f'printf %s "$0" >{PLACE} && chmod 755 {PLACE}', SMI)
+    cluster.on(instance, "sh", "-c", f'printf %s "$0" >{PLACE} && chmod 755 {PLACE}', SMI)
     yield name
-    cluster.localcloud("exec", instance, "--", "rm", PLACE)
+    cluster.on(instance, "rm", PLACE)
 
 
 def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(

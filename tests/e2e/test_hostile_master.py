@@ -28,7 +28,7 @@ def answering(cluster: EmbeddedCloud, document: object) -> Iterator[None]:
     program = f"print({json.dumps(document)!r})\n"
 
     def on_master(*words: str) -> None:
-        cluster.localcloud("exec", master["InstanceId"], "--", *words)
+        cluster.on(master["InstanceId"], *words)
 
     on_master("cp", "-p", supervisor, f"{supervisor}.kept")
     try:

@@ -132,10 +132,10 @@ def test_nothing_of_an_interrupted_task_is_left_on_the_master_and_nothing_was_do
 ) -> None:
     (master,) = cluster.instances("master")
     ours = r"(payload|agent)\.|sleep 4243|tensorboard"
-    look = ("exec", master["InstanceId"], "--", "pgrep", "--full", "--list-full", ours)
+    look = (master["InstanceId"], "pgrep", "--full", "--list-full", ours)
 
     def left() -> str:
-        return cluster.localcloud(*look, check=False).stdout
+        return cluster.on(*look, check=False).stdout
 
     eventually(lambda: not left(), what=left)
     assert len(cluster.instances("worker")) == 2

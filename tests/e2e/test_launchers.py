@@ -110,7 +110,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
     assert "rank 2 on deeplearning-worker2 ended first, with signal 9" in done.stderr
     assert "[2]<stderr>:a last word" in record["state"]["last_lines"]
     for worker in cluster.instances("worker"):
-        assert cluster.localcloud("exec", worker["InstanceId"], "--", "bash", "-c", ALIVE).stdout == ""
+        assert cluster.on(worker["InstanceId"], "bash", "-c", ALIVE).stdout == ""
 
 
 def test_a_run_whose_rank_is_killed_goes_on_by_itself(cluster: EmbeddedCloud, program: Path) -> None:

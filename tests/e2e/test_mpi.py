@@ -92,7 +92,7 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(
     )
     assert "--mpi" in record["launch"]["command"]
     for node in cluster.instances("worker"):
-        assert cluster.localcloud("exec", node["InstanceId"], "--", "ls", "/tmp/evaluated", check=False).returncode != 0
+        assert cluster.on(node["InstanceId"], "ls", "/tmp/evaluated", check=False).returncode != 0
 
 
 @pytest.mark.parametrize(("nodes", "controller"), [(2, "mpi"), (1, "auto")])
@@ -112,9 +112,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     assert re.fullmatch(r"\S+ ms, for steps of \S+ ms, measured in run \S+", record["launch"]["horovod_cycle"])
     assert f"Horovod's cycle: {record['launch']['horovod_cycle']}" in log
     for node in cluster.instances("worker"):
-        left = cluster.localcloud(
-            "exec", node["InstanceId"], "--", "pgrep", "-f", "train.py|orted|mpi_rank", check=False
-        )
+        left = cluster.on(node["InstanceId"], "pgrep", "-f", "train.py|orted|mpi_rank", check=False)
         assert left.stdout == "", left.stdout
 
 

@@ -89,7 +89,7 @@ def test_every_rank_gets_words_and_values_unchanged_and_no_command_line_shows_th
         assert set(rank["files"]) == NAMES
     assert {path.name for path in (directory / "work" / "odd").iterdir()} == NAMES
     for node in (*cloud.instances("master"), *cloud.instances("worker")):
-        looked = cloud.localcloud("exec", node["InstanceId"], "--", "ls", "/tmp/evaluated", check=False)
+        looked = cloud.on(node["InstanceId"], "ls", "/tmp/evaluated", check=False)
         assert looked.returncode != 0
 
 
@@ -114,9 +114,7 @@ def test_no_secret_stays_on_a_node(done: Any) -> None:
     for node in (*cloud.instances("master"), *cloud.instances("worker")):
         homes = ("/home/ec2-user", "/home/deepcdk-rank/files")
         folders = [f"{home}/.cache/deepcdk/{name}" for home in homes for name in ("secrets", "taken")]
-        assert (
-            cloud.localcloud("exec", node["InstanceId"], "--", "find", *folders, "-type", "f", check=False).stdout == ""
-        )
+        assert cloud.on(node["InstanceId"], "find", *folders, "-type", "f", check=False).stdout == ""
 
 
 def test_requirements_on_a_cluster_without_an_index_are_told_so(cluster: EmbeddedCloud, tmp_path: Path) -> None:

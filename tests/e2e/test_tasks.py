@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.report.recorded_runs import DIGITS
-from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.conftest import Deployment, EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tests.words import LONG, NASTIEST
 from tools import demo
 
 
 @pytest.fixture(autouse=True, scope="module")
-def joined(cluster: EmbeddedCloud) -> None:
+def joined(deployment: Deployment) -> None:
     """Wait until the master lists both workers, which takes seconds after a deployment."""
-    eventually(lambda: "worker2 |" in run(cluster, "--", "echo", "here", check=False).stdout)
+    eventually(lambda: "worker2 |" in run(deployment, "--", "echo", "here", check=False).stdout)
 
 
 @pytest.fixture(autouse=True)
-def two_workers(cluster: EmbeddedCloud) -> Iterator[None]:
-    """Leave the shared cluster with two workers, also where a test has failed."""
+def two_workers(deployment: Deployment) -> Iterator[None]:
+    """Leave the shared cluster with two workers, also after a failed test."""
     yield
-    if len(cluster.instances("worker")) != 2:
-        cluster.fab("scale", "--nodes", "2", "--force", "--yes", check=False)
+    if len(deployment.instances("worker")) != 2:
+        deployment.fab("scale", "--nodes", "2", "--force", "--yes", check=False)
 
 
 def ssh_config(cloud: EmbeddedCloud) -> str:
@@ -38,16 +38,17 @@ def ssh_config(cloud: EmbeddedCloud) -> str:
     return str(written["config"])
 
 
-def run(cloud: EmbeddedCloud, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+def run(cloud: Deployment, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """`fab run` with these words; the cluster's settings come before the dashes."""
     at = words.index("--")
-    return cloud.laptop("fab", "run", *words[:at], *demo.settings(2), *words[at:], check=check)
+    return cloud.laptop("fab", "run", *words[:at], *cloud.settings, *words[at:], check=check)
 
 
-def test_a_command_runs_on_every_worker_with_its_words_unchanged(cluster: EmbeddedCloud) -> None:
+@pytest.mark.aws
+def test_a_command_runs_on_every_worker_with_its_words_unchanged(deployment: Deployment) -> None:
     words, value = [*NASTIEST, LONG], "".join(NASTIEST)
     echo = ["python3", "-c", "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NASTY']]))"]
-    answer = json.loads(run(cluster, "--json", "--env", f"NASTY={value}", "--", *echo, *words).stdout)
+    answer = json.loads(run(deployment, "--json", "--env", f"NASTY={value}", "--", *echo, *words).stdout)
     assert [host["name"] for host in answer["hosts"]] == ["deeplearning-worker1", "deeplearning-worker2"]
     assert [json.loads(host["stdout"]) for host in answer["hosts"]] == [[words, value]] * 2
     assert answer["failed"] == []
@@ -62,8 +63,9 @@ def test_a_failure_is_told_as_host_and_last_lines(cluster: EmbeddedCloud) -> Non
     assert "failed on 1 of 2 nodes\n  deeplearning-worker1: exit code 1" in done.stderr
 
 
-def test_a_command_on_the_master_runs_once_and_its_status_is_passed_on(cluster: EmbeddedCloud) -> None:
-    done = run(cluster, "--master", "--env", "SECRET=a b", "--", "sh", "-c", 'echo "$SECRET"; exit 7', check=False)
+@pytest.mark.aws
+def test_a_command_on_the_master_runs_once_and_its_status_is_passed_on(deployment: Deployment) -> None:
+    done = run(deployment, "--master", "--env", "SECRET=a b", "--", "sh", "-c", 'echo "$SECRET"; exit 7', check=False)
     assert (done.returncode, done.stdout) == (7, "master | a b\n")
 
 
@@ -176,15 +178,16 @@ def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) 
     assert (gone.returncode, f"no run {stopped}" in gone.stderr) == (1, True)
 
 
-def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(cluster: EmbeddedCloud) -> None:
-    before = {i["InstanceId"] for i in cluster.instances("worker")}
+@pytest.mark.aws
+def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(deployment: Deployment) -> None:
+    before = {i["InstanceId"] for i in deployment.instances("worker")}
     fewer = ("--set", "max_workers=2")  # here, in cdk.json; 16 are deployed, and that decides
-    grown = json.loads(cluster.fab("scale", "--nodes", "3", "--yes", "--json", *fewer).stdout)
+    grown = json.loads(deployment.fab("scale", "--nodes", "3", "--yes", "--json", *fewer).stdout)
     assert (grown["before"], grown["after"], grown["added"]) == (2, 3, ["deeplearning-worker3"])
-    assert "deeplearning-worker3" in cluster.fab("train", "--nodes", "3", "--dry-run", *fewer).stdout
-    shrunk = json.loads(cluster.fab("scale", "--nodes", "2", "--yes", "--json").stdout)
+    assert "deeplearning-worker3" in deployment.fab("train", "--nodes", "3", "--dry-run", *fewer).stdout
+    shrunk = json.loads(deployment.fab("scale", "--nodes", "2", "--yes", "--json").stdout)
     assert (shrunk["after"], shrunk["removed"]) == (2, ["deeplearning-worker3"])
-    assert {i["InstanceId"] for i in cluster.instances("worker")} == before
+    assert {i["InstanceId"] for i in deployment.instances("worker")} == before
 
 
 @pytest.mark.parametrize("task", ["scale", "train"])

@@ -33,7 +33,7 @@ class Cluster:
 
     def shell(self, node: str, script: str, *words: str) -> str:
         """Run a shell program on a node; return its output."""
-        return self.cloud.localcloud("exec", self.ids[node], "--", "sh", "-ec", script, "sh", *words).stdout
+        return self.cloud.on(self.ids[node], "sh", "-ec", script, "sh", *words).stdout
 
     def listed(self, node: str = "deeplearning-master") -> list[str]:
         """Return the lines of the nodes file on a node."""

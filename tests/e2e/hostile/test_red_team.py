@@ -6,6 +6,7 @@ What is tried is numbered over all of them. What a master in the wrong hands cou
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,11 +67,6 @@ def attempt(
     return dict(zip(group, (part.strip() for part in parts), strict=True))
 
 
-def check_refused(tried: Try, answer: str) -> None:
-    assert "SUCCEEDED" not in answer
-    assert re.search(tried.refusal, answer, flags=re.MULTILINE)
-
-
 def logged(tried: Try, setting: Mapping[str, str], log: str) -> bool:
     """Return whether a try is in a log, where its kind is logged at all."""
     line = Template(tried.logged).substitute({name: re.escape(value) for name, value in setting.items()})
@@ -105,76 +101,100 @@ def setting(nodes: Cluster) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
-def of_rank(nodes: Cluster, setting: dict[str, str]) -> dict[Try, str]:
-    return attempt(nodes, VICTIM, tries.RANK, setting, RANK_PREFIX)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The answers to a group of tries, and the log that has them."""
+
+    answers: Mapping[Try, str]
+    log: str = ""
+
+    def check(self, tried: Try, setting: Mapping[str, str]) -> None:
+        """Check that a try was refused, and is in the log if its kind is logged."""
+        assert "SUCCEEDED" not in self.answers[tried]
+        assert re.search(tried.refusal, self.answers[tried], flags=re.MULTILINE)
+        assert logged(tried, setting, self.log)
 
 
 @pytest.fixture(scope="module")
-def of_root(nodes: Cluster, setting: dict[str, str]) -> dict[Try, str]:
-    together = attempt(nodes, VICTIM, tries.ROOT, setting)
-    return together | attempt(nodes, VICTIM, tries.AS_MASTER, setting)
+def of_rank(nodes: Cluster, setting: dict[str, str]) -> Outcome:
+    answers = attempt(nodes, VICTIM, tries.RANK, setting, RANK_PREFIX)
+    return Outcome(answers=answers, log=nodes.shell(OTHER, "cat /var/log/sshd.log"))
 
 
 @pytest.fixture(scope="module")
-def of_role(nodes: Cluster, setting: dict[str, str]) -> dict[Try, str]:
-    return attempt(nodes, VICTIM, tries.ROLE, setting, RANK_PREFIX)
+def of_root(nodes: Cluster, setting: dict[str, str]) -> Outcome:
+    answers = attempt(nodes, VICTIM, tries.ROOT, setting) | attempt(nodes, VICTIM, tries.AS_MASTER, setting)
+    return Outcome(answers=answers, log=nodes.shell(OTHER, "cat /var/log/sshd.log"))
+
+
+@pytest.fixture(scope="module")
+def of_role(nodes: Cluster, setting: dict[str, str]) -> Outcome:
+    answers = attempt(nodes, VICTIM, tries.ROLE, setting, RANK_PREFIX)
+    return Outcome(answers=answers, log=Layout(name=nodes.cloud.name).log.read_text(encoding="utf-8"))
 
 
 @numbered("rank")
-def test_what_a_rank_tries_on_its_node_is_refused(
-    nodes: Cluster, setting: dict[str, str], of_rank: dict[Try, str], tried: Try
-) -> None:
-    check_refused(tried, of_rank[tried])
-    assert logged(tried, setting, nodes.shell(OTHER, "cat /var/log/sshd.log"))
+def test_what_a_rank_tries_on_its_node_is_refused(setting: dict[str, str], of_rank: Outcome, tried: Try) -> None:
+    of_rank.check(tried, setting)
 
 
 @numbered("root")
 def test_what_root_on_a_worker_tries_on_other_nodes_is_refused(
-    nodes: Cluster, setting: dict[str, str], of_root: dict[Try, str], tried: Try
+    setting: dict[str, str], of_root: Outcome, tried: Try
 ) -> None:
-    check_refused(tried, of_root[tried])
-    assert logged(tried, setting, nodes.shell(OTHER, "cat /var/log/sshd.log"))
+    of_root.check(tried, setting)
 
 
 @numbered("role")
 def test_what_a_worker_asks_of_the_account_is_refused_and_logged(
-    nodes: Cluster, setting: dict[str, str], of_role: dict[Try, str], tried: Try
+    setting: dict[str, str], of_role: Outcome, tried: Try
 ) -> None:
-    check_refused(tried, of_role[tried])
-    assert logged(tried, setting, Layout(name=nodes.cloud.name).log.read_text(encoding="utf-8"))
+    of_role.check(tried, setting)
 
 
 @pytest.fixture(scope="module")
-def before(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[str, list[str]]]:
-    """Write all of it into the registry; return what each other node listed before that."""
+def registry_logs(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Write all tries into the registry; check the other nodes, and return their logs."""
+
+    def logs() -> dict[str, str]:
+        return {name: nodes.shell(name, f"cat {REGISTRY_LOG}") for name in (MASTER, OTHER)}
+
+    def all_logged() -> dict[str, str]:
+        found = logs()
+        missing = [each for each in tries.REGISTRY if not logged(each, setting, found[teller(each)])]
+        return {} if missing else found
+
     with nodes.restored():
-        listed = {name: nodes.listed(name) for name in (MASTER, OTHER)}
+        before = {name: nodes.listed(name) for name in (MASTER, OTHER)}
         answers = attempt(nodes, VICTIM, tries.REGISTRY, setting)
-        assert set(answers.values()) == {"SUCCEEDED"}  # root on a worker can; what the others make of it counts
+        assert set(answers.values()) == {"SUCCEEDED"}  # root on a worker can; the effect on other nodes counts
         try:
-            yield listed
+            found = eventually(all_logged, what=logs)
+            eventually(lambda: nodes.shell(VICTIM, "[ -L /mnt/efs/.cluster/list ] || echo a file again"))
+            for name, lines in before.items():
+                assert [line for line in nodes.listed(name) if not line.startswith("# ")] == lines
+                files = "/etc/hosts /etc/ssh/ssh_known_hosts /home/*/.ssh/authorized_keys"
+                written = nodes.shell(name, f"cat {files} 2>/dev/null || true")
+                assert not re.search(r"REDTEAM|10\.0\.64\.99|root:", written)
+            yield found
         finally:
             nodes.shell(VICTIM, "cd /mnt/efs/.cluster/nodes; rm -f *-worker3[1-8] *-worker-red-team")
 
 
+def teller(tried: Try) -> str:
+    """Return the node that logs a try: the master, but a worker for the key in place of the master's."""
+    return OTHER if tried is tries.REGISTRY[-1] else MASTER
+
+
 @numbered("registry")
 def test_what_root_on_a_worker_writes_into_the_registry_moves_no_other_node(
-    nodes: Cluster, setting: dict[str, str], before: dict[str, list[str]], tried: Try
+    setting: dict[str, str], registry_logs: dict[str, str], tried: Try
 ) -> None:
-    told_by = OTHER if tried is tries.REGISTRY[-1] else MASTER
-    eventually(lambda: logged(tried, setting, nodes.shell(told_by, f"cat {REGISTRY_LOG}")))
-    if "the list" in tried.what:
-        eventually(lambda: nodes.shell(VICTIM, "[ -L /mnt/efs/.cluster/list ] || echo a file again"))
-    for name, lines in before.items():
-        assert [line for line in nodes.listed(name) if not line.startswith("# ")] == lines
-        written = nodes.shell(name, "cat /etc/hosts; cat /etc/ssh/ssh_known_hosts || true")
-        admitted = nodes.shell(name, "cat /home/*/.ssh/authorized_keys")
-        assert not re.search(r"REDTEAM|10\.0\.64\.99|root:", written + admitted)
+    assert logged(tried, setting, registry_logs[teller(tried)])
 
 
 @pytest.fixture(scope="module")
-def of_stranger(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[Try, str]]:
+def of_stranger(nodes: Cluster, setting: dict[str, str]) -> Iterator[Outcome]:
     """Start an instance in the workers' subnet that is in none of the cluster's groups, and try from there."""
     (files,) = (each for each in tries.STRANGER if "files" in each.name)
     from_worker = attempt(nodes, OTHER, [files], setting)
@@ -187,12 +207,14 @@ def of_stranger(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[Try, s
     nodes.ids[OUTSIDER] = id = str(instance["InstanceId"])
     try:
         eventually(lambda: nodes.cloud.localcloud("exec", id, "--", "true", check=False).returncode == 0)
-        yield attempt(nodes, OUTSIDER, tries.STRANGER, setting)
+        yield Outcome(answers=attempt(nodes, OUTSIDER, tries.STRANGER, setting))
     finally:
         nodes.cloud.ask("ec2", "terminate_instances", InstanceIds=[id])
         del nodes.ids[OUTSIDER]
 
 
 @numbered("stranger")
-def test_what_a_stranger_in_the_subnet_tries_is_refused(of_stranger: dict[Try, str], tried: Try) -> None:
-    check_refused(tried, of_stranger[tried])
+def test_what_a_stranger_in_the_subnet_tries_is_refused(
+    setting: dict[str, str], of_stranger: Outcome, tried: Try
+) -> None:
+    of_stranger.check(tried, setting)

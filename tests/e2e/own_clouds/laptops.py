@@ -101,7 +101,7 @@ class Scene:
         source, run_id = self.resumable_run(), f"{REMOVED}-{next(self.numbers)}"
         (master,) = self.cloud.instances("master")
         copy = f"cp -a {source} {run_id} && sed -i s/{source}/{run_id}/ {run_id}/state.json {run_id}/spec.json"
-        self.cloud.localcloud("exec", master["InstanceId"], "--", "sh", "-c", f"cd /mnt/efs/runs && {copy}")
+        self.cloud.on(master["InstanceId"], "sh", "-c", f"cd /mnt/efs/runs && {copy}")
         return run_id
 
 

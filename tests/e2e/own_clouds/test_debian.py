@@ -32,7 +32,7 @@ def debian() -> Iterator[EmbeddedCloud]:
 
 def on(cloud: EmbeddedCloud, instance_id: str, script: str) -> str:
     """Run a shell script as root in a host; return what it printed."""
-    return cloud.localcloud("exec", instance_id, "--", "bash", "-c", script).stdout
+    return cloud.on(instance_id, "bash", "-c", script).stdout
 
 
 def ids(cloud: EmbeddedCloud) -> list[str]:
@@ -61,7 +61,7 @@ def test_a_reboot_mounts_and_runs_what_each_boot_runs_and_not_the_user_data(debi
     before = on(debian, worker, f"stat -c %Y {SEMAPHORES}/config_scripts_user")
     debian.aws("ec2", "reboot-instances", "--instance-ids", worker)
     ready = "cat /root/boots && mountpoint /mnt/efs && pgrep -f 'registry watch'"
-    look = ("exec", worker, "--", "bash", "-c", ready)
-    eventually(lambda: debian.localcloud(*look, check=False).returncode == 0)
+    look = (worker, "bash", "-c", ready)
+    eventually(lambda: debian.on(*look, check=False).returncode == 0)
     assert on(debian, worker, f"stat -c %Y {SEMAPHORES}/config_scripts_user") == before
     assert on(debian, worker, "cat /root/boots") == "boot\n"

@@ -40,7 +40,7 @@ def own() -> Iterator[EmbeddedCloud]:
 def registered(cloud: EmbeddedCloud) -> dict[str, str]:
     """Return the workers' names by instance id, as the master knows them."""
     (master,) = cloud.instances("master")
-    nodes = cloud.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
+    nodes = cloud.on(master["InstanceId"], "cat", "/opt/deeplearning/nodes").stdout
     rows = [line.split() for line in nodes.splitlines()]
     return {row[2]: row[0] for row in rows if row[0].startswith("deeplearning-worker")}
 
@@ -134,7 +134,7 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
     entry = "/mnt/efs/.cluster/nodes/deeplearning-worker2"
     # Its last heartbeat, made a minute old: nobody waits for the minute, after which the name is anybody's.
-    own.localcloud("exec", master["InstanceId"], "--", "touch", "--date", "-61 seconds", entry)
+    own.on(master["InstanceId"], "touch", "--date", "-61 seconds", entry)
     eventually(lambda: victim not in registered(own) and len(registered(own)) == len(before))
     survivors = {instance: name for instance, name in before.items() if instance != victim}
     assert survivors.items() <= registered(own).items()
@@ -166,7 +166,7 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
     assert spot in {i["InstanceId"] for i in own.instances("worker")}, "its rank has had its time"
     eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
-    told = own.localcloud("exec", master["InstanceId"], "--", "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
+    told = own.on(master["InstanceId"], "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
     assert "EC2 takes this spot instance back" in told
     eventually(lambda: run()["course"].get("restarts") and run()["state"]["state"] == "running")
     record = run()
@@ -209,12 +209,12 @@ def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_su
 
 def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
-    exec_ = ("exec", master["InstanceId"], "--")
-    own.localcloud(*exec_, "sh", "-c", "rm -rf /mnt/efs/payloads/*; cat /dev/zero >/mnt/efs/ballast 2>/dev/null; true")
+    shell = master["InstanceId"]
+    own.on(shell, "sh", "-c", "rm -rf /mnt/efs/payloads/*; cat /dev/zero >/mnt/efs/ballast 2>/dev/null; true")
     try:
         done = own.fab("push", check=False)
     finally:
-        own.localcloud(*exec_, "rm", "/mnt/efs/ballast")
+        own.on(shell, "rm", "/mnt/efs/ballast")
     assert done.returncode == 1
     assert "No space left" in done.stdout + done.stderr
     assert "fab rm" in done.stdout + done.stderr

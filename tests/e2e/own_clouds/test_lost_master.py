@@ -137,16 +137,14 @@ def test_what_root_on_a_worker_changed_is_not_run_on_the_next_master(own: Embedd
     eventually(lambda: own.run(run).checkpoints)
     eventually(lambda: handed_over(own, run) == {run})
     (worker, _) = own.instances("worker")
-    own.localcloud("exec", worker["InstanceId"], "--", "sh", "-c", FORGED)
+    own.on(worker["InstanceId"], "sh", "-c", FORGED)
     before = end_master(own)
     try:
         (master,) = eventually(lambda: [i for i in own.instances("master") if i["InstanceId"] != before])
         said = "cannot take over what the master before this one left"
-        log = ("exec", master["InstanceId"], "--", "cat", "/var/log/deepcdk-registry.log")
-        eventually(lambda: said in own.localcloud(*log, check=False).stdout)
-        home = own.localcloud(
-            "exec", master["InstanceId"], "--", "sh", "-c", "ls -A ~ec2-user ~ec2-user/.deepcdk; true"
-        ).stdout
+        log = (master["InstanceId"], "cat", "/var/log/deepcdk-registry.log")
+        eventually(lambda: said in own.on(*log, check=False).stdout)
+        home = own.on(master["InstanceId"], "sh", "-c", "ls -A ~ec2-user ~ec2-user/.deepcdk; true").stdout
         assert "planted" not in home
         assert "at-boot" not in home
         assert restarts_of(own, run) == []

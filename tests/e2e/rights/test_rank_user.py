@@ -92,9 +92,9 @@ def train(cloud: EmbeddedCloud, project: Path, *words: str, check: bool = True) 
 def shell(cloud: EmbeddedCloud, script: str, node: str = "deeplearning-worker1") -> str:
     """Run a shell program on a node, as its root; return its output."""
     (master,) = cloud.instances("master")
-    listed = cloud.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
+    listed = cloud.on(master["InstanceId"], "cat", "/opt/deeplearning/nodes").stdout
     ids = {line.split()[0]: line.split()[2] for line in listed.splitlines()}
-    return cloud.localcloud("exec", ids[node], "--", "sh", "-c", script).stdout
+    return cloud.on(ids[node], "sh", "-c", script).stdout
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def told(cluster: EmbeddedCloud, project: Path) -> Iterator[tuple[EmbeddedCloud,
         cluster.fab("rm", "--run", each, "--yes")
         (master,) = cluster.instances("master")
         kept = ["sh", "-c", f"ls -d /mnt/efs/runs/*{each}* /mnt/efs/runs/.removed* 2>/dev/null || true"]
-        assert cluster.localcloud("exec", master["InstanceId"], "--", *kept).stdout == ""
+        assert cluster.on(master["InstanceId"], *kept).stdout == ""
 
 
 def test_a_rank_is_a_user_of_its_own_without_sudo(told: Any) -> None:
