@@ -41,7 +41,7 @@ pairs: setup ## run every pair of tasks from two laptops at once; `make test-all
 	ALL_PAIRS=1 $(python) -m pytest tests/e2e/own_clouds/test_two_laptops.py --durations=0
 
 chaos: setup ## train on eight hosts while ranks, hosts and the master fail; SEEDS="1 2 ..." (1 to 20) NODES=4 KINDS=cut,drop,...
-	CHAOS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(if $(NODES),CHAOS_NODES='$(NODES)') $(if $(KINDS),CHAOS_KINDS='$(KINDS)') $(python) -m pytest tests/e2e/own_clouds/test_chaos.py --durations=0
+	CHAOS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' CHAOS_NODES='$(or $(NODES),8)' $(if $(KINDS),CHAOS_KINDS='$(KINDS)') $(python) -m pytest tests/e2e/own_clouds/test_chaos.py --durations=0
 
 machines: setup ## boot a cluster in QEMU machines with Debian's kernel and a file server (half an hour if emulated)
 	DEEPCDK_MACHINES=1 $(python) -m pytest tests/e2e/own_clouds/test_machines.py -v --durations=0

@@ -18,9 +18,10 @@ import pytest
 from tests.e2e.conftest import EmbeddedCloud, start_cloud
 from tests.waiting import eventually
 
-SEEDS: Final = tuple(map(int, os.environ.get("CHAOS_SEEDS", "6 7 8").split()))
-"""Seeds to try; without the variable those of every `make test`."""
-NODES: Final = int(os.environ.get("CHAOS_NODES", "8"))
+SEEDS: Final = tuple(map(int, os.environ.get("CHAOS_SEEDS", "23").split()))
+"""Seeds to try. With 23, a fault hits each of half of the hosts, a checkpoint, a host, the host of rank 0, the
+supervisor and a spot instance, the second one during the first recovery."""
+NODES: Final = int(os.environ.get("CHAOS_NODES", "4"))
 KINDS: Final = os.environ.get(
     "CHAOS_KINDS",
     "kill-rank,freeze-rank,kill-host,kill-half,kill-first-host,cut,flip-bit,spot-notice,"
@@ -32,10 +33,11 @@ SCHEDULE: Final = (
     *("--kinds", KINDS, "--hosts", "worker", "--supervisor", "supervisor.cli .* supervise "),
     *("--flip", f"{CHECKPOINTS}/step-*/arrays.safetensors", "--writing", f"{CHECKPOINTS}/.partial-step-*"),
     *("--notice", "60"),  # ranks are asked at once: while the checkpoint is written
-    *("--first", "5", "--every", "25", "--close", "0.3", "--longest", "40", "--duration", "75"),
+    *("--first", "5", "--every", "20", "--close", "0.3", "--longest", "40", "--duration", "70"),
 )
 pytestmark = pytest.mark.timeout(2400)  # The first seed's includes the deployment and a run that is left alone.
-POINT: Final = 0.01
+ACCURACY: Final = 0.96
+"""Undisturbed runs reach 0.98."""
 LONGEST_S: Final = 1200.0
 """How long a run may take to end once the faults are over, s: it hangs where it takes longer."""
 
@@ -63,14 +65,6 @@ def ended(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def undisturbed(own: EmbeddedCloud) -> float:
-    """Return the accuracy of a run that is left alone."""
-    found = ended(own, trained(own))
-    assert found["state"]["state"] == "succeeded", found["state"]
-    return float(found["result"]["test_accuracy"])
-
-
 def check_samples(cloud: EmbeddedCloud, run: str) -> None:
     """Check that each epoch that counts was made of every image once, and left all ranks with the same weights.
 
@@ -88,9 +82,7 @@ def check_samples(cloud: EmbeddedCloud, run: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_run_with_faults_ends_by_itself_with_the_accuracy_of_one_without(
-    own: EmbeddedCloud, undisturbed: float, tmp_path: Path, seed: int
-) -> None:
+def test_run_with_faults_succeeds_by_itself_with_full_accuracy(own: EmbeddedCloud, tmp_path: Path, seed: int) -> None:
     elastic = () if seed % 2 else ("--elastic", "--min-nodes", str(NODES // 2))
     run = trained(own, "--restarts", "20", *elastic)
     try:
@@ -108,7 +100,7 @@ def test_a_run_with_faults_ends_by_itself_with_the_accuracy_of_one_without(
         log = own.fab("logs", "--run", run).stdout
         assert found["state"]["state"] == "succeeded", f"{story}\n{log[-6000:]}"
         assert found["result"]["epochs"] == EPOCHS
-        assert found["result"]["test_accuracy"] >= undisturbed - POINT, story
+        assert found["result"]["test_accuracy"] >= ACCURACY, story
         assert len(course.get("restarts", [])) <= len(done), story
         check_samples(own, run)
     finally:

@@ -238,20 +238,19 @@ def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
     assert "fab up" in done.stdout + done.stderr
 
 
+def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
+    """The file system's address is one that no mount target has."""
+    settings = ("--set", "file_system_id=fs-00000000000000000", "--set", "ready_timeout_min=1")
+    done = own.fab("up", "--yes", *settings, check=False)
+    assert done.returncode == 1
+    stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
+    assert [s["StackStatus"] for s in stacks if s["StackName"] == "deepcdk"] in (["ROLLBACK_COMPLETE"], [])
+    assert own.instances("worker") == []
+
+
 def test_stop_leaves_nothing_on_the_machine(own: EmbeddedCloud) -> None:
     own.localcloud("stop")
     namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert own.name not in namespaces
     assert f"/localcloud/{own.name}/" not in Path("/proc/mounts").read_text()
     assert not Path("/run/localcloud", own.name).exists()
-
-
-def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
-    """An image without what the boot needs: the file system's address is one that no mount target has."""
-    with start_cloud(f"r{os.getpid()}") as cloud:
-        settings = [*demo.settings(2), "--set", "file_system_id=fs-00000000000000000", "--set", "ready_timeout_min=1"]
-        done = cloud.laptop("fab", "up", "--yes", *settings, check=False)
-        assert done.returncode == 1
-        stacks = cloud.aws("cloudformation", "describe-stacks")["Stacks"]
-        assert [s["StackStatus"] for s in stacks if s["StackName"] == "deepcdk"] in (["ROLLBACK_COMPLETE"], [])
-        assert cloud.instances("worker") == []

@@ -1,4 +1,7 @@
-"""A master that its group replaces while runs are live and waiting: the next one goes on with them by itself."""
+"""Runs and their successors where each node sees the shared file system through the caches of an NFS client.
+
+The queue continues after a stop, and the next master continues the runs of the one before it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from tests.e2e.rank_processes import STUBBORN, ignoring, processes_of
 from tests.waiting import eventually
 from tools import demo
 
+QUICKLY: Final = ("--skip-preflight",)
 BOUND_S: Final = 60.0
 """What people give in hours acts in the same way after a minute."""
 FORGED: Final = """\
@@ -35,15 +39,15 @@ done
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
-    """Deploy on a cloud whose master is this module's to end."""
-    with start_cloud(f"m{os.getpid()}") as cloud:
+    """Deploy on a cloud of its own, whose hosts have the caches: these tests terminate its master."""
+    with start_cloud(f"m{os.getpid()}", "--nfs-client") as cloud:
         cloud.fab("up", "--yes")
         yield cloud
 
 
 def start(cloud: EmbeddedCloud, *words: str) -> str:
     """Start a run on two nodes and leave it; return its id."""
-    said = cloud.fab("train", "--nodes", "2", "--skip-preflight", "--yes", "--detach", *words).stdout
+    said = cloud.fab("train", "--nodes", "2", "--yes", "--detach", *words).stdout
     (found,) = re.findall(r"run (\S+): \d+ ranks", said)
     return str(found)
 
@@ -77,10 +81,48 @@ def handed_over(cloud: EmbeddedCloud, run: str) -> set[str]:
         return set(json.load(contents)["specs"])
 
 
+def on_workers(cloud: EmbeddedCloud, *words: str) -> dict[str, str]:
+    """Run a command on all workers; return what each said by its name."""
+    answer = json.loads(cloud.laptop("fab", "run", "--json", *demo.settings(2), "--", *words).stdout)
+    assert answer["failed"] == []
+    return {host["name"]: host["stdout"].strip() for host in answer["hosts"]}
+
+
+def record(cloud: EmbeddedCloud, run: str, *words: str) -> Any:
+    """Return the record of a run."""
+    return json.loads(cloud.fab("show", "--run", run, "--json", *words).stdout)
+
+
+def test_run_right_after_deployment_trains_and_the_queue_continues_after_a_stop(own: EmbeddedCloud) -> None:
+    first = start(own, "--epochs", "5000")
+    second = start(own, "--epochs", "2", "--queue", *QUICKLY)
+    eventually(lambda: own.run(first).last_epoch(), what=lambda: own.run(first).state)
+    stopped = own.fab("stop", "--run", first).stdout
+    assert f"run {first}: stopped" in stopped
+    eventually(lambda: own.run(second).state not in ("queued", "starting", "running"))
+    told = own.fab("attach", "--run", second).stdout
+    assert re.findall(r"^epoch (\d)/2, [\d,]+ images/s, .*test", told, flags=re.MULTILINE) == ["1", "2"]
+    assert f"run {second} succeeded" in told
+
+    kept = record(own, second)
+    written = json.loads((own.run(second).path / "result.json").read_text())
+    assert kept["result"] == record(own, second, "--from-bucket")["result"] == written
+    assert kept["checkpoints"] == own.run(second).checkpoints
+    assert kept["course"].get("trouble") is None
+    assert record(own, first)["checkpoints"] == own.run(first).checkpoints != []
+
+
+def test_every_worker_has_its_own_name_and_mount(own: EmbeddedCloud) -> None:
+    workers = {"deeplearning-worker1", "deeplearning-worker2"}
+    named = on_workers(own, "sh", "-c", "cut -d' ' -f1 /opt/deeplearning/nodes | sort | xargs")
+    assert named == dict.fromkeys(workers, "deeplearning-master deeplearning-worker1 deeplearning-worker2")
+    assert on_workers(own, "stat", "--file-system", "--format=%T", "/mnt/efs") == dict.fromkeys(workers, "fuseblk")
+
+
 def test_the_next_master_goes_on_with_a_live_run_and_with_the_queue(own: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "short").touch()
-    first = start(own, "--epochs", "5000")
-    second = start(own, "--payload", str(tmp_path), "--entry", "true", "--queue")
+    first = start(own, "--epochs", "5000", *QUICKLY)
+    second = start(own, "--payload", str(tmp_path), "--entry", "true", "--queue", *QUICKLY)
     eventually(lambda: own.run(first).checkpoints)
     eventually(lambda: handed_over(own, first) == {first, second})
     before, ended = end_master(own), time.time()
@@ -105,7 +147,7 @@ def test_a_bound_holds_where_the_master_is_killed_and_half_of_the_calls_of_the_a
 ) -> None:
     (tmp_path / "train.py").write_text(STUBBORN)
     bound = ("--max-hours", f"{BOUND_S / 3600:.6f}", "--then-stop")
-    run = start(own, "--payload", str(tmp_path), "--entry", "train.py", *bound)
+    run = start(own, "--payload", str(tmp_path), "--entry", "train.py", *bound, *QUICKLY)
     chaos = demo.localcloud("chaos", "--name", own.name, "--seed", "1", "--first", "0", "--duration", "1")
     try:
         eventually(lambda: ignoring(signal.SIGTERM, processes_of(run)[0]) == 2)
@@ -117,7 +159,7 @@ def test_a_bound_holds_where_the_master_is_killed_and_half_of_the_calls_of_the_a
             assert processes_of(run)[0], "the ranks live on without the master"
             eventually(lambda: time.time() > ends and not processes_of(run)[0])
             assert time.time() < ends + 60.0
-            eventually(lambda: time.time() > ends + 60.0)
+            eventually(lambda: time.time() > ends + 30.0)
             assert not processes_of(run)[0], "nothing has started them again"
             assert failing.poll() is None, "the API fails until here"
         finally:
@@ -133,7 +175,7 @@ def test_a_bound_holds_where_the_master_is_killed_and_half_of_the_calls_of_the_a
 
 
 def test_what_root_on_a_worker_changed_is_not_run_on_the_next_master(own: EmbeddedCloud) -> None:
-    run = start(own, "--epochs", "5000")
+    run = start(own, "--epochs", "5000", *QUICKLY)
     eventually(lambda: own.run(run).checkpoints)
     eventually(lambda: handed_over(own, run) == {run})
     (worker, _) = own.instances("worker")

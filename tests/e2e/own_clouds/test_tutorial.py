@@ -1,27 +1,128 @@
-"""The tutorial's commands, in its order, on an embedded cloud; TUTORIAL_NODES=16 for as many nodes as it says."""
+"""A user types the tutorial and the other tasks with the policies in docs/policies: enough, and no statement too many.
+
+TUTORIAL_NODES=16 runs it on as many nodes as the tutorial has.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from typing import Final
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
 
 from cluster.cli import loader
+from localcloud.api.cloud import ACCOUNT
+from localcloud.api.permissions.evaluator import Check, Evaluator
+from localcloud.layout import Layout
 from tests import tutorial
-from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.e2e.conftest import ROOT, EmbeddedCloud, start_cloud
 from tests.waiting import eventually
 from tools import demo
 
+POLICIES: Final = ROOT / "docs" / "policies"
 NODES: Final = os.environ.get("TUTORIAL_NODES", "3")
+KEYS: Final = {**tutorial.keys(), "ssh_cidr": demo.LAPTOP_CIDR}
+SETTINGS: Final = [
+    f"--set={key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in KEYS.items()
+]
+"""The tutorial's keys as flags, with the address of the cloud's laptop."""
 ABSENT: Final = ("service-quotas", "ce")
 """Services that the embedded cloud does not have."""
+_NEEDED: Final = re.compile(r"user/(?P<user>\w+) needs (?P<action>\S+) on (?P<resource>\S+)$")
 
 
-def settings() -> list[str]:
-    """Return the tutorial's keys as flags, with the address of the cloud's laptop."""
-    values = {**tutorial.keys(), "ssh_cidr": demo.LAPTOP_CIDR}
-    given = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-    return [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Person:
+    """A user of the account with one of the policies, at the laptop."""
+
+    cloud: EmbeddedCloud
+    name: str
+    policy: Mapping[str, Any]
+    keys: tuple[str, str]
+
+    def does(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command on the laptop with this user's access key."""
+        key, secret = self.keys
+        variables = (f"AWS_ACCESS_KEY_ID={key}", f"AWS_SECRET_ACCESS_KEY={secret}", "CDK_VALIDATION=false")
+        return self.cloud.laptop("env", *variables, *command, check=check)
+
+    def fab(self, *words: str) -> str:
+        """Run a task with the cluster's settings; return what it prints."""
+        at = words.index("--") if "--" in words else len(words)
+        return self.does("fab", *words[:at], *SETTINGS, *words[at:]).stdout
+
+    def log(self) -> str:
+        """Return the log of the cloud."""
+        return Layout(name=self.cloud.name).log.read_text(encoding="utf-8")
+
+    def needed(self) -> list[tuple[str, str]]:
+        """Return the actions and resources that this user's calls have needed, those of CloudFormation included."""
+        found = [match for line in self.log().splitlines() if (match := _NEEDED.search(line))]
+        return sorted({(match["action"], match["resource"]) for match in found if match["user"] == self.name})
+
+    def denials(self) -> list[str]:
+        """Return what was refused to this user."""
+        return [line for line in self.log().splitlines() if f"user/{self.name} is not authorized" in line]
+
+
+def person(cloud: EmbeddedCloud, name: str, file: Path) -> Person:
+    """Create a user who has the policy of a file alone."""
+    cloud.ask("iam", "create_user", UserName=name)
+    text = file.read_text(encoding="utf-8")
+    cloud.ask("iam", "put_user_policy", UserName=name, PolicyName="own", PolicyDocument=text)
+    key = cloud.ask("iam", "create_access_key", UserName=name)["AccessKey"]
+    return Person(cloud=cloud, name=name, policy=json.loads(text), keys=(key["AccessKeyId"], key["SecretAccessKey"]))
+
+
+@pytest.fixture(scope="module")
+def cloud_of_people() -> Iterator[EmbeddedCloud]:
+    """Start a cloud of its own: the others' is bootstrapped by its administrator."""
+    with start_cloud("people") as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="module")
+def bootstrapper(cloud_of_people: EmbeddedCloud) -> Person:
+    """Bootstrap the CDK with the policy for that."""
+    made = person(cloud_of_people, "bootstrapper", POLICIES / "bootstrap.json")
+    made.does("sh", "-c", f"cd /tmp && cdk bootstrap aws://{ACCOUNT}/us-east-1")
+    return made
+
+
+@pytest.fixture(scope="module")
+def user(bootstrapper: Person) -> Person:
+    """Run every task with the policy for that: those of the tutorial in its order, the others before `down`."""
+    made = person(bootstrapper.cloud, "person", POLICIES / "user.json")
+    said = ""
+    for words in tutorial.commands("fab"):
+        if words[1] == "down":
+            use_other_tasks(made)
+        done = made.does(*typed(words, runs_of(made) if "RUN" in words else []))
+        said += done.stdout + done.stderr
+    assert f"{NODES} ranks on deeplearning-worker1" in said
+    made.does("fab", "runs", "--from-bucket", check=False)  # looks for what a cluster has left, and finds nothing
+    return made
+
+
+def use_other_tasks(user: Person) -> None:
+    """Run the tasks that the tutorial does not have. It leaves a cluster without workers."""
+    user.fab("scale", "1", "--yes")
+    for task in ("push", "show", "logs", "attach", "ssh-config"):
+        user.fab(task)
+    user.fab("run", "--", "true")
+    user.fab("replace", "worker1", "--yes")
+    user.fab("rm", runs_of(user)[0], "--yes")
+
+
+def runs_of(user: Person) -> list[str]:
+    """Return the ids of the runs, newest first."""
+    return [run["run_id"] for run in json.loads(user.fab("runs", "--json"))]
 
 
 def typed(words: list[str], runs: list[str]) -> list[str]:
@@ -29,35 +130,60 @@ def typed(words: list[str], runs: list[str]) -> list[str]:
     left = list(runs)
     own = [left.pop() if word == "RUN" else word.replace("16", NODES) for word in words]
     flags = {flag.parameter.rstrip("_") for flag in loader.collection().tasks[words[1]].flags}
-    return [*own, *(["--yes"] if "yes" in flags else []), *(settings() if "set" in flags else [])]
+    return [*own, *(["--yes"] if "yes" in flags else []), *(SETTINGS if "set" in flags else [])]
 
 
-def runs_of(cloud: EmbeddedCloud) -> list[str]:
-    """Return the ids of the runs, newest first."""
-    listed = json.loads(cloud.laptop("fab", "runs", "--json", *settings()).stdout)
-    return [run["run_id"] for run in listed]
+def test_the_bootstrap_needs_no_more_than_its_policy(bootstrapper: Person) -> None:
+    assert bootstrapper.denials() == []
 
 
-def statuses(cloud: EmbeddedCloud) -> set[str]:
-    """Return the statuses of all stacks that there were."""
-    stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
-    return {stack["StackStatus"] for stack in stacks}
+def test_all_tasks_need_no_more_than_their_policy(user: Person) -> None:
+    assert user.denials() == []
 
 
-def test_from_an_empty_account_to_many_nodes_and_back_to_nothing() -> None:
-    with start_cloud(f"tutorial{os.getpid()}") as cloud:
-        said = ""
-        for words in tutorial.commands("fab"):
-            runs = runs_of(cloud) if "RUN" in words else []
-            done = cloud.laptop(*typed(words, runs))
-            said += done.stdout + done.stderr
-        assert f"{NODES} ranks on deeplearning-worker1" in said
-        assert cloud.instances("worker") == cloud.instances("master") == []
-        for words in tutorial.commands("aws"):
-            if words[1] not in ABSENT:
-                cloud.laptop(*words)
-        eventually(lambda: statuses(cloud) == {"DELETE_COMPLETE"})  # the last command does not wait for the end
-        assert cloud.ask("ec2", "describe_key_pairs")["KeyPairs"] == []
-        assert cloud.ask("efs", "describe_file_systems")["FileSystems"] == []
-        buckets = [bucket["Name"] for bucket in cloud.ask("s3", "list_buckets")["Buckets"]]
-        assert all(name.startswith("cdk-hnb659fds-assets-") for name in buckets)
+def test_after_the_tutorial_nothing_is_left(user: Person) -> None:
+    cloud = user.cloud
+    assert cloud.instances("worker") == cloud.instances("master") == []
+    for words in tutorial.commands("aws"):
+        if words[1] not in ABSENT:
+            cloud.laptop(*words)
+
+    def statuses() -> set[str]:
+        return {stack["StackStatus"] for stack in cloud.ask("cloudformation", "list_stacks")["StackSummaries"]}
+
+    eventually(lambda: statuses() == {"DELETE_COMPLETE"})  # the last command does not wait for the end
+    assert cloud.ask("ec2", "describe_key_pairs")["KeyPairs"] == []
+    assert cloud.ask("efs", "describe_file_systems")["FileSystems"] == []
+    buckets = [bucket["Name"] for bucket in cloud.ask("s3", "list_buckets")["Buckets"]]
+    assert all(name.startswith("cdk-hnb659fds-assets-") for name in buckets)
+
+
+def test_every_statement_is_needed(bootstrapper: Person, user: Person) -> None:
+    evaluator = Evaluator()
+    evaluator.start()
+    try:
+        for each in (bootstrapper, user):
+            assert [statement["Sid"] for statement in needless(each, evaluator)] == []
+    finally:
+        evaluator.close()
+
+
+def needless(each: Person, evaluator: Evaluator) -> Iterator[Mapping[str, Any]]:
+    """Yield the statements without which everything that was needed would still be allowed."""
+    conditions = {"ec2:ResourceTag/deepcdk:cluster": "deepcdk"}
+    for statement in each.policy["Statement"]:
+        rest = {**each.policy, "Statement": [other for other in each.policy["Statement"] if other != statement]}
+        checks = [
+            Check(
+                principal=f"arn:aws:iam::{ACCOUNT}:user/{each.name}",
+                action=action,
+                resource=resource if resource == "*" else resource.replace("*", "x"),
+                account=ACCOUNT,
+                context=conditions,
+                identity=[{"name": "own", "policy": rest}],
+            )
+            for action, resource in each.needed()
+            if not action.startswith("sts:GetCallerIdentity")
+        ]
+        if all(decision.allowed for decision in evaluator.decide(checks)):
+            yield statement

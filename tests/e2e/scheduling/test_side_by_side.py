@@ -54,13 +54,13 @@ def start(cloud: EmbeddedCloud, nodes: int, *words: str) -> str:
     return found[1]
 
 
-def test_three_runs_at_once_one_waits_one_is_stopped_one_loses_its_node(
+def test_of_three_runs_one_is_stopped_one_loses_its_node_and_a_fourth_waits(
     four_workers: EmbeddedCloud, tmp_path: Path
 ) -> None:
     cloud = four_workers
     (tmp_path / "hold.py").write_text(HOLD)
     hold = ("--payload", str(tmp_path), "--entry", "hold.py")
-    pair = start(cloud, 2, "--recipe", "digits", "--epochs", "5000")
+    pair = start(cloud, 2, *hold)
     steady = start(cloud, 1, *hold)
     unlucky = start(cloud, 1, *hold)
     three = (pair, steady, unlucky)
@@ -89,7 +89,6 @@ def test_three_runs_at_once_one_waits_one_is_stopped_one_loses_its_node(
     cloud.aws("ec2", "terminate-instances", "--instance-ids", lost)
     eventually(lambda: cloud.run(unlucky).state == "failed", what=lambda: runs(cloud)[unlucky])
     assert cloud.run(waiting).state == "queued", "one node less is no node free for it"
-    eventually(lambda: cloud.run(pair).checkpoints)
     cloud.fab("stop", pair)
     eventually(lambda: cloud.run(waiting).state == "running", what=lambda: runs(cloud)[waiting])
     assert cloud.run(steady).state == "running"
@@ -104,7 +103,6 @@ def test_three_runs_at_once_one_waits_one_is_stopped_one_loses_its_node(
     assert told[steady] == told[waiting] == ("succeeded", "")
     assert told[unlucky][0] == "failed" and hosts[unlucky][0] in told[unlucky][1], told[unlucky]
     assert not [name for run in (pair, steady) for name in hosts[run] if name in told[unlucky][1]]
-    assert records[pair]["checkpoints"] and not records[steady]["checkpoints"]
     assert [found["attempts"] for found in records.values()] == [1, 1, 1, 1]
     assert records[waiting]["state"]["started"] >= records[pair]["course"]["times"]["ended"]
     assert not set(records[waiting]["state"]["hosts"]) & set(hosts[steady])
