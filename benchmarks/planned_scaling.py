@@ -32,8 +32,7 @@ from agent.hardware.machine import this_machine
 from agent.spec.states import RECORD_FILE
 from benchmarks.measure import output_of
 from cluster.bench.measurements import Bench, Measurement, read_bench
-from cluster.planner.past_benches import bench_rates, predicted_step_s
-from cluster.planner.past_links import Links, bench_link
+from cluster.planner.past_runs import NO_FIGURE, bench_link, bench_rates, predicted_step_s
 from cluster.planner.plot import SETTINGS
 from cluster.report.palette import DASHES, LIGHT, MARKERS
 from cluster.report.run_files import read_run
@@ -85,12 +84,12 @@ def judge(directory: Path, link: str) -> list[Point]:
     rates = {rate.network: rate for bench in one for rate in bench_rates(*bench)}
     points = [_point(each, link, each.median_s) for bench, _ in one for each in bench.of_kind(TRAINING)]
     for bench, record in several:
-        found = bench_link(bench, record)
-        links = Links(found=(found,) if found else ())
+        try:
+            links = [bench_link(bench, record)]
+        except NO_FIGURE:
+            links = []
         for each in (each for each in bench.of_kind(TRAINING) if each.cell.nodes > 1):
             seconds = predicted_step_s(each, rates[each.cell.network], record, links, bench.cycle_s)
-            if seconds is None:
-                raise SystemExit(f"{directory}: the planner knows nothing of {each.cell}")
             points.append(_point(each, link, seconds))
     networks = list(dict.fromkeys(point.network for point in points))
     return sorted(points, key=lambda point: (networks.index(point.network), point.nodes))

@@ -144,7 +144,7 @@ class Session:
     def calibration(self) -> Calibration:
         """Return what the runs that were fetched to ./runs say of nodes like this cluster's."""
         # Of no use to tasks that estimate nothing.
-        from cluster.planner.calibration import read_calibration
+        from cluster.planner.past_runs import read_calibration
         from cluster.report.run_files import RUNS
 
         return read_calibration(RUNS, embedded=bool(self.aws.endpoint))

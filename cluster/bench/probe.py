@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.planner.layers import networks
+from cluster.planner.networks import NETWORKS
 from cluster.planner.workload import Workload
 from payload.settings.bench import BenchSettings
 
@@ -22,7 +22,7 @@ def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSett
     """
     workers = max(1, workers)
     longest = max(workload.phases, key=lambda phase: phase.epochs * phase.size**2)  # each has the same images an epoch
-    published = networks()[workload.network].image_size
+    published = NETWORKS[workload.network].image_size
     return BenchSettings(
         nodes=(1, workers) if workers > 1 else (1,),
         networks=(workload.network,),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cluster.planner import compute_rates, links
-from cluster.planner.evidence import ESTIMATED, Figure, exact
+from cluster.planner import communication, compute_rates
+from cluster.planner.evidence import ESTIMATED, Figure
 from cluster.planner.hardware import Hardware
 from cluster.planner.workload import Workload
 
@@ -67,8 +67,8 @@ def assume(
     start_up_s: Figure = START_UP_S,
 ) -> Assumptions:
     """Return what is assumed of a workload on such nodes. Raises LookupError where its speed is unknown."""
-    between = links.between_nodes(hardware, efa=efa, placement_group=placement_group)
-    within = links.within_node(hardware)
+    between = communication.between_nodes(hardware, efa=efa, placement_group=placement_group)
+    within = communication.within_node(hardware)
     return Assumptions(
         images_s=compute_rates.images_s(workload.network, workload.precision, hardware),
         evaluation_speed=compute_rates.EVALUATION,
@@ -79,8 +79,3 @@ def assume(
         within_hop_s=within.hop_s,
         start_up_s=start_up_s,
     )
-
-
-def without_start_up(assumptions: Assumptions, source: str) -> Assumptions:
-    """Return the same for a clock that starts with the first step."""
-    return dataclasses.replace(assumptions, start_up_s=exact(0.0, ESTIMATED, source))

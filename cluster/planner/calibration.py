@@ -1,134 +1,214 @@
-"""Put what earlier runs were measured at in the place of published and estimated figures.
+"""Replace published and estimated figures by those of past runs and benchmarks.
 
-They are read from ./runs, where `fab fetch` brings runs to. A rate counts for the same network, precision, type of node
-and ranks a node. The newest run gives the figure; the range spans all of them.
+A figure counts for nodes of the same kind. The newest run gives the value; the range spans all of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeVar
+import datetime
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from agent.spec.states import RECORD_FILE
-from cluster.bench.measurements import Bench, read_bench
-from cluster.errors import DeepcdkError
-from cluster.planner.assumptions import Assumptions
-from cluster.planner.evidence import CALIBRATED, Figure
+from cluster.planner.assumptions import READY_START_UP_S, START_UP_S, Assumptions, assume
+from cluster.planner.evidence import CALIBRATED, Figure, Range
 from cluster.planner.hardware import Hardware
-from cluster.planner.past_benches import bench_rates
-from cluster.planner.past_links import NO_LINKS, Links, PastLink, bench_link
-from cluster.planner.past_records import source
-from cluster.planner.past_runs import PastRate, PastStart, past_rate, past_start
 from cluster.planner.workload import Workload
-from cluster.report.run_files import read_run
-from payload.settings.bench import BENCH_FILE, CHOSEN
 
-Past = TypeVar("Past", PastRate, PastStart, PastLink)
+MAX_SPREAD: Final = 2.0
+"""A measurement whose slowest round took more than this many times its quickest is left out."""
+MIN_SIZE_RATIO: Final = 8
+"""The ratio of a large message to a small one from which the two tell bandwidth from latency."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Past:
+    """A past run, and the kind of its nodes."""
+
+    run_id: str
+    finished: float
+    """Unix time."""
+    instance_type: str
+    ranks_per_node: int
+    embedded: bool
+    """Whether the nodes were an embedded cloud's. They all have the processors of one machine, whatever their type."""
+    nodes: int
+
+    def is_like(self, hardware: Hardware, *, embedded: bool) -> bool:
+        """Return whether nodes of this kind have the same speed."""
+        ours = (self.instance_type, self.ranks_per_node, self.embedded)
+        return ours == (hardware.instance_type, hardware.ranks, embedded)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastRate(Past):
+    """The images a second on which one rank trained, by the run's time without what the model gives its network."""
+
+    network: str
+    precision: str
+    images_s: Range
+    """At the network's published size, as `Assumptions.images_s`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastStart(Past):
+    """The time that a run took besides its epochs, on nodes that were up."""
+
+    seconds: Range
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastRing:
+    """Allreduces over one number of nodes."""
+
+    ranks: int
+    sizes: tuple[int, ...]
+    """Bytes of the sums, ascending."""
+    seconds: tuple[tuple[float, ...], ...]
+    """The time of each round by size, without the wait for Horovod's cycle."""
+
+    def link(self, size: float) -> tuple[Range, Range] | None:
+        """Return the bytes a second and the seconds a hop with which a ring sums so many bytes in the measured time.
+
+        The medians of the rounds give the values, and the rounds of the nearest size the range. None if the sums do not
+        tell, or if those rounds differ too much.
+        """
+        rounds = self.seconds[min(range(len(self.sizes)), key=lambda place: abs(math.log(self.sizes[place] / size)))]
+        if not 0 < max(rounds) <= MAX_SPREAD * min(rounds):
+            return None
+        found = self._at(size, [statistics.median(each) for each in self.seconds])
+        if found is None:
+            return None
+        middle = statistics.median(rounds)
+        down, up = middle / max(rounds), middle / min(rounds)
+        bandwidth, hop = found
+        return (
+            Range(low=bandwidth * down, value=bandwidth, high=bandwidth * up),
+            Range(low=hop / up, value=hop, high=hop / down),
+        )
+
+    def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
+        """Return bandwidth and hop from two measured sizes on either side of one, or near it.
+
+        n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes: a straight line. If the line through the two sizes
+        gives a sum of no bytes a negative time, hops take no time and the bandwidth makes up for it.
+        """
+        pair = next((pair for pair in self._pairs(size) if seconds[pair[0]] < seconds[pair[1]]), None)
+        if pair is None:
+            return None
+        (small, quick), (large, slow) = ((self.sizes[each], seconds[each]) for each in pair)
+        messages, per_byte = 2 * (self.ranks - 1), (slow - quick) / (large - small)
+        nothing = quick - small * per_byte
+        if nothing < 0:
+            at = max(size, small)
+            per_byte, nothing = (quick + (at - small) * per_byte) / at, 0.0
+        return (messages / self.ranks / per_byte, nothing / messages) if per_byte > 0 else None
+
+    def _pairs(self, size: float) -> Iterator[tuple[int, int]]:
+        """Yield the places of two sizes that are far enough apart, the closest ones around a size first."""
+        places = range(len(self.sizes))
+        beyond = [place for place in places if self.sizes[place] >= size]
+        for high in (*beyond, *reversed(places[: len(places) - len(beyond)])):
+            for low in reversed(places[:high]):
+                if self.sizes[low] * MIN_SIZE_RATIO <= self.sizes[high]:
+                    yield low, high
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastLink(Past):
+    """What rings of ranks measured between nodes of one type; `nodes` is the number in the largest ring."""
+
+    efa: bool
+    together: bool
+    """Whether the nodes were in a cluster placement group."""
+    rings: Mapping[int, PastRing]
+    """By number of nodes."""
+
+    def link(self, size: float, nodes: int = 0) -> tuple[Range, Range] | None:
+        """Return the bytes a second and the seconds a hop for sums of so many bytes over so many nodes.
+
+        If no ring had as many nodes, the largest gives the values and all of them the range. A hop includes what an
+        allreduce takes besides its messages, such as its negotiation.
+        """
+        found = {count: link for count in sorted(self.rings) if (link := self.rings[count].link(size))}
+        if not found or nodes in found:
+            return found.get(nodes)
+        bandwidths, hops = zip(*reversed(found.values()), strict=True)
+        return _over(bandwidths), _over(hops)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Earlier runs, the newest first, of which those count that were on nodes like the planned ones."""
+    """Past runs, the newest first."""
 
-    links: Links = NO_LINKS
+    links: tuple[PastLink, ...] = ()
     rates: tuple[PastRate, ...] = ()
     starts: tuple[PastStart, ...] = ()
     embedded: bool = False
-    """Whether that is an embedded cloud: its hosts have this machine's processors, so its runs count there alone."""
+    """Whether plans are for an embedded cloud. Only runs on an embedded cloud count there, and nowhere else."""
 
-    def apply(
+    def assume(
         self,
-        assumed: Assumptions,
         workload: Workload,
         hardware: Hardware,
         *,
         efa: bool,
-        together: bool,
+        placement_group: bool,
         nodes: int = 0,
         nodes_are_up: bool = False,
     ) -> Assumptions:
-        """Return the assumptions with what runs like this one were measured at.
+        """Return what is assumed of a workload on such nodes, by past runs on nodes of the same kind.
 
-        `together`: in a placement group; `nodes`: how many there are to be, 0: it does not matter.
+        `nodes`: their number, 0 if it does not matter. Raises LookupError if their speed is unknown.
         """
-        assumed = self.links.apply(
-            assumed, workload, hardware, efa=efa, together=together, embedded=self.embedded, nodes=nodes
-        )
-        rates = [each for each in self.rates if self._is_like(each, workload, hardware)]
-        starts = [
+        together = placement_group or efa
+        start_up_s = READY_START_UP_S if nodes_are_up else START_UP_S
+        assumed = assume(workload, hardware, efa=efa, placement_group=together, start_up_s=start_up_s)
+        found: dict[str, Figure] = {}
+        size = min(workload.gradient_bytes, workload.program.fusion_bytes)
+        links = [
+            (each, link)
+            for each in self.links
+            if each.is_like(hardware, embedded=self.embedded)
+            and (each.efa, each.together) == (efa, together)
+            and (link := each.link(size, nodes))
+        ]
+        if links:
+            where = f"allreduces on {links[0][0].nodes} x {hardware.instance_type}"
+            runs = [each for each, _ in links]
+            found["between_bytes_s"] = _figure([bandwidth for _, (bandwidth, _) in links], runs, where)
+            found["between_hop_s"] = _figure([hop for _, (_, hop) in links], runs, where)
+        rates = [
             each
-            for each in self.starts
-            if each.instance_type == hardware.instance_type and each.embedded == self.embedded
+            for each in self.rates
+            if each.is_like(hardware, embedded=self.embedded)
+            and (each.network, each.precision) == (workload.network, workload.precision)
         ]
         if rates:
-            assumed = dataclasses.replace(assumed, images_s=_rate(rates))
+            where = f"on {rates[0].nodes} x {hardware.instance_type}"
+            found["images_s"] = _figure([each.images_s for each in rates], rates, where)
+        here = (hardware.instance_type, self.embedded)
+        starts = [each for each in self.starts if (each.instance_type, each.embedded) == here]
         if starts and nodes_are_up:
-            assumed = dataclasses.replace(assumed, start_up_s=_start(starts))
-        return assumed
-
-    def _is_like(self, rate: PastRate, workload: Workload, hardware: Hardware) -> bool:
-        ours = (workload.network, workload.precision, hardware.instance_type, hardware.ranks)
-        theirs = (rate.network, rate.precision, rate.instance_type, rate.ranks_per_node)
-        return ours == theirs and rate.embedded == self.embedded
+            found["start_up_s"] = _figure([each.seconds for each in starts], starts, "all beside its epochs")
+        return dataclasses.replace(assumed, **found)
 
 
-START_SPREAD: Final = 0.5
-"""Range either way of a start-up: estimated. The first run on new nodes proves an allreduce and prepares more than the
-next: 31 s and 19 s for two runs, one after the other, on an embedded cloud."""
 NOTHING: Final = Calibration()
-"""Without any earlier run."""
+"""No past run."""
 
 
-def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
-    """Read all runs that were fetched to a folder; one that says nothing of a rate is passed over."""
-    benches: list[tuple[Bench, Mapping[str, Any]]] = []
-    records: list[Mapping[str, Any]] = []
-    for path in sorted(folder.glob(f"*/{RECORD_FILE}")):
-        try:
-            record = read_run(path.parent).record
-            if (path.parent / BENCH_FILE).is_file():
-                bench = read_bench(path.parent)
-                if bench.tuning == CHOSEN:  # as the runs that are planned will have it
-                    benches.append((bench, record))
-            else:
-                records.append(record)
-        except DeepcdkError:
-            continue
-    # First the links: what a run waited for them does not count as its computation.
-    links = Links(found=_newest_first(_known(bench_link(bench, record) for bench, record in benches)))
-    rates = [each for bench, record in benches for each in bench_rates(bench, record, links)]
-    rates += _known(past_rate(record, links) for record in records)
-    starts = _known(past_start(record) for record in records)
-    return Calibration(links=links, rates=_newest_first(rates), starts=_newest_first(starts), embedded=embedded)
+def _over(ranges: Sequence[Range]) -> Range:
+    """Return a range over all, with the value of the first."""
+    return Range(low=min(each.low for each in ranges), value=ranges[0].value, high=max(each.high for each in ranges))
 
 
-def _known(found: Iterable[Past | None]) -> list[Past]:
-    return [each for each in found if each is not None]
-
-
-def _newest_first(found: Sequence[Past]) -> tuple[Past, ...]:
-    return tuple(sorted(found, key=lambda each: -each.finished))
-
-
-def _rate(rates: Sequence[PastRate]) -> Figure:
-    newest = rates[0]
-    where = f"{newest.nodes} x {newest.instance_type}"
-    return Figure(
-        value=newest.value,
-        low=min(each.low for each in rates),
-        high=max(each.high for each in rates),
-        evidence=CALIBRATED,
-        source=source(rates, f"on {where}"),
-    )
-
-
-def _start(starts: Sequence[PastStart]) -> Figure:
-    return Figure(
-        value=starts[0].seconds,
-        low=(1 - START_SPREAD) * min(each.seconds for each in starts),
-        high=(1 + START_SPREAD) * max(each.seconds for each in starts),
-        evidence=CALIBRATED,
-        source=source(starts, "all beside its epochs"),
-    )
+def _figure(ranges: Sequence[Range], runs: Sequence[Past], where: str) -> Figure:
+    """Return a figure of the newest run, which is the first, with the range of all."""
+    day = datetime.datetime.fromtimestamp(runs[0].finished, datetime.UTC)
+    count = len({each.run_id for each in runs})
+    more = f"; the range is that of {count} runs" if count > 1 else ""
+    source = f"run {runs[0].run_id} of {day:%Y-%m-%d}, {where}{more}"
+    return Figure(**dataclasses.asdict(_over(ranges)), evidence=CALIBRATED, source=source)

@@ -8,22 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.planner.assumptions import Assumptions
+from cluster.planner.evidence import Range
 from cluster.planner.hardware import Hardware
 from cluster.planner.run_time import Cluster, Parts, run_seconds
 from cluster.planner.workload import Workload
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Range:
-    """An estimate and the range in which it is expected."""
-
-    low: float
-    value: float
-    high: float
-
-    def times(self, factor: float) -> Range:
-        """Return the range times a factor that is exact."""
-        return Range(low=self.low * factor, value=self.value * factor, high=self.high * factor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,87 +1,86 @@
-"""The time of an allreduce, and how much of it a step waits for."""
+"""The links within and between nodes, and the time of an allreduce over them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Final
 
-BACKWARD: Final = 2 / 3
-"""Part of a step's computation that the backward pass takes: two of three passes of equal work."""
+from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, within
+from cluster.planner.hardware import Hardware
+from stacks.gpus import FLOW_GBIT_S, SPEEDS
+
+EC2_NETWORK: Final = "EC2 User Guide, Amazon EC2 instance network bandwidth"
+GROUPED_FLOW_GBIT_S: Final = 10.0
+"""The most that one TCP flow carries within a cluster placement group, by the same source; `FLOW_GBIT_S` outside."""
+FAST_FLOW_GBIT_S: Final = 16.0
+"""What NCCL reached over TCP on faster networks (1.1 to 2 GB/s for tens of MB: NVIDIA/nccl, issues 209 and 450)."""
+GLOO_GBIT_S: Final = 6.0
+"""The most that Gloo adds up in memory, whatever the network: 102 MB in 136 ms on one host (docs/tuning.md)."""
+EFA_PART: Final = 0.75
+"""The part of EFA's nominal bandwidth that an allreduce uses; estimated."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ring:
-    """Ranks on nodes, and the links between them, as plain numbers."""
+class Link:
+    """A link, as a ring of ranks sees it."""
 
-    nodes: int
-    ranks_per_node: int
-    between_bytes_s: float
-    between_hop_s: float
-    within_bytes_s: float
-    within_hop_s: float
-
-    def seconds(self, size: float) -> float:
-        """Return the time to allreduce so many bytes in one ring through all ranks.
-
-        Each rank sends 2 (n - 1) / n times the size in 2 (n - 1) messages, at the pace of the slowest link (Patarasuk
-        and Yuan 2009).
-        """
-        ranks = self.nodes * self.ranks_per_node
-        if ranks == 1:
-            return 0.0
-        slowest = self.between_bytes_s if self.nodes > 1 else self.within_bytes_s
-        hop = self.between_hop_s if self.nodes > 1 else self.within_hop_s
-        return 2 * (ranks - 1) * (size / ranks / slowest + hop)
-
-    def hierarchical_seconds(self, size: float) -> float:
-        """Return the time where each node adds up by itself first: rings of one rank a node carry a part each.
-
-        Between N nodes travel 2 (N - 1) / N times the gradients, in as many messages as there are nodes, not ranks.
-        """
-        local = dataclasses.replace(self, nodes=1)
-        across = dataclasses.replace(self, ranks_per_node=1)
-        return local.seconds(size) + across.seconds(size)
+    bytes_s: Figure
+    hop_s: Figure
+    """Time that a message to the next rank takes, however short."""
 
 
-def exposed_seconds(
-    ready: Sequence[tuple[float, float]],
-    compute_s: float,
-    size: float,
-    ring: Ring,
-    *,
-    fusion_bytes: float,
-    cycle_s: float,
-    hierarchical: bool = False,
-) -> float:
-    """Return how long a step goes on after its computation, when gradients travel while others are computed.
+def between_nodes(hardware: Hardware, *, efa: bool, placement_group: bool) -> Link:
+    """Return the link between nodes of a type. EFA brings a placement group with it."""
+    nominal = hardware.network_gbit_s
+    if efa and hardware.efa:
+        return Link(
+            bytes_s=within(nominal * EFA_PART / 8e-9, 0.5, 1 / EFA_PART, ESTIMATED, "three quarters of EFA's"),
+            hop_s=within(20e-6, 0.5, 2, ESTIMATED, "EFA's latency, as AWS words it: lower than TCP's"),
+        )
+    flow = GROUPED_FLOW_GBIT_S if placement_group else FLOW_GBIT_S
+    carried = min(nominal, flow) if hardware.gpus else min(nominal, flow, GLOO_GBIT_S)
+    low = min(carried, nominal / 4) if hardware.network_peak else 0.85 * carried
+    high = max(carried, min(nominal, FAST_FLOW_GBIT_S))
+    words = "its network"
+    if carried < nominal:
+        words = f"one TCP flow, {'in' if placement_group else 'outside'} a placement group"
+    return Link(
+        bytes_s=Figure(
+            value=carried / 8e-9, low=low / 8e-9, high=high / 8e-9, evidence=CITED, source=f"{words}: {EC2_NETWORK}"
+        ),
+        hop_s=within(50e-6, 0.5, 4, ESTIMATED, "half a round trip of TCP between instances of one zone"),
+    )
 
-    `ready`: of each gradient when it is there and its size, as parts of the backward pass and of all gradients. At each
-    cycle Horovod takes what is ready and reduces it, up to its buffer at once, one buffer after the other.
+
+def within_node(hardware: Hardware) -> Link:
+    """Return the link between the ranks of one node."""
+    speed = SPEEDS.get(hardware.gpu)
+    if hardware.nvlink and speed and speed.nvlink_gb_s:
+        bandwidth = within(speed.nvlink_gb_s * 1e9 * 0.8, 0.5, 1.25, ESTIMATED, f"0.8 of NVLink: {speed.source}")
+    elif hardware.gpus:
+        bandwidth = within(10e9, 0.5, 1.5, ESTIMATED, "PCI Express 3.0 with 16 lanes")
+    else:
+        bandwidth = within(GLOO_GBIT_S / 8e-9, 0.5, 4, MEASURED, "102 MB in 136 ms over Gloo (docs/tuning.md)")
+    return Link(bytes_s=bandwidth, hop_s=within(10e-6, 0.5, 5, ESTIMATED, "a message within a host"))
+
+
+def ring_seconds(size: float, ranks: int, bytes_s: float, hop_s: float) -> float:
+    """Return the time to allreduce so many bytes in one ring of ranks, at the pace of its slowest link.
+
+    Each rank sends 2 (n - 1) / n times the size in 2 (n - 1) messages (Patarasuk and Yuan 2009).
     """
-    reduce = ring.hierarchical_seconds if hierarchical else ring.seconds
-    backward, free, at = BACKWARD * compute_s, 0.0, 0
-    moments = [(moment * backward, part * size) for moment, part in ready]
-    while at < len(moments):
-        # The next cycle begins when there is something to do and the last buffer is gone.
-        start = max(free, moments[at][0])
-        start = -(-start // cycle_s) * cycle_s if cycle_s else start
-        taken = 0.0
-        while at < len(moments) and moments[at][0] <= start + 1e-12:
-            if taken and taken + moments[at][1] > fusion_bytes:
-                break
-            taken += moments[at][1]
-            at += 1
-        free = start + reduce(taken)
-    return max(0.0, free - backward)
+    return 2 * (ranks - 1) * (size / ranks / bytes_s + hop_s)
 
 
 def grouped_seconds(
-    size: float, ring: Ring, *, fusion_bytes: float, cycle_s: float, hierarchical: bool = False
+    size: float, ranks: int, bytes_s: float, hop_s: float, *, fusion_bytes: float, cycle_s: float
 ) -> float:
-    """Return how long the reduction takes where all gradients go as one group after the backward pass."""
-    if ring.nodes * ring.ranks_per_node == 1:
+    """Return the time to allreduce all gradients as one group after the backward pass, in buffers of `fusion_bytes`.
+
+    Half of Horovod's cycle is waited for on average.
+    """
+    if ranks == 1:
         return 0.0
-    reduce = ring.hierarchical_seconds if hierarchical else ring.seconds
     whole, rest = divmod(size, fusion_bytes)
-    return cycle_s / 2 + int(whole) * reduce(fusion_bytes) + (reduce(rest) if rest else 0.0)
+    buffers = int(whole) * ring_seconds(fusion_bytes, ranks, bytes_s, hop_s)
+    return cycle_s / 2 + buffers + (ring_seconds(rest, ranks, bytes_s, hop_s) if rest else 0.0)

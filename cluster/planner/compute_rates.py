@@ -6,7 +6,7 @@ from typing import Final
 
 from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, exact, within
 from cluster.planner.hardware import Hardware
-from cluster.planner.layers import networks
+from cluster.planner.networks import NETWORKS
 from payload.recipes.current_types import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES
 
 NVIDIA_PYTORCH_2018: Final = (
@@ -115,7 +115,6 @@ def _of_cores(network: str, cores: float) -> Figure:
 
 
 def _multiply_adds(network: str) -> int:
-    known = networks()
-    if network not in known:
-        raise LookupError(f"nothing is known of the network {network}; known: {', '.join(known)}")
-    return known[network].multiply_adds
+    if network not in NETWORKS:
+        raise LookupError(f"nothing is known of the network {network}; known: {', '.join(NETWORKS)}")
+    return NETWORKS[network].multiply_adds

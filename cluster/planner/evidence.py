@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 Evidence = Literal["cited", "measured", "estimated", "calibrated"]
 CITED: Final = "cited"
@@ -13,12 +13,22 @@ CALIBRATED: Final = "calibrated"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
+class Range:
+    """A number and the range in which it is expected."""
+
+    low: float
+    value: float
+    high: float
+
+    def times(self, factor: float) -> Self:
+        """Return it times a factor that is exact."""
+        return dataclasses.replace(self, low=self.low * factor, value=self.value * factor, high=self.high * factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure(Range):
     """A number, the range in which it is expected, and where it comes from."""
 
-    value: float
-    low: float
-    high: float
     evidence: Evidence
     """`cited` from a publication, `measured` by this project, `calibrated` from a run on the same hardware, or
     `estimated` from one of these, as `source` says."""
@@ -27,10 +37,6 @@ class Figure:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high:
             raise ValueError(f"a figure of {self.value:g} in a range of {self.low:g} to {self.high:g} ({self.source})")
-
-    def times(self, factor: float) -> Figure:
-        """Return the figure and its range times a factor that is exact."""
-        return dataclasses.replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
     def at(self, value: float) -> Figure:
         """Return the figure at another value of its range, with no range left."""

@@ -1,204 +1,276 @@
-"""The rate and the start-up of a run that has ended, by its record: what the planner learns from.
-
-A run counts when a recipe succeeded in one attempt, on nodes of one type.
-"""
+"""Read past runs and benchmarks from ./runs, to which `fab fetch` copies them, for the planner to learn from."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from cluster.errors import UsageError
-from cluster.planner.assumptions import Assumptions, assume
-from cluster.planner.hardware import Hardware, hardware_of
-from cluster.planner.past_links import NO_LINKS, Links
-from cluster.planner.past_records import fabric_of, is_embedded, type_of
-from cluster.planner.recipe_workload import workload_of
+from agent.spec.states import RECORD_FILE
+from cluster.bench.measurements import Bench, Measurement, read_bench
+from cluster.errors import DeepcdkError
+from cluster.planner.assumptions import Assumptions
+from cluster.planner.calibration import MAX_SPREAD, Calibration, PastLink, PastRate, PastRing, PastStart
+from cluster.planner.evidence import Range
+from cluster.planner.hardware import hardware_of
+from cluster.planner.networks import NETWORKS
 from cluster.planner.run_time import Cluster, run_seconds
-from cluster.planner.workload import Workload
-from cluster.report.run_files import document, number, whole
+from cluster.planner.workload import PAYLOAD, Phase, Workload, workload_of
+from cluster.report.run_files import document, number, read_run, whole
 from payload.settings import Settings
+from payload.settings.bench import ALLREDUCE, BENCH_FILE, CHOSEN, TRAINING
 
 SINGLE_SPREAD: Final = 0.1
-"""Range either way of a rate that was measured once: estimated, for repeats on AWS are not known."""
-LEAST_RATE, MOST_RATE = 1e-3, 1e7
-"""Images a second of one rank, between which a rate is sought."""
+"""Range either way of a rate that was measured once; estimated, because repeats on AWS are not known."""
+START_SPREAD: Final = 0.5
+"""Range either way of a start-up; estimated. The first run on new nodes prepares more than the next: 31 s and 19 s for
+two runs on an embedded cloud."""
+MIN_RATE, MAX_RATE = 1e-3, 1e7
+"""Images a second of one rank, between which a rate is searched."""
 HALVINGS: Final = 60
 """Enough to find a rate to one part in a million between the two."""
+NO_FIGURE: Final = (DeepcdkError, LookupError, TypeError, ValueError, ArithmeticError)
+"""What the functions below raise for a record without the figure."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PastRate:
-    """How many images a second one rank trained on, by a run's time without what the model gives its network."""
-
-    run_id: str
-    finished: float
-    """Unix time."""
-    network: str
-    precision: str
-    instance_type: str
-    ranks_per_node: int
-    embedded: bool
-    """Whether its nodes were an embedded cloud's, with the processors of one machine whatever their type is called."""
-    nodes: int
-    low: float
-    value: float
-    high: float
-    """At the network's published size, as `Assumptions.images_s`."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PastStart:
-    """How long a run took beside its epochs, its nodes being up."""
-
-    run_id: str
-    finished: float
-    instance_type: str
-    embedded: bool
-    seconds: float
+def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
+    """Read all runs that were fetched to a folder. A run without a figure is skipped."""
+    benches: list[tuple[Bench, Mapping[str, Any]]] = []
+    records: list[Mapping[str, Any]] = []
+    for path in folder.glob(f"*/{RECORD_FILE}"):
+        with contextlib.suppress(DeepcdkError):
+            record = read_run(path.parent).record
+            if not (path.parent / BENCH_FILE).is_file():
+                records.append(record)
+            elif (bench := read_bench(path.parent)).tuning == CHOSEN:  # as the planned runs will have it
+                benches.append((bench, record))
+    links, rates, starts = list[PastLink](), list[PastRate](), list[PastStart]()
+    for bench, record in benches:
+        with contextlib.suppress(*NO_FIGURE):
+            links.append(bench_link(bench, record))
+    # Links come first, because the time that a run waited for them does not count as its computation.
+    links.sort(key=lambda each: -each.finished)
+    for bench, record in benches:
+        rates += bench_rates(bench, record, links)
+    for record in records:
+        with contextlib.suppress(*NO_FIGURE):
+            rates.append(past_rate(record, links))
+        with contextlib.suppress(*NO_FIGURE):
+            starts.append(past_start(record))
+    rates.sort(key=lambda each: -each.finished)
+    starts.sort(key=lambda each: -each.finished)
+    return Calibration(links=tuple(links), rates=tuple(rates), starts=tuple(starts), embedded=embedded)
 
 
-def past_rate(record: Mapping[str, Any], links: Links = NO_LINKS) -> PastRate | None:
-    """Return the rate of a run by its record, None where it tells none."""
-    run = _whole_run(record)
-    if run is None:
-        return None
-    hardware, result = run
-    ranks, settings = whole(result.get("ranks")) or 0, _settings(result)
-    training_s, epochs_s = number(result.get("training_seconds")) or 0.0, _epochs(result)
-    if settings is None or training_s <= 0 or not epochs_s:
-        return None
-    cluster = Cluster(hardware=hardware, nodes=ranks // hardware.ranks)
-    try:
-        workload = workload_of(settings, ranks)
-        if workload.epochs != len(epochs_s):
-            return None
-        value = rate_of(training_s, workload, cluster, assumed_of(workload, cluster, record, links))
-    except (LookupError, ValueError, ArithmeticError):
-        return None
-    if value is None:
-        return None
-    down, up = _spread(epochs_s)
-    return PastRate(
-        run_id=str(record["run_id"]),
-        finished=float(record["state"]["updated"]),
-        network=settings.network,
-        precision=settings.precision,
-        instance_type=hardware.instance_type,
-        ranks_per_node=hardware.ranks,
-        embedded=is_embedded(record),
-        nodes=cluster.nodes,
-        low=value * down,
-        value=value,
-        high=value * up,
-    )
-
-
-def past_start(record: Mapping[str, Any]) -> PastStart | None:
-    """Return how long a run took from its start on the master beside its epochs; None where its record tells none."""
-    run = _whole_run(record)
-    if run is None:
-        return None
-    hardware, result = run
-    epochs_s = _epochs(result)
-    state = record["state"]
-    seconds = float(state["updated"]) - float(state["started"]) - sum(epochs_s)
-    if not epochs_s or not 0 < seconds < 24 * 3600:
-        return None
-    return PastStart(
-        run_id=str(record["run_id"]),
-        finished=float(state["updated"]),
-        instance_type=hardware.instance_type,
-        embedded=is_embedded(record),
-        seconds=seconds,
-    )
-
-
-def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: Assumptions) -> float | None:
-    """Return the rate of one rank with which the model takes `training_s` for all steps.
-
-    None where the model's network and input alone take as long: then a run says nothing of the computation.
-    """
-
-    def seconds(rate: float) -> float:
-        parts = run_seconds(workload, cluster, assumed.at("images_s", rate))
-        return parts.compute + parts.communication + parts.input
-
-    low, high = LEAST_RATE, MOST_RATE
-    if not seconds(high) * 1.01 < training_s < seconds(low):
-        return None
-    for _ in range(HALVINGS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if seconds(middle) > training_s else (low, middle)
-    return math.sqrt(low * high)
-
-
-def _whole_run(record: Mapping[str, Any]) -> tuple[Hardware, Mapping[str, Any]] | None:
-    """Return nodes and result of a recipe's run that succeeded in one attempt, on nodes of one known type."""
-    result, course = document(record.get("result")), document(record.get("course"))
-    whole_run = record["state"]["state"] == "succeeded" and record.get("attempts") == 1 and not course.get("restarts")
-    whole_run = whole_run and not course.get("reformed")  # on one number of ranks
-    if not whole_run or not result or result.get("resumed_from"):
-        return None
-    hosts, ranks = document(record.get("spec")).get("hosts"), whole(result.get("ranks")) or 0
-    if not isinstance(hosts, list) or not hosts or ranks < 1 or ranks % len(hosts):
-        return None
-    try:
-        hardware = hardware_of(type_of(record))
-    except UsageError:
-        return None
-    return dataclasses.replace(hardware, ranks_per_node=ranks // len(hosts)), result
-
-
-def assumed_of(workload: Workload, cluster: Cluster, record: Mapping[str, Any], links: Links = NO_LINKS) -> Assumptions:
-    """Return what the planner assumes of such a run, with the link as it was measured, if it was.
-
-    Raises LookupError where it knows nothing of the nodes.
-    """
-    efa, together = fabric_of(record)
-    assumed = assume(workload, cluster.hardware, efa=efa, placement_group=together)
-    return links.apply(
-        assumed,
-        workload,
-        cluster.hardware,
-        efa=efa,
-        together=together,
-        embedded=is_embedded(record),
-        nodes=cluster.nodes,
-    )
-
-
-def _settings(result: Mapping[str, Any]) -> Settings | None:
-    """Return the settings of a run, those that this version knows; None where they are none."""
+def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> PastRate:
+    """Return the rate of a recipe's run."""
+    cluster, result = _whole_run(record)
     known = {field.name for field in dataclasses.fields(Settings)}
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in document(result.get("settings")).items()
         if name in known
     }
-    try:
-        return Settings(**values) if values else None
-    except (TypeError, ValueError):
-        return None
+    if not values:
+        raise LookupError("the run has no settings")
+    settings = Settings(**values)
+    workload, epochs_s = workload_of(settings, cluster.ranks), _epochs(result)
+    if workload.epochs != len(epochs_s):
+        raise LookupError("the run has not the epochs of its settings")
+    training_s = number(result.get("training_seconds")) or 0.0
+    value = rate_of(training_s, workload, cluster, _assumed_of(workload, cluster, record, links))
+    down, up = _spread(epochs_s[1:])  # TensorFlow compiles in the first one.
+    spread = Range(low=max(down, 1 / MAX_SPREAD), value=1.0, high=min(up, MAX_SPREAD))
+    return PastRate(
+        **_past(record, cluster),
+        network=settings.network,
+        precision=settings.precision,
+        images_s=spread.times(value),
+    )
+
+
+def past_start(record: Mapping[str, Any]) -> PastStart:
+    """Return the time of a recipe's run from its start on the master, without its epochs."""
+    cluster, result = _whole_run(record)
+    state = record["state"]
+    seconds = float(state["updated"]) - float(state["started"]) - sum(_epochs(result))
+    if not 0 < seconds < 24 * 3600:
+        raise LookupError("the run has no time besides its epochs")
+    spread = Range(low=1 - START_SPREAD, value=1.0, high=1 + START_SPREAD)
+    return PastStart(**_past(record, cluster), seconds=spread.times(seconds))
+
+
+def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> list[PastRate]:
+    """Return the rate of each network and precision of a benchmark: of its largest batch on the fewest nodes.
+
+    There ranks wait least for others.
+    """
+    found: dict[tuple[str, str], PastRate] = {}
+    for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
+        key = (each.cell.network, each.cell.precision)
+        with contextlib.suppress(*NO_FIGURE):
+            if key not in found and max(each.seconds) <= MAX_SPREAD * min(each.seconds):
+                workload, cluster, assumed = _step(each, record, links, bench.cycle_s)
+                down, up = _spread(each.seconds)
+                value = rate_of(each.median_s, workload, cluster, assumed)
+                images_s = Range(low=down, value=1.0, high=up).times(value)
+                network, precision = key
+                found[key] = PastRate(**_past(record, cluster), network=network, precision=precision, images_s=images_s)
+    return list(found.values())
+
+
+def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
+    """Return the link that the allreduces of a benchmark measured.
+
+    A benchmark waits for a whole cycle before each sum, because it starts a sum when another has ended.
+    """
+    cycle_s, rings = bench.cycle_s or 0.0, dict[int, PastRing]()
+    for nodes in {each.cell.nodes for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1}:
+        sums = [each for each in bench.of_kind(ALLREDUCE) if each.cell.nodes == nodes]
+        sums.sort(key=lambda each: each.cell.message_bytes)
+        ranks = {each.ranks for each in sums}
+        ring = PastRing(
+            ranks=max(ranks),
+            sizes=tuple(each.cell.message_bytes for each in sums),
+            seconds=tuple(tuple(max(0.0, second - cycle_s) for second in each.seconds) for each in sums),
+        )
+        if len(ranks) == 1 and not ring.ranks % nodes and ring.link(ring.sizes[-1]):
+            rings[nodes] = ring
+    largest = max(rings)
+    hardware = dataclasses.replace(hardware_of(_type_of(record)), ranks_per_node=rings[largest].ranks // largest)
+    efa, together = _fabric_of(record)
+    return PastLink(**_past(record, Cluster(hardware=hardware, nodes=largest)), efa=efa, together=together, rings=rings)
+
+
+def predicted_step_s(
+    cell: Measurement,
+    rate: PastRate,
+    record: Mapping[str, Any],
+    links: Sequence[PastLink],
+    cycle_s: float | None = None,
+) -> float:
+    """Return the time that the planner expects of a step of a cell, at this rate of one rank and over these links.
+
+    `cycle_s`: Horovod's in the benchmark, None: as a run would have it.
+    """
+    workload, cluster, assumed = _step(cell, record, links, cycle_s)
+    return _training_s(workload, cluster, assumed.at("images_s", rate.images_s.value))
+
+
+def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: Assumptions) -> float:
+    """Return the rate of one rank with which the model takes `training_s` for all steps.
+
+    Raises LookupError if the model's network and input alone take as long: such a run says nothing of the computation.
+    """
+
+    def seconds(rate: float) -> float:
+        return _training_s(workload, cluster, assumed.at("images_s", rate))
+
+    low, high = MIN_RATE, MAX_RATE
+    if not seconds(high) * 1.01 < training_s < seconds(low):
+        raise LookupError("the time says nothing of the computation")
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if seconds(middle) > training_s else (low, middle)
+    return math.sqrt(low * high)
+
+
+def _training_s(workload: Workload, cluster: Cluster, assumed: Assumptions) -> float:
+    parts = run_seconds(workload, cluster, assumed)
+    return parts.compute + parts.communication + parts.input
+
+
+def _step(
+    cell: Measurement, record: Mapping[str, Any], links: Sequence[PastLink], cycle_s: float | None
+) -> tuple[Workload, Cluster, Assumptions]:
+    """Return one step of a cell as a workload, its nodes, and what is assumed of them."""
+    nodes, ranks, known = cell.cell.nodes, cell.ranks, NETWORKS[cell.cell.network]
+    if ranks % nodes:
+        raise LookupError("the nodes had different numbers of ranks")
+    batch = cell.cell.batch_per_rank * ranks
+    workload = Workload(
+        network=cell.cell.network,
+        precision=cell.cell.precision,
+        gradient_bytes=4 * known.weights,
+        training_images=batch,
+        evaluated_images=0,
+        phases=(Phase(epochs=1, size=cell.cell.image_size or known.image_size, global_batch=batch),),
+        jpeg=False,
+        program=PAYLOAD,
+    )
+    hardware = dataclasses.replace(hardware_of(_type_of(record)), ranks_per_node=ranks // nodes)
+    cluster = Cluster(hardware=hardware, nodes=nodes, cycle_s=cycle_s)
+    return workload, cluster, _assumed_of(workload, cluster, record, links)
+
+
+def _assumed_of(
+    workload: Workload, cluster: Cluster, record: Mapping[str, Any], links: Sequence[PastLink]
+) -> Assumptions:
+    """Return what the planner assumes of a past run, with the link if it was measured."""
+    efa, together = _fabric_of(record)
+    known = Calibration(links=tuple(links), embedded=_is_embedded(record))
+    return known.assume(workload, cluster.hardware, efa=efa, placement_group=together, nodes=cluster.nodes)
+
+
+def _whole_run(record: Mapping[str, Any]) -> tuple[Cluster, Mapping[str, Any]]:
+    """Return nodes and result of a recipe's run that succeeded in one attempt, on nodes of one known type."""
+    result, course = document(record.get("result")), document(record.get("course"))
+    if record["state"]["state"] != "succeeded" or record.get("attempts") != 1 or course.get("restarts"):
+        raise LookupError("the run did not succeed in one attempt")
+    if result.get("resumed_from"):
+        raise LookupError("the run was resumed")
+    nodes, ranks = len(record["spec"]["hosts"]), whole(result.get("ranks")) or 0
+    if ranks < 1 or ranks % nodes:
+        raise LookupError("the nodes had different numbers of ranks")
+    hardware = dataclasses.replace(hardware_of(_type_of(record)), ranks_per_node=ranks // nodes)
+    return Cluster(hardware=hardware, nodes=nodes), result
 
 
 def _epochs(result: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each epoch; none where one of them is no time."""
-    given = result.get("epoch_seconds")
-    found = [number(each) or 0.0 for each in given] if isinstance(given, list) else []
-    return found if all(each > 0 for each in found) else []
+    """Return the seconds of each epoch."""
+    found = [float(each) for each in result["epoch_seconds"]]
+    if not found or min(found) <= 0:
+        raise LookupError("the run has no times of its epochs")
+    return found
 
 
-def _spread(epochs_s: Sequence[float]) -> tuple[float, float]:
-    """Return by which factors the slowest and the quickest epoch differ from the median in rate.
-
-    The first one is left out, in which TensorFlow compiles.
-    """
-    later = epochs_s[1:]
-    if len(later) < 2:
+def _spread(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return by which factors the slowest and the quickest time differ from the median, as rates."""
+    if len(seconds) < 2:
         return 1 - SINGLE_SPREAD, 1 + SINGLE_SPREAD
-    middle = statistics.median(later)
-    return min(1.0, middle / max(later)), max(1.0, middle / min(later))
+    middle = statistics.median(seconds)
+    return middle / max(seconds), middle / min(seconds)
+
+
+def _past(record: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+    return {
+        "run_id": str(record["run_id"]),
+        "finished": float(record["state"]["updated"]),
+        "instance_type": cluster.hardware.instance_type,
+        "ranks_per_node": cluster.hardware.ranks,
+        "embedded": _is_embedded(record),
+        "nodes": cluster.nodes,
+    }
+
+
+def _is_embedded(record: Mapping[str, Any]) -> bool:
+    """Return whether the nodes of a run were an embedded cloud's. A record that does not say counts as such."""
+    return document(record.get("origin")).get("endpoint") != ""
+
+
+def _type_of(record: Mapping[str, Any]) -> str:
+    """Return the instance type of a run's nodes. Raises LookupError if they had several or it is unknown."""
+    instances = document(document(record.get("origin")).get("instance_types"))
+    (found,) = {str(instances[host["instance_id"]]) for host in record["spec"]["hosts"]}
+    return found
+
+
+def _fabric_of(record: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Return whether the nodes of a run had EFA, and whether they were in a placement group, as EFA demands."""
+    config = document(document(record.get("origin")).get("config"))
+    efa = config.get("efa") is True
+    return efa, efa or config.get("placement_group") is True

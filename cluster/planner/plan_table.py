@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from cluster.planner.assumptions import Assumptions
-from cluster.planner.candidates import Candidate, Choice, Range
+from cluster.planner.candidates import Candidate, Choice
+from cluster.planner.evidence import Range
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
 
@@ -81,8 +81,3 @@ def assumption_table(instance_type: str, assumed: Assumptions) -> Table:
         rows=tuple(rows),
         expendable=("source",),
     )
-
-
-def assumption_document(assumed: Assumptions) -> dict[str, Any]:
-    """Return what was assumed as JSON values."""
-    return dataclasses.asdict(assumed)

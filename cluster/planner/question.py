@@ -10,12 +10,11 @@ from typing import Any, Final
 from cluster.cli.numbers import parse_number, parse_whole
 from cluster.errors import UsageError
 from cluster.planner import candidates
-from cluster.planner.assumptions import Assumptions, assume
+from cluster.planner.assumptions import Assumptions
 from cluster.planner.calibration import NOTHING, Calibration
 from cluster.planner.candidates import Candidate, Choice, HourlyPrices
 from cluster.planner.hardware import Hardware, hardware_of
-from cluster.planner.recipe_workload import workload_of
-from cluster.planner.workload import Workload
+from cluster.planner.workload import Workload, workload_of
 from cluster.runs.work import RecipeFlags, Training
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
@@ -103,9 +102,9 @@ class Question:
 
     def _assume(self, workload: Workload, hardware: Hardware, nodes: int = 0) -> Assumptions:
         try:
-            together = self.placement_group or self.efa
-            assumed = assume(workload, hardware, efa=self.efa, placement_group=together)
-            return self.calibration.apply(assumed, workload, hardware, efa=self.efa, together=together, nodes=nodes)
+            return self.calibration.assume(
+                workload, hardware, efa=self.efa, placement_group=self.placement_group, nodes=nodes
+            )
         except LookupError as error:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 

@@ -8,13 +8,11 @@ from typing import Any
 
 from cluster.errors import UsageError
 from cluster.planner import candidates
-from cluster.planner.assumptions import READY_START_UP_S, START_UP_S, assume
 from cluster.planner.calibration import NOTHING, Calibration
-from cluster.planner.candidates import Range
-from cluster.planner.evidence import CALIBRATED
+from cluster.planner.evidence import CALIBRATED, Range
 from cluster.planner.hardware import Hardware, hardware_of
-from cluster.planner.recipe_workload import workload_of
 from cluster.planner.run_time import Cluster, Parts
+from cluster.planner.workload import workload_of
 from cluster.runs.run_options import CORES
 from cluster.terminal.units import duration
 from payload.settings import Settings
@@ -74,20 +72,11 @@ def estimate_run(
         cluster = Cluster(hardware=hardware, nodes=nodes)
         settings = settings_of(cluster.ranks)
         workload = workload_of(settings, cluster.ranks)
-        together = config.placement_group or config.efa
-        assumed = assume(
+        assumed = calibration.assume(
             workload,
             hardware,
             efa=config.efa,
-            placement_group=together,
-            start_up_s=READY_START_UP_S if nodes_are_up else START_UP_S,
-        )
-        assumed = calibration.apply(
-            assumed,
-            workload,
-            hardware,
-            efa=config.efa,
-            together=together,
+            placement_group=config.placement_group,
             nodes=nodes,
             nodes_are_up=nodes_are_up,
         )

@@ -8,9 +8,9 @@ from typing import Final
 
 from agent.spec.horovod import cycle_ms
 from cluster.planner.assumptions import Assumptions
-from cluster.planner.communication import Ring, exposed_seconds, grouped_seconds
+from cluster.planner.communication import grouped_seconds
 from cluster.planner.hardware import Hardware
-from cluster.planner.layers import NetworkLayers, networks
+from cluster.planner.networks import NETWORKS
 from cluster.planner.workload import Phase, Workload
 
 FULL_SIDE: Final = 387
@@ -47,8 +47,6 @@ class Cluster:
 
     hardware: Hardware
     nodes: int
-    hierarchical: bool = False
-    """Whether each node adds up its gradients by itself before they travel."""
     cycle_s: float | None = None
     """Horovod's cycle where it is known; None: as a run would have it."""
 
@@ -60,16 +58,7 @@ class Cluster:
 
 def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> Parts:
     """Return the time of a run by parts."""
-    layers = networks()[workload.network]
-    ring = Ring(
-        nodes=cluster.nodes,
-        ranks_per_node=cluster.hardware.ranks,
-        between_bytes_s=assumed.between_bytes_s.value,
-        between_hop_s=assumed.between_hop_s.value,
-        within_bytes_s=assumed.within_bytes_s.value,
-        within_hop_s=assumed.within_hop_s.value,
-    )
-    phases = [_epoch_seconds(workload, phase, cluster, assumed, layers, ring) for phase in workload.phases]
+    phases = [_phase_seconds(workload, phase, cluster, assumed) for phase in workload.phases]
     compute, communication, waiting, evaluation = map(sum, zip(*phases, strict=True))
     return Parts(
         compute=compute,
@@ -80,15 +69,15 @@ def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> P
     )
 
 
-def _epoch_seconds(
-    workload: Workload, phase: Phase, cluster: Cluster, assumed: Assumptions, layers: NetworkLayers, ring: Ring
+def _phase_seconds(
+    workload: Workload, phase: Phase, cluster: Cluster, assumed: Assumptions
 ) -> tuple[float, float, float, float]:
-    """Return what the epochs of a phase take in computing, communicating, waiting for images, and evaluating."""
-    rate = assumed.images_s.value * (layers.image_size / phase.size) ** 2
+    """Return the seconds in which the epochs of a phase compute, communicate, wait for images, and evaluate."""
+    rate = assumed.images_s.value * (NETWORKS[workload.network].image_size / phase.size) ** 2
     batch = phase.global_batch / cluster.ranks
     steps = math.ceil(workload.training_images / phase.global_batch)
     compute = workload.training_images / cluster.ranks / rate
-    waits = steps * _reduction_seconds(workload, batch / rate, cluster, layers, ring)
+    waits = steps * _reduction_seconds(workload, batch / rate, cluster, assumed)
     image_s = _decoding_seconds(workload, phase, assumed)
     workers = cluster.nodes * cluster.hardware.vcpus
     alone = image_s if workload.program.batch_by_one_worker else 0.0
@@ -101,29 +90,17 @@ def _epoch_seconds(
     return compute * phase.epochs, waits * phase.epochs, waiting * phase.epochs, evaluated * phase.epochs
 
 
-def _reduction_seconds(
-    workload: Workload, compute_s: float, cluster: Cluster, layers: NetworkLayers, ring: Ring
-) -> float:
-    program, size = workload.program, float(workload.gradient_bytes)
-    cycle_s = program.cycle_s
+def _reduction_seconds(workload: Workload, compute_s: float, cluster: Cluster, assumed: Assumptions) -> float:
+    program, cycle_s = workload.program, workload.program.cycle_s
     if cluster.cycle_s is not None:
         cycle_s = cluster.cycle_s
     elif not cluster.hardware.gpus and cluster.ranks > 1:
         # The cycle chosen for cores (docs/tuning.md) costs as much in wake-ups as in waiting.
         cycle_s = 2e-3 * cycle_ms(compute_s * 1e3, cluster.ranks)
-    if not program.overlaps:
-        return grouped_seconds(
-            size, ring, fusion_bytes=program.fusion_bytes, cycle_s=cycle_s, hierarchical=cluster.hierarchical
-        )
-    return exposed_seconds(
-        layers.ready,
-        compute_s,
-        size,
-        ring,
-        fusion_bytes=program.fusion_bytes,
-        cycle_s=cycle_s,
-        hierarchical=cluster.hierarchical,
-    )
+    between = (assumed.between_bytes_s.value, assumed.between_hop_s.value)
+    link = between if cluster.nodes > 1 else (assumed.within_bytes_s.value, assumed.within_hop_s.value)
+    size = float(workload.gradient_bytes)
+    return grouped_seconds(size, cluster.ranks, *link, fusion_bytes=program.fusion_bytes, cycle_s=cycle_s)
 
 
 def _decoding_seconds(workload: Workload, phase: Phase, assumed: Assumptions) -> float:

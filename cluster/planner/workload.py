@@ -1,10 +1,15 @@
-"""What a run computes: images, phases, the network's gradients, and the way in which its program works."""
+"""What a run computes: images, phases, the gradients of its network, and how its program works."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
-from cluster.planner.evidence import Figure
+from cluster.errors import UsageError
+from cluster.planner.evidence import ESTIMATED, Figure, within
+from cluster.planner.networks import NETWORKS
+from payload.settings import Settings
+from payload.settings.image_phases import parse_phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +33,6 @@ class Program:
     name: str
     decode_images_s: Figure
     """Images as ImageNet stores them that one vCPU decodes, crops and resizes a second."""
-    overlaps: bool = False
-    """Whether gradients travel while others are computed; False: all in one group after the backward pass."""
     fusion_bytes: int = 128 << 20
     """Buffer in which gradients travel together."""
     cycle_s: float = 0.0
@@ -67,3 +70,75 @@ class Workload:
                 phases.append(dataclasses.replace(phase, epochs=min(left, phase.epochs)))
             left -= phase.epochs
         return dataclasses.replace(self, phases=tuple(phases))
+
+
+IMAGES: Final = {
+    "digits": (1438, 359),
+    "japanese-vowels": (270, 370),
+    "mnist": (60_000, 10_000),
+    "fashion-mnist": (60_000, 10_000),
+    "cifar10": (50_000, 10_000),
+    "imagenet": (1_281_167, 50_000),
+    "synthetic": (1_281_167, 50_000),
+}
+"""Training and test images of each data set."""
+SIDES: Final = {"digits": 28, "japanese-vowels": 29, "mnist": 28, "fashion-mnist": 28, "cifar10": 32}
+"""Pixels a side of data sets whose images all have one size."""
+DECODED: Final = ("imagenet",)
+"""Data sets of JPEG images."""
+
+PAYLOAD: Final = Program(
+    name="payload.train",
+    decode_images_s=within(
+        0.6 * 1943 / 2,
+        0.6,
+        1.5,
+        ESTIMATED,
+        "1943 images a second on two cores (docs/data.md); a vCPU, half a core, counts as 0.6 of one",
+    ),
+    cycle_s=1e-3,  # Horovod's own, which ranks on GPUs keep
+)
+
+
+def workload_of(settings: Settings, ranks: int) -> Workload:
+    """Return what settings compute on so many ranks. Raises UsageError for a batch that is larger than the data."""
+    known = NETWORKS[settings.network]
+    training, tested = IMAGES[settings.dataset]
+    if settings.train_limit:
+        tested = round(tested / training * settings.train_limit) if settings.dataset == "synthetic" else tested
+        training = min(training, settings.train_limit)
+    held_back = round(training * settings.validation_fraction)
+    phases = _phases(settings, ranks, SIDES.get(settings.dataset, known.image_size))
+    for phase in phases:
+        if phase.global_batch > training - held_back:
+            rule = (
+                f"{ranks} ranks make {phase.global_batch} images a step, more than the {training - held_back} there are"
+            )
+            raise UsageError("--nodes", ranks, f"{rule}; choose fewer nodes")
+    return Workload(
+        network=settings.network,
+        precision=settings.precision,
+        gradient_bytes=known.weights * (2 if settings.compression == "fp16" else 4),
+        training_images=training - held_back,
+        evaluated_images=held_back or tested,
+        phases=phases,
+        jpeg=settings.dataset in DECODED,
+        program=PAYLOAD,
+    )
+
+
+def _phases(settings: Settings, ranks: int, side: int) -> tuple[Phase, ...]:
+    """Return the phases of a run; `side`: that of the images where no setting has it."""
+    epochs = settings.total_epochs
+    if not settings.image_phases:
+        batch = settings.global_batch or min(settings.batch_per_rank * ranks, settings.global_batch_limit)
+        return (Phase(epochs=epochs, size=settings.image_size or side, global_batch=batch),)
+    parsed = parse_phases(
+        settings.image_phases, smallest_crop=settings.smallest_crop, rectangular=settings.rectangular_validation
+    )
+    ends = [*(phase.start for phase in parsed[1:]), epochs]
+    return tuple(
+        Phase(epochs=min(end, epochs) - phase.start, size=phase.size, global_batch=phase.global_batch)
+        for phase, end in zip(parsed, ends, strict=True)
+        if phase.start < epochs
+    )

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from cluster.bench.probe import LARGE_BYTES, SMALL_BYTES, probe_settings
-from cluster.planner.recipe_workload import workload_of
+from cluster.planner.workload import workload_of
 from payload.benchmark.ranks import check_networks, settings_of
 from payload.recipes.benchmark import BENCHMARK
 from payload.recipes.digits import DIGITS

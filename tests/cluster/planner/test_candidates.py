@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
 
@@ -11,16 +10,15 @@ from cluster.planner.assumptions import assume
 from cluster.planner.candidates import (
     Candidate,
     HourlyPrices,
-    Range,
     choose,
     evaluate,
     mark_frontier,
     seconds_in_range,
 )
-from cluster.planner.evidence import exact
-from cluster.planner.fast_ai_2018 import DAWNBENCH
+from cluster.planner.evidence import Range, exact
 from cluster.planner.hardware import hardware_of
 from cluster.planner.run_time import Cluster, Parts
+from tests.cluster.planner.fast_ai_2018 import DAWNBENCH
 
 RUN, P3 = DAWNBENCH[1].workload, hardware_of("p3.16xlarge")
 ASSUMED = assume(RUN, P3)
@@ -113,12 +111,3 @@ def test_a_document_has_the_bottleneck_and_every_part() -> None:
     assert document["bottleneck"] == "compute"
     assert set(document["parts"]) == {"compute", "communication", "input", "evaluation", "start_up"}
     assert document["spot_usd"] is None
-
-
-def test_thousands_of_candidates_are_evaluated_a_second() -> None:
-    spent = []
-    for _ in range(3):
-        began = time.process_time()
-        evaluate(lambda _: RUN, lambda *_: ASSUMED, [P3], range(1, 501), {"p3.16xlarge": HourlyPrices(node=1.0)})
-        spent.append(time.process_time() - began)
-    assert min(spent) < 0.5, "0.2 s for 500 candidates of four phases on two busy cores"

@@ -1,81 +1,54 @@
-"""Facts and laws of the time of an allreduce."""
+"""Facts about the links between ranks, and the time of an allreduce over them."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cluster.planner.communication import Ring, exposed_seconds, grouped_seconds
-from cluster.planner.layers import networks
+from cluster.planner.communication import between_nodes, grouped_seconds, ring_seconds, within_node
+from cluster.planner.hardware import hardware_of
 
-RING = Ring(
-    nodes=4, ranks_per_node=8, between_bytes_s=1.25e9, between_hop_s=50e-6, within_bytes_s=1e11, within_hop_s=1e-5
-)
-ALONE = Ring(nodes=1, ranks_per_node=1, between_bytes_s=1, between_hop_s=1, within_bytes_s=1, within_hop_s=1)
+P3, P4D, C5 = (hardware_of(name) for name in ("p3.16xlarge", "p4d.24xlarge", "c5.2xlarge"))
 GRADIENTS = 51_114_064
 """Bytes of ResNet-50's in half precision."""
 
 
-def exposed(network: str, compute_s: float, size: float, ring: Ring = RING, *, fusion: float = 128 << 20) -> float:
-    """Return what a step waits for at Horovod's own cycle."""
-    return exposed_seconds(networks()[network].ready, compute_s, size, ring, fusion_bytes=fusion, cycle_s=1e-3)
+def gbit_s(bytes_s: float) -> float:
+    """Return a rate as networks are sold."""
+    return bytes_s * 8e-9
 
 
-def test_a_ring_sends_almost_twice_the_gradients_at_the_pace_of_the_slowest_link() -> None:
-    assert RING.seconds(GRADIENTS) == pytest.approx(2 * 31 / 32 * GRADIENTS / 1.25e9 + 62 * 50e-6)
+def test_placement_group_doubles_what_one_tcp_flow_carries() -> None:
+    inside = between_nodes(P3, efa=False, placement_group=True).bytes_s
+    outside = between_nodes(P3, efa=False, placement_group=False).bytes_s
+    assert (gbit_s(inside.value), gbit_s(outside.value)) == pytest.approx((10, 5))
+    assert gbit_s(inside.high) == pytest.approx(16), "NCCL has several flows"
+    assert "in a placement group" in inside.source
 
 
-def test_one_rank_reduces_nothing_and_one_node_knows_no_network() -> None:
-    assert ALONE.seconds(1e9) == ALONE.hierarchical_seconds(1e9) == 0
-    assert grouped_seconds(1e9, ALONE, fusion_bytes=1e6, cycle_s=1) == 0
-    node = Ring(nodes=1, ranks_per_node=8, between_bytes_s=1, between_hop_s=1, within_bytes_s=1e10, within_hop_s=0)
-    assert node.seconds(1e9) == pytest.approx(2 * 7 / 8 * 0.1)
+def test_efa_carries_most_of_the_network_on_types_that_have_it() -> None:
+    assert gbit_s(between_nodes(P4D, efa=True, placement_group=True).bytes_s.value) == pytest.approx(300)
+    assert gbit_s(between_nodes(P3, efa=True, placement_group=True).bytes_s.value) == pytest.approx(10)
 
 
-def test_adding_up_within_nodes_first_saves_messages_where_there_are_many_ranks() -> None:
-    many = Ring(
-        nodes=128, ranks_per_node=8, between_bytes_s=1.25e9, between_hop_s=50e-6, within_bytes_s=1e11, within_hop_s=1e-5
-    )
-    assert many.hierarchical_seconds(GRADIENTS) < 0.6 * many.seconds(GRADIENTS)
+def test_gloo_is_slower_than_the_network_and_a_peak_may_not_last() -> None:
+    link = between_nodes(C5, efa=False, placement_group=True).bytes_s
+    assert (gbit_s(link.value), gbit_s(link.low)) == pytest.approx((6, 2.5))
 
 
-def test_overlap_hides_what_fits_into_the_backward_pass() -> None:
-    reduction = RING.seconds(GRADIENTS)
-    assert exposed("resnet50", 100 * reduction, GRADIENTS) < 0.1 * reduction
-    assert exposed("resnet50", 0.1 * reduction, GRADIENTS) > 0.8 * reduction
+def test_nvlink_is_faster_than_pci_express_and_cores_are_slowest() -> None:
+    nvlink, bus, cores = (within_node(each).bytes_s.value for each in (P4D, hardware_of("g6.48xlarge"), C5))
+    assert nvlink > bus > cores
 
 
-def test_vgg_hides_its_dense_layers_behind_its_convolutions() -> None:
-    size = 2.0 * networks()["vgg16"].weights
-    grouped = grouped_seconds(size, RING, fusion_bytes=128 << 20, cycle_s=1e-3)
-    assert exposed("vgg16", 1.5 * grouped, size) < 0.2 * grouped
+def test_ring_sends_almost_twice_the_gradients() -> None:
+    assert ring_seconds(GRADIENTS, 32, 1.25e9, 50e-6) == pytest.approx(2 * 31 / 32 * GRADIENTS / 1.25e9 + 62 * 50e-6)
 
 
-def test_without_a_buffer_every_gradient_travels_by_itself_and_pays_its_messages() -> None:
-    assert exposed("resnet50", 0.01, GRADIENTS, fusion=0) > exposed("resnet50", 0.01, GRADIENTS) + 100 * 62 * 50e-6
+def test_group_larger_than_the_buffer_travels_in_parts() -> None:
+    def seconds(fusion_bytes: float, ranks: int = 32) -> float:
+        return grouped_seconds(GRADIENTS, ranks, 1.25e9, 50e-6, fusion_bytes=fusion_bytes, cycle_s=4e-3)
 
-
-def test_a_group_larger_than_the_buffer_goes_in_parts() -> None:
-    whole = grouped_seconds(GRADIENTS, RING, fusion_bytes=128 << 20, cycle_s=0)
-    parts = grouped_seconds(GRADIENTS, RING, fusion_bytes=GRADIENTS / 4, cycle_s=0)
-    assert parts - whole == pytest.approx(3 * 62 * 50e-6)
-
-
-@given(
-    compute_s=st.floats(1e-4, 10),
-    size=st.floats(1e3, 1e9),
-    fusion=st.floats(0, 1e9),
-    cycle_s=st.floats(0, 0.1),
-    nodes=st.integers(1, 64),
-)
-def test_no_step_waits_less_than_the_last_gradient_takes_or_more_than_all_of_them_one_by_one(
-    compute_s: float, size: float, fusion: float, cycle_s: float, nodes: int
-) -> None:
-    ring = Ring(
-        nodes=nodes, ranks_per_node=2, between_bytes_s=1e9, between_hop_s=5e-5, within_bytes_s=1e10, within_hop_s=1e-5
-    )
-    ready = networks()["lenet"].ready
-    found = exposed_seconds(ready, compute_s, size, ring, fusion_bytes=fusion, cycle_s=cycle_s)
-    assert found >= ring.seconds(ready[-1][1] * size) * 0.999
-    assert found <= sum(ring.seconds(part * size) + cycle_s for _, part in ready) * 1.001
+    whole = seconds(128 << 20)
+    assert whole == pytest.approx(2e-3 + ring_seconds(GRADIENTS, 32, 1.25e9, 50e-6))
+    assert seconds(GRADIENTS / 4) - whole == pytest.approx(3 * 62 * 50e-6)
+    assert seconds(128 << 20, ranks=1) == 0

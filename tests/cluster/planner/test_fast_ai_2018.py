@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import pytest
 
 from cluster.cli.process import PROJECT
-from cluster.planner.assumptions import assume, without_start_up
-from cluster.planner.fast_ai_2018 import DAWNBENCH, PROGRAM, README, PublishedRun
+from cluster.planner.assumptions import assume
 from cluster.planner.hardware import hardware_of
 from cluster.planner.run_time import Cluster, Parts, run_seconds
 from cluster.terminal.units import duration
 from payload.recipes.imagenet_fast import VARIANTS
 from payload.settings.image_phases import parse_phases
+from tests.cluster.planner.fast_ai_2018 import DAWNBENCH, PROGRAM, README, PublishedRun
 
 P3 = hardware_of("p3.16xlarge")
 
 
 def predicted(run: PublishedRun) -> Parts:
     """Return the estimate of a published run, by the same figures for all."""
-    assumed = without_start_up(assume(run.workload, P3), "DAWNBench's clock starts with the first step")
+    assumed = assume(run.workload, P3).at("start_up_s", 0.0)  # DAWNBench's clock starts with the first step.
     return run_seconds(run.workload, Cluster(hardware=P3, nodes=run.nodes), assumed)
 
 

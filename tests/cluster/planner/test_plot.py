@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cluster.errors import DeepcdkError, UsageError
-from cluster.planner.candidates import Candidate, Range, mark_frontier
+from cluster.planner.candidates import Candidate, mark_frontier
+from cluster.planner.evidence import Range
 from cluster.planner.plot import check_path, draw_candidates, save
 from cluster.planner.run_time import Parts
 

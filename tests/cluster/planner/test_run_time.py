@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.planner.assumptions import Assumptions, assume, without_start_up
+from cluster.planner.assumptions import Assumptions, assume
 from cluster.planner.evidence import exact
-from cluster.planner.fast_ai_2018 import DAWNBENCH
 from cluster.planner.hardware import hardware_of
-from cluster.planner.recipe_workload import PAYLOAD
 from cluster.planner.run_time import Cluster, Parts, run_seconds
-from cluster.planner.workload import Phase, Workload
+from cluster.planner.workload import PAYLOAD, Phase, Workload
+from tests.cluster.planner.fast_ai_2018 import DAWNBENCH
 
 P4D, C5 = hardware_of("p4d.24xlarge"), hardware_of("c5.2xlarge")
 RUN = Workload(
@@ -31,7 +30,7 @@ RUN = Workload(
 
 def assumed(workload: Workload = RUN) -> Assumptions:
     """Return what is assumed, with a round rate and no start-up."""
-    found = without_start_up(assume(workload, P4D, efa=True), "a test")
+    found = assume(workload, P4D, efa=True).at("start_up_s", 0.0)
     return dataclasses.replace(found, images_s=exact(1000, "cited", "a test"))
 
 
@@ -104,13 +103,6 @@ def test_ranks_on_cores_wait_for_the_cycle_that_is_chosen_for_them() -> None:
     run = dataclasses.replace(RUN, network="lenet", precision="float32", gradient_bytes=4)
     parts = run_seconds(run, Cluster(hardware=C5, nodes=2), assume(run, C5))
     assert parts.communication > 0
-
-
-def test_overlap_shortens_communication_where_there_is_computation_to_hide_it() -> None:
-    overlapping = dataclasses.replace(RUN, program=dataclasses.replace(PAYLOAD, overlaps=True))
-    cluster, tcp = Cluster(hardware=P4D, nodes=4), dataclasses.replace(assume(RUN, P4D), images_s=assumed().images_s)
-    apart, over = (run_seconds(run, cluster, tcp).communication for run in (RUN, overlapping))
-    assert over < 0.5 * apart
 
 
 @given(nodes=st.integers(1, 64), rate=st.floats(10, 1e4), slower=st.floats(1, 10))

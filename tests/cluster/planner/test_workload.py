@@ -1,18 +1,88 @@
-"""Facts about workloads."""
+"""Facts about recipes as workloads."""
 
 from __future__ import annotations
 
-from cluster.planner.fast_ai_2018 import DAWNBENCH
+import dataclasses
 
-RUN = DAWNBENCH[3].workload
+import pytest
+
+from cluster.errors import UsageError
+from cluster.planner.networks import NETWORKS
+from cluster.planner.workload import IMAGES, workload_of
+from payload.models.registry import NETWORKS as REGISTERED
+from payload.models.registry import Network as RegisteredNetwork
+from payload.models.work import WORK
+from payload.recipes import RECIPES, Recipe
+from payload.recipes.digits import DIGITS
+from payload.recipes.fashion_mnist import FASHION_MNIST
+from payload.recipes.imagenet_90 import IMAGENET_90
+from payload.recipes.imagenet_fast import IMAGENET_FAST
+from payload.settings import Settings
+from payload.settings.data import DATASETS
+from tests.cluster.planner.fast_ai_2018 import DAWNBENCH
 
 
-def test_a_run_as_far_as_an_epoch_ends_within_the_phase_of_that_epoch() -> None:
-    cut = RUN.until(20)
-    assert [phase.epochs for phase in cut.phases] == [6, 10, 3, 1]
-    assert cut.epochs == 20
+def settings(recipe: Recipe, ranks: int) -> Settings:
+    """Return a recipe's settings on so many ranks."""
+    variant = recipe.variant_for(ranks)
+    return dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
 
 
-def test_no_epoch_and_more_than_there_are_mean_all() -> None:
-    assert RUN.until(0) == RUN
-    assert RUN.until(1000) == RUN
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_each_recipe_is_a_workload_of_all_its_epochs(recipe: Recipe) -> None:
+    for ranks in (1, 8):
+        chosen = settings(recipe, ranks)
+        assert workload_of(chosen, ranks).epochs == chosen.total_epochs
+
+
+def test_every_data_set_has_its_images() -> None:
+    assert set(IMAGES) == set(DATASETS)
+
+
+def test_batches_grow_with_the_ranks_up_to_their_limit() -> None:
+    assert [workload_of(DIGITS.settings, ranks).phases[0].global_batch for ranks in (1, 2, 16)] == [32, 64, 128]
+    assert workload_of(IMAGENET_90.settings, 64).phases[0].global_batch == 64 * 256
+
+
+def test_phases_have_their_sizes_and_batches_whatever_the_ranks() -> None:
+    phases = workload_of(settings(IMAGENET_FAST, 40), 40).phases
+    assert [(phase.epochs, phase.size, phase.global_batch) for phase in phases] == [
+        (6, 128, 8192),
+        (7, 128, 16384),
+        (15, 224, 7168),
+        (2, 288, 4096),
+    ]
+
+
+def test_images_held_back_are_evaluated_and_not_trained_on() -> None:
+    workload = workload_of(FASHION_MNIST.settings, 1)
+    assert (workload.training_images, workload.evaluated_images, workload.jpeg) == (48_000, 12_000, False)
+
+
+def test_gradients_in_half_precision_are_half_as_many_bytes() -> None:
+    assert workload_of(settings(IMAGENET_FAST, 8), 8).gradient_bytes == 2 * 25_557_032
+    assert workload_of(DIGITS.settings, 2).gradient_bytes == 4 * 431_080
+
+
+def test_fewer_epochs_drop_the_phases_after_them() -> None:
+    short = dataclasses.replace(settings(IMAGENET_FAST, 8), epochs=14, rate_phases="0-14:1")
+    assert [phase.epochs for phase in workload_of(short, 8).phases] == [13, 1]
+
+
+def test_a_batch_larger_than_the_data_is_refused() -> None:
+    large = dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20)
+    with pytest.raises(UsageError, match="64 ranks make 2048 images a step, more than the 1438"):
+        workload_of(large, 64)
+
+
+def test_run_to_an_epoch_ends_within_the_phase_of_that_epoch() -> None:
+    run = DAWNBENCH[3].workload
+    assert [phase.epochs for phase in run.until(20).phases] == [6, 10, 3, 1]
+    assert run.until(0) == run.until(1000) == run
+
+
+@pytest.mark.parametrize("network", REGISTERED, ids=lambda network: network.name)
+def test_networks_of_the_planner_are_those_of_the_training_program(network: RegisteredNetwork) -> None:
+    known = NETWORKS[network.name]
+    assert (known.image_size, known.weights) == (network.image_size, network.parameters)
+    assert known.multiply_adds == WORK[network.name].multiply_adds

@@ -29,7 +29,6 @@ PROGRAM: Final = Program(
         CITED,
         f"90 epochs in 8.1 h, where the GPUs alone take 5.5, on a DGX-1 of 80 vCPUs: {NVIDIA_PYTORCH_2018}",
     ),
-    overlaps=False,  # all gradients in one call after the backward pass: PyTorch 0.4, torch/nn/parallel/distributed.py
     fusion_bytes=256 << 20,  # `nccl_reduce_bucket_size` there
     batch_by_one_worker=True,  # a worker of torch.utils.data makes a batch
 )
