@@ -15,10 +15,12 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from cluster.cli.numbers import parse_number, parse_whole
+from cluster.errors import UsageError
 
 T = TypeVar("T")
 REPEATED: Final = tuple[str, ...]
+MOST: Final = 999_999_999
+"""More than any flag can mean; Python itself refuses to read numbers of thousands of digits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,3 +70,33 @@ def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
             for name in inspect.signature(declared).parameters
         }
     )
+
+
+def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, called: str = "") -> int:
+    """Parse a whole number of the flag `name`; `called` says what gives the highest its value.
+
+    Raises UsageError that names the rule.
+    """
+    digits = text.lstrip("0")
+    is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(MOST))
+    number = int(digits or "0") if is_number else None
+    if number is None or not lowest <= number <= highest:
+        rule = f"must be a whole number from {lowest} to {highest}"
+        raise UsageError(name, text, f"{rule} ({called})" if called else rule)
+    return number
+
+
+def parse_positive(name: str, text: str, *, highest: float, unit: str) -> float:
+    """Parse a number above 0 of the flag `name`. Raises UsageError that names the rule."""
+    number = parse_number(name, text)
+    if not 0 < number <= highest:  # False for nan, too
+        raise UsageError(name, text, f"must be {unit} above 0, at most {highest:g}")
+    return number
+
+
+def parse_number(name: str, text: str) -> float:
+    """Parse a number of the flag `name`. Raises UsageError that names the rule."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(name, text, "must be a number") from None

@@ -8,15 +8,29 @@ same tasks from fabfile.py, with every flag written out.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from fabric import Config, Executor
+from fabric import Config
 from fabric import __version__ as fabric_version
+from fabric.executor import Executor
 from fabric.main import Fab
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from cluster.cli import loader, positionals, suggestions
-from cluster.cli.process import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, drop_output
+from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, drop_output, loader, words
+
+
+class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
+    """Execute tasks as Fabric does, but for the words after `--`, which it would run on the hosts of -H."""
+
+    def execute(self, *tasks: Any) -> Any:
+        """Execute the tasks. Raises Exit where words are given that none of them takes."""
+        if self.core is not None and self.core.remainder:
+            named = [self.collection[task.name] for task in tasks]
+            if not any(getattr(task, "takes_words", False) for task in named):
+                raise Exit("deepcdk: words after -- are taken by `fab run` and `fab train` alone", code=1)
+            self.core.remainder = ""
+        return super().execute(*tasks)
 
 
 class Program(Fab):  # type: ignore[misc]  # fabric has no types
@@ -55,17 +69,17 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         """Parse the tasks and their flags. Raises Exit that names a word which means nothing, and the nearest one."""
         # What Fabric loaded, or `--list`, has tasks of Invoke's own class: no words of theirs stand for flags.
         if all(hasattr(task, "word") for task in self.collection.tasks.values()):
-            words, complaint = self._read(self.collection)
+            typed, complaint = self._read(self.collection)
             if complaint:
                 raise Exit(self._read(loader.collection())[1], code=1)  # The nearest word is one of all tasks.
-            self.core.unparsed = words
+            self.core.unparsed = typed
         super().parse_tasks()
 
     def _read(self, tasks: Collection) -> tuple[list[str], str]:
         """Return the words with their flags, and what is to be said of one that means nothing."""
         contexts, flag_of = tasks.to_contexts(), loader.flags_of_words(tasks)
-        words = positionals.with_flags(self.core.unparsed, contexts, flag_of)
-        return words, suggestions.complaint(words, contexts, flag_of, self.core[0].flags)
+        typed = words.with_flags(self.core.unparsed, contexts, flag_of)
+        return typed, words.complaint(typed, contexts, flag_of, self.core[0].flags)
 
 
 def make_program() -> Program:

@@ -14,8 +14,8 @@ from invoke.parser.argument import Argument
 
 from agent.errors import SpecError
 from agent.spec.horovod import KnobError
+from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.cli.flags import REPEATED, call, flags_of
-from cluster.cli.process import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.errors import DeepcdkError
 from cluster.terminal.wrap import fitted
 from stacks.config import ConfigError

@@ -12,7 +12,7 @@ from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown, total_per_hour
-from cluster.cli.numbers import parse_whole
+from cluster.cli.flags import parse_whole
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.grow import ensure_nodes

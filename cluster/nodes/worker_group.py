@@ -10,7 +10,7 @@ from cluster.aws.client import aws_errors
 from cluster.aws.console import read_console
 from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
 from cluster.aws.stack import Stack
-from cluster.cli.numbers import parse_whole
+from cluster.cli.flags import parse_whole
 from cluster.errors import AwsError, DeepcdkError, NotReadyError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn

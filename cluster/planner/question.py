@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cluster.cli.numbers import parse_number, parse_whole
+from cluster.cli.flags import parse_number, parse_whole
 from cluster.errors import UsageError
 from cluster.planner import candidates
 from cluster.planner.assumptions import Assumptions

@@ -11,7 +11,7 @@ from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
 from agent.spec.run import MOST_FROZEN_S, MOST_RESTARTS, PLACED, UNPLACED
 from cluster.aws.notify import check_notify
-from cluster.cli.numbers import parse_positive, parse_whole
+from cluster.cli.flags import parse_positive, parse_whole
 from cluster.errors import UsageError
 
 CORES: Final = "cores"

@@ -12,7 +12,7 @@ from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.aws.notify import check_notify, resolve_topics
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from agent.spec.nodes import workers
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.grow import ensure_nodes

@@ -9,7 +9,7 @@ import time
 from typing import Annotated
 
 from agent.spec.nodes import RANK_HOME, workers
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.data.report import StagingResult
 from cluster.data.source import BackgroundManifest, is_bucket, parse_name, survey

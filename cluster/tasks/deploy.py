@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
 from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest

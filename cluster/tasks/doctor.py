@@ -6,7 +6,7 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.session import Session
 from cluster.terminal.output import print_result

@@ -17,7 +17,7 @@ from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.aws import guard
 from cluster.background import in_background
-from cluster.cli.process import INTERRUPTED_STATUS
+from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
 from cluster.errors import DeepcdkError, UsageError
 from cluster.runs import bounds

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from agent.spec.nodes import Node
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing

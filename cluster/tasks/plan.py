@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import UsageError
 from cluster.runs.work import RecipeFlags

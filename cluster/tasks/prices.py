@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cluster.aws.price_list import SERVICES, Price
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Set, task
 from cluster.session import Session
 from cluster.terminal.output import print_note, print_result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.aws import guard
 from cluster.aws.guard_release import count_messages, purge_messages, wait_for_end
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Set, Yes, task
 from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm

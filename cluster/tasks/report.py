@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import FromBucket, Json, Key, Set, task
 from cluster.errors import UsageError
 from cluster.session import Session

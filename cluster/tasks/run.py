@@ -9,7 +9,7 @@ from typing import Annotated, TextIO
 from invoke.exceptions import Exit
 
 from agent.spec.remote_command import RemoteCommand
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import UsageError
 from cluster.nodes.worker_group import parse_nodes_argument

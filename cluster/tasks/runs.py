@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from agent.spec.states import LIVE_STATES, QUEUED, STOP_GRACE_S
-from cluster.cli.numbers import parse_whole
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
+from cluster.cli.flags import parse_whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.planner.outcome import outcomes

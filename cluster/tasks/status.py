@@ -9,7 +9,7 @@ import time
 from typing import Annotated, Final
 
 from cluster.aws import guard, inventory
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.nodes import load as loads
 from cluster.nodes.status import print_status, status_document

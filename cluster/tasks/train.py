@@ -17,7 +17,7 @@ from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.aws.notify import resolve_topics
 from cluster.background import in_background
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.occupancy import Occupancy

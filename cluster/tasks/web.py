@@ -9,8 +9,8 @@ from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
-from cluster.cli.numbers import parse_whole
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
+from cluster.cli.flags import parse_whole
 from cluster.cli.task import Browser, Key, Port, RunId, Set, task
 from cluster.errors import UsageError
 from cluster.programs.program import Program

@@ -7,10 +7,13 @@ import re
 from typing import Annotated
 
 import pytest
+from hypothesis import given as for_any
+from hypothesis import strategies as st
 
 from agent.spec.horovod import KnobError, Knobs
-from cluster.cli.flags import call, flags_of
+from cluster.cli.flags import MOST, call, flags_of, parse_whole
 from cluster.errors import UsageError
+from tests.words import WORDS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,3 +73,33 @@ def test_horovods_settings_are_flags_as_they_stand_and_refuse_by_name() -> None:
     nan = flags["--cycle-time-ms"].parse("nan")
     with pytest.raises(KnobError, match=r"--cycle-time-ms = nan: must be 0\.01 to 60000"):
         Knobs(cycle_time_ms=nan)
+
+
+@for_any(text=WORDS | st.integers().map(str) | st.text("0123456789", max_size=30), lowest=st.integers(0, 3))
+def test_a_text_is_the_number_that_it_shows_or_is_refused(text: str, lowest: int) -> None:
+    meant = int(text) if re.fullmatch("[0-9]+", text) else -1
+    if lowest <= meant <= MOST:
+        assert parse_whole("--rank", text, lowest=lowest) == meant
+    else:
+        with pytest.raises(UsageError, match=r"(?s)^--rank = .*: must be a whole number from "):
+            parse_whole("--rank", text, lowest=lowest)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1_6", " 3", "٣", "²", "1e1", "+1", "0x1"])
+def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_whole("--nodes", text, lowest=1, highest=16, called="max_workers")
+    assert str(caught.value).endswith("must be a whole number from 1 to 16 (max_workers)")
+    assert len(str(caught.value)) < 500
+
+
+def test_zeros_before_a_number_change_nothing() -> None:
+    assert parse_whole("--rank", "0" * 6000 + "7", lowest=0) == 7
+    assert parse_whole("--rank", "000", lowest=0) == 0
+
+
+def test_the_bounds_are_taken_and_beyond_them_a_number_is_refused() -> None:
+    assert [parse_whole("--nodes", text, lowest=1, highest=16) for text in ("1", "16")] == [1, 16]
+    for text in ("0", "17"):
+        with pytest.raises(UsageError, match=f"^--nodes = '{text}': must be a whole number from 1 to 16$"):
+            parse_whole("--nodes", text, lowest=1, highest=16)

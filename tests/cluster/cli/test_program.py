@@ -36,13 +36,9 @@ def ended(module: str, before: str = "default_int_handler") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("module", ["fabric.main", "cluster.cli.loader", "cluster.cli.task", "cluster.tasks.recipes"])
+@pytest.mark.parametrize("module", ["fabric.main", "cluster.cli.task", "cluster.runs.recipe_tables"])
 def test_ctrl_c_ends_with_130_and_one_line_while_anything_is_imported(module: str) -> None:
     assert ended(module) == (INTERRUPTED, "\ninterrupted\n")
-
-
-def test_ctrl_c_in_a_task_ends_with_130_and_one_line() -> None:
-    assert ended("cluster.runs.recipe_tables") == (INTERRUPTED, "\ninterrupted\n")
 
 
 def test_ctrl_c_is_ignored_where_a_shell_has_said_so() -> None:
@@ -67,20 +63,13 @@ def test_a_collection_that_is_named_is_loaded_as_fabric_does(tmp_path: Path) -> 
     assert run(PROJECT, *fab, "ssh", "here") == (0, "mine here\n")
 
 
-def test_it_is_found_from_a_folder_of_the_checkout() -> None:
-    status, text = run(PROJECT / "payload" / "data", sys.executable, str(PROJECT / "tools" / "fab.py"), "sttaus")
-    assert (status, "did you mean status?" in text) == (1, True)
-
-
-def test_fabrics_own_program_runs_the_same_tasks_with_their_flags_and_refuses_a_word_without_one() -> None:
+def test_fabrics_own_program_runs_the_same_tasks_with_their_flags() -> None:
     status, text = run(PROJECT, sys.executable, "-c", FABRIC, "recipes", "--recipe", "digts")
     assert (status, "did you mean digits?" in text) == (1, True)
-    status, text = run(PROJECT, sys.executable, "-c", FABRIC, "recipes", "digits")
-    assert (status, "No idea what 'digits' is!" in text) == (1, True)
     status, text = run(PROJECT, sys.executable, "-c", FABRIC, "status", "--", "true")
     assert (status, "taken by `fab run` and `fab train` alone" in text) == (1, True)
 
 
 def test_a_reader_that_has_gone_is_no_traceback() -> None:
     fab = f"{sys.executable} tools/fab.py --list --list-format=json"
-    assert run(PROJECT, "bash", "-c", f"(sleep 2; {fab}; echo $? >&2) | true") == (0, "1\n")
+    assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")

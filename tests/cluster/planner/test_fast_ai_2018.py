@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.planner.assumptions import assume
 from cluster.planner.hardware import hardware_of
 from cluster.planner.run_time import Cluster, Parts, run_seconds

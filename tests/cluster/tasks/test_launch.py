@@ -9,7 +9,7 @@ import pytest
 
 from agent.spec.provenance import Origin
 from cluster.aws import guard
-from cluster.cli.process import PROJECT
+from cluster.cli import PROJECT
 from cluster.runs.provenance import Roots
 from cluster.runs.work import Training
 from cluster.session import Session

@@ -1,19 +1,18 @@
-"""Facts about words without a flag."""
+"""Facts about the words of a command line: which get a flag, and how those that mean nothing are reported."""
 
 from __future__ import annotations
 
-import contextlib
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
 from cluster.cli.loader import flags_of_words
-from cluster.cli.positionals import with_flags
 from cluster.cli.program import make_program
-from cluster.cli.suggestions import complaint
+from cluster.cli.words import complaint, with_flags
 from fabfile import ns
 from tests.words import LONG, NASTIEST, WORDS
 
@@ -87,6 +86,7 @@ def parsed(words: list[str]) -> dict[str, object]:
     return {name: argument.value for name, argument in context.args.items()}
 
 
+@settings(max_examples=30)
 @given(place=st.sampled_from(VALUED), value=VALUES, joined=st.booleans())
 def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_task_itself(
     place: tuple[str, str], value: str, joined: bool
@@ -104,6 +104,7 @@ def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_tas
     assert arguments[flag.removeprefix("--")] in (value, [value])
 
 
+@settings(max_examples=20)
 @given(task=st.sampled_from(sorted(FLAGS)), word=WORDS.filter(lambda word: not word.startswith("-")) | st.just(LONG))
 def test_a_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) -> None:
     if word not in FLAGS_OF:
@@ -111,11 +112,63 @@ def test_a_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) 
 
 
 @pytest.mark.parametrize("word", [word for word in NASTIEST if word.startswith("-") and word != "--"])
-@pytest.mark.parametrize("task", sorted(FLAGS))
-def test_a_word_like_a_flag_is_no_value_by_itself(task: str, word: str) -> None:
-    completed = with_flags([task, word], CONTEXTS, FLAGS)
-    assert completed == [task, word]
-    with contextlib.suppress(ParseError):
-        assert complaint(completed, CONTEXTS, FLAGS, EVERYWHERE.flags) or (
-            parsed(completed)[FLAGS[task].removeprefix("--")] != word
-        )
+def test_a_word_like_a_flag_gets_none(word: str) -> None:
+    for task in FLAGS:
+        assert with_flags([task, word], CONTEXTS, FLAGS) == [task, word]
+
+
+def said(words: str) -> str:
+    return refused(words.split())
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: str(context.name))
+def test_every_task_refuses_a_flag_that_it_has_not_too_many_words_and_a_flag_without_its_value(context: Any) -> None:
+    assert f"`fab {context.name}` has no --nonsense" in said(f"{context.name} --nonsense")
+    takes_many = any(flag.kind is list for flag in context.flags.values() if flag.name == "run")
+    too_many = "'two' is too much" in said(f"{context.name} one two") or "'one' is too much" in said(
+        f"{context.name} one"
+    )
+    assert too_many != takes_many
+    valued = sorted(name for name, flag in context.flags.items() if flag.takes_value and name.startswith("--"))
+    assert [name for name in valued if "needs a value behind" not in said(f"{context.name} {name}")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("sttaus", "no task 'sttaus'; did you mean status?"),
+        ("train --nods 3", "`fab train` has no --nods; did you mean --nodes?"),
+        ("train --batch 64", "`fab train` has no --batch; did you mean --batch-per-rank?"),
+        ("train --hier", "did you mean --hierarchical-allgather or --hierarchical-allreduce?"),
+        ("stat", "no task 'stat'; did you mean status?"),
+        ("train --no-sense", "`fab train` has no --no-sense"),
+        ("status -x", "`fab status` has no -x"),
+        ("scale 4 5", "takes one word, as --nodes: '5' is too much\n  do: `fab --help scale` explains it"),
+        ("status qqqq", "`fab status` takes no word without a flag: 'qqqq' is too much\n  do: "),
+        ("push satus", "'satus' is too much; did you mean status?"),
+        ("train --env --json", "`fab train` needs a value behind --env"),
+        ("train --env --no-follow", "needs a value behind --env"),
+        ("logs --rank -f", "needs a value behind --rank"),
+    ],
+)
+def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: str) -> None:
+    assert says in said(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "ssh worker3",
+        "push status",
+        "train --no-follow --nodes=3 --set workers=2",
+        "logs -f --rank 1",
+        "logs -fa 1",
+        "train --help",
+        "status --echo",
+        "--echo status",
+        "scale --nodes -1",
+    ],
+)
+def test_what_invoke_understands_is_left_to_it(words: str) -> None:
+    assert said(words) == ""
