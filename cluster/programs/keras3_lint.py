@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import DeepcdkError
-from cluster.programs.program_source import modules
 
 _MODULES: Final = ("horovod.tensorflow.keras", "horovod.keras", "horovod.tensorflow")
 _TRAPS: Final = {
@@ -90,3 +89,48 @@ def _trap(dotted: str, names: dict[str, str]) -> str:
         if f"{dotted}.".startswith(f"{known}."):
             return _TRAP_OF.get(meant + dotted[len(known) :], "")
     return ""
+
+
+def modules(directory: Path, script: Path) -> Iterator[tuple[Path, ast.AST]]:
+    """Yield the script and all modules of the directory that it imports, directly or through others, each with its AST.
+
+    Files that cannot be parsed are skipped: the script's own syntax is checked elsewhere, and a module may never be
+    imported.
+    """
+    waiting, seen = [script], {script}
+    while waiting:
+        path = waiting.pop()
+        if (tree := parsed(path)) is None:
+            continue
+        yield path, tree
+        for module in imports(tree):
+            for place in _places(module, directory, path.parent):
+                if place.is_file() and place not in seen:
+                    seen.add(place)
+                    waiting.append(place)
+
+
+def parsed(path: Path) -> ast.AST | None:
+    """Return the AST of a Python file, None if it cannot be parsed."""
+    try:
+        return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
+def imports(tree: ast.AST, *, relative: bool = True) -> Iterator[str]:
+    """Yield the dotted names that a module imports, anywhere in it; without `relative` only absolute imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (relative or not node.level):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names)
+
+
+def _places(module: str, *roots: Path) -> Iterator[Path]:
+    parts = module.split(".")
+    for root in roots:
+        if all(parts):
+            yield root.joinpath(*parts).with_suffix(".py")
+            yield root.joinpath(*parts, "__init__.py")

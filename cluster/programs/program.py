@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import os
 import re
@@ -14,9 +13,8 @@ from typing import Final
 from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
-from cluster.programs.keras3_lint import KerasTrapError, Trap, find
+from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed
 from cluster.programs.program_packages import Wanted
-from cluster.programs.program_source import imports, modules
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -104,12 +102,11 @@ class Program:
 
     def wanted(self, *, horovod: bool) -> Wanted:
         """Return what it asks of its environment; `horovod`: Horovod starts it."""
-        files = [self.directory / name for name in self.survey()[0] if name.suffix == ".py"]
-        modules = frozenset(module for file in files for module in imported_modules(file))
+        trees = [parsed(self.directory / name) for name in self.survey()[0] if name.suffix == ".py"]
         return Wanted(
             directory=self.directory,
             requirements=self.requirements,
-            modules=modules,
+            modules=frozenset(module for tree in trees if tree for module in imports(tree, relative=False)),
             keras=self.keras,
             horovod=horovod,
         )
@@ -195,21 +192,6 @@ def check_word(flag: str, word: str) -> None:
         raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
         raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
-
-
-def imported_modules(file: Path) -> set[str]:
-    """Return the full names of what a Python file imports, anywhere in it; none where it does not compile."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):
-        return set()
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
 
 
 def _is_plain(name: str) -> bool:

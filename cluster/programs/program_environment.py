@@ -79,7 +79,7 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
     Where this machine cannot resolve it, the nodes lay the requirements over the runtime.
     """
     if kind is None:
-        report(f"{wanted.file} is resolved on the nodes: an older version booted them, and their Python is not known")
+        report(f"{wanted.file} is resolved on the nodes: their Python is not known")
         return RUNTIME
     # Not at the top: most programs have no requirements, and start without reading these.
     from cluster.programs.resolution import Resolver

@@ -21,9 +21,10 @@ from packaging.utils import canonicalize_name
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError
 
-_INCLUDE: Final = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(\S.*)")
-_CONSTRAINT: Final = re.compile(r"(?:-c|--constraint)(?:\s*=\s*|\s*)(\S.*)")
-_FIND_LINKS: Final = re.compile(r"(?:-f|--find-links)(?:\s*=\s*|\s*)(\S.*)")
+_VALUE: Final = r")(?:\s*=\s*|\s*)(\S.*)"
+_INCLUDE: Final = re.compile("(?:-r|--requirement" + _VALUE)
+_CONSTRAINT: Final = re.compile("(?:-c|--constraint" + _VALUE)
+_FIND_LINKS: Final = re.compile("(?:-f|--find-links" + _VALUE)
 _SOURCE: Final = re.compile(
     r"(-i|--(index-url|extra-index-url|no-index|trusted-host|no-binary|only-binary|prefer-binary)\b).*"
 )
@@ -121,9 +122,9 @@ class RequirementsFile:
             inside = place.resolve().relative_to(self.directory.resolve())
         except ValueError:
             return None
-        return (
-            None if any(part.startswith(".") for part in inside.parts) or _has_link(place, self.directory) else inside
-        )
+        below = [path for path in (place, *place.parents) if self.directory in path.parents]
+        hidden = any(part.startswith(".") for part in inside.parts)
+        return None if hidden or any(path.is_symlink() for path in below) else inside
 
     def _place(self, line: Line, given: str) -> str:
         """Return a place of --find-links as the nodes find it."""
@@ -204,13 +205,6 @@ def _unquoted(text: str) -> str:
         return " ".join(shlex.split(text))
     except ValueError:
         return text
-
-
-def _has_link(place: Path, directory: Path) -> bool:
-    """Return whether a path below a directory goes over a symbolic link there."""
-    upwards = [place, *place.parents]
-    below = upwards[: upwards.index(directory)] if directory in upwards else []
-    return any(path.is_symlink() for path in below)
 
 
 def _applies(marker: Marker, kind: RuntimeKind) -> bool:

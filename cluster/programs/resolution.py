@@ -10,7 +10,7 @@ import dataclasses
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from packaging.version import Version
 
@@ -29,7 +29,7 @@ from agent.spec.kinds import RuntimeKind
 from cluster.programs import uv_compile
 from cluster.programs.program_packages import RUNTIME, TORCH_MODULE, Environment, Wanted, pinned
 from cluster.programs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
-from cluster.programs.uv_compile import Answer, Question, UvError, write_stand_in
+from cluster.programs.uv_compile import Answer, UvError, write_stand_in
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
 GPU_LOCK: Final = "requirements-gpu.txt"
@@ -74,21 +74,12 @@ class Resolver:
 
     def _fits_over(self, wanted: Wanted, there: Mapping[str, str], kept: Mapping[str, str]) -> bool:
         """Return whether the requirements can be met by packages over the runtime, which has `there`."""
-        constraints = [f"{name}=={version}" for name, version in kept.items()]
         roots = [_keras_2(there[TENSORFLOW])] if wanted.keras == 2 else []
-        with tempfile.TemporaryDirectory() as directory:
+        constraints = [f"{name}=={version}" for name, version in kept.items()]
+        with tempfile.TemporaryDirectory() as wheels:
             for name, version in there.items():
-                write_stand_in(Path(directory), name, version)
-            question = Question(
-                directory=wanted.directory,
-                requirements=wanted.requirements,
-                roots=roots,
-                constraints=constraints,
-                excludes=[HOROVOD],
-                find_links=directory,
-                with_hashes=False,
-            )
-            return self._ask(question).fits
+                write_stand_in(Path(wheels), name, version)
+            return self._ask(wanted, roots, constraints=constraints, find_links=wheels, with_hashes=False).fits
 
     def _own(self, wanted: Wanted, asked: RequirementsFile, kept: Mapping[str, str]) -> Environment:
         """Resolve an environment of the program's own, in place of the runtime, which has `kept`."""
@@ -143,8 +134,7 @@ class Resolver:
     def _common_version(self, wanted: Wanted, roots: Sequence[str], versions: Collection[str]) -> str:
         """Return the version in which TensorFlow serves what asks for it by either name. Raises RequirementsError."""
         for version in sorted(versions, key=Version):
-            same = [f"{name}=={version}" for name in ONE_TENSORFLOW]
-            if self._ask(self._question(wanted, roots, constraints=same)).fits:
+            if self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in ONE_TENSORFLOW]).fits:
                 return version
         raise RequirementsError(
             f"{wanted.file} brings {' and '.join(ONE_TENSORFLOW)}, which are one package, and no version serves both: "
@@ -155,7 +145,7 @@ class Resolver:
     def _fitting(
         self, wanted: Wanted, roots: Sequence[str], *, constraints: Sequence[str] = (), excludes: Sequence[str] = ()
     ) -> Answer:
-        answer = self._ask(self._question(wanted, roots, constraints=constraints, excludes=excludes))
+        answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes)
         if not answer.fits:
             raise RequirementsError(
                 f"{wanted.file} cannot be met on {self.kind.processor} with Python {self.kind.python}:\n{answer.words}",
@@ -169,20 +159,9 @@ class Resolver:
             )
         return answer
 
-    def _question(
-        self, wanted: Wanted, roots: Sequence[str], *, constraints: Sequence[str] = (), excludes: Sequence[str] = ()
-    ) -> Question:
-        return Question(
-            directory=wanted.directory,
-            requirements=wanted.requirements,
-            roots=roots,
-            constraints=constraints,
-            # Horovod is built for it; its source distribution cannot even be asked what it needs.
-            excludes=[HOROVOD, *excludes],
-        )
-
-    def _ask(self, question: Question) -> Answer:
-        return uv_compile.ask(question, self.kind, self.environ)
+    def _ask(self, wanted: Wanted, roots: Sequence[str], *, excludes: Sequence[str] = (), **more: Any) -> Answer:
+        # Horovod is built for it; its source distribution cannot even be asked what it needs.
+        return uv_compile.ask(wanted, self.kind, self.environ, roots=roots, excludes=[HOROVOD, *excludes], **more)
 
 
 def check_tensorflow(version: str, wanted: Wanted) -> None:

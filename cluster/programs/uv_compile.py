@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError
-from cluster.programs.program_packages import pinned
+from cluster.programs.program_packages import Wanted, pinned
 
 LIBC: Final = "manylinux_2_34"
 """Of Amazon Linux 2023; Debian 12, 13 and Ubuntu 24.04 have newer ones, which run what is built for this one."""
@@ -34,21 +33,10 @@ UNPREPARED: Final = re.compile(
 )
 """uv must build what has no wheel, or lies in a repository, to learn what it needs."""
 PLAIN: Final = (
-    "--no-header",
-    "--no-annotate",
-    "--no-universal",
-    "--strip-extras",
-    "--strip-markers",
-    "--no-emit-index-url",
-    "--no-emit-find-links",
-    "--no-emit-build-options",
-    "--no-emit-index-annotation",
-    "--deps",
-    "--color",
-    "never",
+    *("--no-header", "--no-annotate", "--no-universal", "--strip-extras", "--strip-markers", "--no-emit-index-url"),
+    *("--no-emit-find-links", "--no-emit-build-options", "--no-emit-index-annotation", "--deps", "--color", "never"),
 )
 """The form of a lock file: `[tool.uv.pip]` of the program's own pyproject.toml may ask for others."""
-WITH_HASHES: Final = ("--generate-hashes",)
 _UNLOCKED: Final = re.compile(r"^(\S+ @ |-e |\.|/|file:)")
 _LOCKED: Final = re.compile(r"[A-Za-z0-9][\w.-]*==[^\s;\\]+(?: \\\n    --hash=[a-z0-9]+:[0-9a-f]+)+\n")
 
@@ -58,15 +46,7 @@ class UvError(DeepcdkError):
 
 
 class UnresolvedHereError(DeepcdkError):
-    """Report requirements that this machine cannot resolve, while the nodes may."""
-
-
-class UnreachableIndexError(UnresolvedHereError):
-    """Report that this machine reaches no package index."""
-
-
-class UnpreparedError(UnresolvedHereError):
-    """Report a package without a wheel that this machine cannot build or bring, and so cannot ask what it needs."""
+    """Report requirements that this machine cannot resolve, while the nodes may: no index, or no compiler."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,56 +79,50 @@ class Answer:
         return next((entry.splitlines()[0] for entry in entries if entry and not _LOCKED.fullmatch(entry)), "")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
-    """What uv is to resolve."""
+def ask(
+    wanted: Wanted,
+    kind: RuntimeKind,
+    environ: Mapping[str, str],
+    *,
+    roots: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    excludes: Sequence[str] = (),
+    find_links: str = "",
+    with_hashes: bool = True,
+) -> Answer:
+    """Have uv resolve a program's requirements and `roots` for nodes of a kind.
 
-    directory: Path
-    """The program's, from which paths in its requirements are looked for."""
-    requirements: str
-    """Path of its requirements file there; empty: none."""
-    roots: Sequence[str] = ()
-    """Requirements beyond the file's."""
-    constraints: Sequence[str] = ()
-    """Versions that packages must have where they come in at all."""
-    excludes: Sequence[str] = ()
-    """Packages that are left out, whatever needs them."""
-    find_links: str = ""
-    """One more directory of wheels."""
-    with_hashes: bool = True
-
-
-def ask(question: Question, kind: RuntimeKind, environ: Mapping[str, str]) -> Answer:
-    """Have uv resolve requirements for nodes of a kind.
-
-    Raises UnresolvedHereError where this machine cannot tell, and UvError where uv does not run.
+    `constraints`: versions that packages must have if anything needs them. `excludes`: packages to leave out, whatever
+    needs them. `find_links`: one more directory of wheels. Raises UnresolvedHereError where this machine cannot tell,
+    and UvError where uv does not run.
     """
-    sources = [*([question.requirements] if question.requirements else []), "-"]
-    place = [
-        "--python",
-        sys.executable,
-        "--python-version",
-        kind.python,
-        "--python-platform",
-        f"{kind.processor}-{LIBC}",
-    ]
-    # As pip, which the nodes use: the best version of all indexes, not that of the first that has the package.
-    way = ["--index-strategy", "unsafe-best-match", "--quiet", *(WITH_HASHES if question.with_hashes else ())]
-    with _file_of(question.excludes) as excluded, _file_of(question.constraints) as kept, _empty_file() as lock:
+    with tempfile.TemporaryDirectory() as name:
         # In a file of our own: `output-file` in the program's pyproject.toml names one of the user's.
-        files = ["--excludes", excluded, "--constraint", kept, "--output-file", str(lock)]
+        lock, limits, left_out = (
+            Path(name) / part for part in ("requirements.lock", "constraints.txt", "excludes.txt")
+        )
+        lock.touch()
+        limits.write_text("\n".join(constraints), encoding="utf-8")
+        left_out.write_text("\n".join(excludes), encoding="utf-8")
         done = subprocess.run(
-            [uv_program(), "pip", "compile", *sources, *place, *PLAIN, *way, *files],
-            cwd=question.directory,
-            env=uv_environment(environ, question.find_links),
-            input="".join(f"{root}\n" for root in question.roots),
+            [
+                *(uv_program(), "pip", "compile", *([wanted.requirements] if wanted.requirements else []), "-"),
+                *("--python", sys.executable, "--python-version", kind.python),
+                *("--python-platform", f"{kind.processor}-{LIBC}"),
+                *("--constraint", str(limits), "--excludes", str(left_out), "--output-file", str(lock)),
+                # As pip, which the nodes use: the best version of all indexes, not that of the first one that has any.
+                *("--index-strategy", "unsafe-best-match", "--quiet", *PLAIN),
+                *(["--generate-hashes"] if with_hashes else []),
+            ],
+            cwd=wanted.directory,
+            env=uv_environment(environ, find_links),
+            input="".join(f"{root}\n" for root in roots),
             capture_output=True,
             text=True,
             check=False,
         )
-        answer = Answer(
-            fits=done.returncode == 0, lock=lock.read_text(encoding="utf-8"), words=without_passwords(done.stderr)
-        )
+        words = without_passwords(done.stderr)
+        answer = Answer(fits=done.returncode == 0, lock=lock.read_text(encoding="utf-8"), words=words)
     check_answer(answer, done.returncode)
     return answer
 
@@ -160,12 +134,12 @@ def check_answer(answer: Answer, status: int) -> None:
     last = answer.words.splitlines()[-1].strip().removeprefix("cause: ") if answer.words else ""
     if UNREACHABLE.search(answer.words):
         url = re.search(r"https?://[^\s`)]+", answer.words)
-        raise UnreachableIndexError(
+        raise UnresolvedHereError(
             f"this machine reaches no package index: {url[0] if url else 'uv'}: {last}",
             remedy="let uv reach one (UV_DEFAULT_INDEX or PIP_INDEX_URL names it)",
         )
     if UNPREPARED.search(answer.words):
-        raise UnpreparedError(
+        raise UnresolvedHereError(
             f"this machine cannot build or bring a package that has no wheel, to ask what it needs:\n{answer.words}",
             remedy="name a version that has a wheel, or let this machine build it",
         )
@@ -212,19 +186,3 @@ def write_stand_in(directory: Path, name: str, version: str) -> None:
         wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
-
-
-@contextlib.contextmanager
-def _file_of(lines: Sequence[str]) -> Iterator[str]:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
-        file.flush()
-        yield file.name
-
-
-@contextlib.contextmanager
-def _empty_file() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "requirements.lock"
-        file.touch()
-        yield file

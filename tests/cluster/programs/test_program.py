@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import shlex
@@ -19,7 +18,7 @@ from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import MAX_WORD_BYTES, Program, check_word
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
-from tests.words import FILE_NAMES, LONG, WORDS
+from tests.words import FILE_NAMES, WORDS
 
 
 @pytest.fixture
@@ -63,20 +62,10 @@ def test_an_entry_that_cannot_be_is_refused(directory: Path, entry: str, says: s
         make(directory, entry)
 
 
-def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--payload = .*must be a directory"):
-        make(tmp_path / "missing", "train.py")
-
-
 def test_only_the_script_that_runs_must_be_free_of_syntax_errors(directory: Path) -> None:
     assert make(directory, "train.py").entry == ("train.py",)
     with pytest.raises(BrokenPackageError, match=r"broken\.py:1"):
         make(directory, "broken.py")
-
-
-def test_words_after_the_dashes_follow_unchanged(directory: Path) -> None:
-    program = make(directory, 'train.py --name "two words"', "a'b", "$(reboot)", "line\ntwo")
-    assert program.command("/anywhere") == ("train.py", "--name", "two words", "a'b", "$(reboot)", "line\ntwo")
 
 
 @pytest.mark.parametrize(
@@ -115,19 +104,6 @@ def test_any_word_reaches_the_entry_unchanged_or_is_refused(
         assert any("\udc80" <= character <= "\udcff" for character in "".join([*words, *further]))
         return
     assert program.command("/anywhere") == ("./start.sh", *words, *further)
-
-
-@given(text=WORDS | st.just(LONG))
-def test_any_text_names_a_directory_an_entry_or_requirements_or_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
-    root = tmp_path_factory.getbasetemp()
-    for payload, entry, requirements in (
-        (f"./{text}", "true", ""), (str(root), shlex.quote(f"{text}.py"), ""), (str(root), f"-m {text}", ""),
-        (str(root), "true", text),
-    ):  # fmt: skip
-        with contextlib.suppress(UsageError):
-            assert Program.from_arguments(payload, entry, (), requirements=requirements).entry
 
 
 @pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
@@ -181,13 +157,6 @@ def test_nothing_hidden_no_environment_and_no_link_is_uploaded(directory: Path) 
         "train.py", "old.py", "broken.py", "start.sh", "package/__main__.py", "package/train.py",
     }  # fmt: skip
     assert links == [Path("data")]
-
-
-def test_the_tree_lies_under_program_and_keeps_what_can_be_executed(directory: Path) -> None:
-    tree = make(directory, "train.py").tree()
-    with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
-        assert archive.getmember("program/start.sh").mode & 0o111
-        assert all(name.startswith("program/") for name in archive.getnames())
 
 
 def test_a_directory_too_large_to_be_code_is_refused_by_its_largest_file(

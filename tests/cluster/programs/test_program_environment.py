@@ -10,13 +10,12 @@ import pytest
 from agent.spec.kinds import RuntimeKind
 from agent.spec.nodes import Node
 from cluster.errors import DeepcdkError
-from cluster.programs import program_environment
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
 from cluster.programs.program_environment import kind_of_hosts, pack
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.resolution import Resolver
-from cluster.programs.uv_compile import UnreachableIndexError
+from cluster.programs.uv_compile import UnresolvedHereError
 from tests.factories import make_master, make_node
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
@@ -99,24 +98,38 @@ def test_without_an_index_here_the_nodes_resolve_it_but_for_what_only_a_lock_can
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(self: Resolver, wanted: Wanted) -> Environment:
-        raise UnreachableIndexError("this machine reaches no package index: u: refused")
+        raise UnresolvedHereError("this machine reaches no package index: u: refused")
 
     monkeypatch.setattr(Resolver, "resolve", unreachable)
     said: list[str] = []
     packed = pack(make_program(tmp_path), lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
     assert packed.environment == RUNTIME
     assert said == ["requirements.txt is resolved on the nodes: this machine reaches no package index: u: refused"]
-    with pytest.raises(UnreachableIndexError):
+    with pytest.raises(UnresolvedHereError):
         torch = make_program(tmp_path, script="import horovod.torch\n")
         pack(torch, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
 
 
-def test_nodes_of_an_older_version_resolve_it_themselves(tmp_path: Path, resolved: list[Wanted]) -> None:
+def test_nodes_of_unknown_python_resolve_it_themselves(tmp_path: Path, resolved: list[Wanted]) -> None:
     said: list[str] = []
     packed = pack(make_program(tmp_path), lambda: nodes(""), 1, "horovod", project=PROJECT, report=said.append)
     assert (packed.environment, resolved) == (RUNTIME, [])
-    assert "an older version booted them" in said[0]
+    assert "their Python is not known" in said[0]
 
 
-def test_the_lock_files_of_the_runtime_lie_where_they_are_looked_for() -> None:
-    assert (PROJECT / program_environment.LOCKS / "requirements-aarch64.txt").is_file()
+@pytest.mark.parametrize(
+    ("modules", "horovod", "uses"),
+    [
+        (set(), True, (False, True)),
+        ({"tensorflow.keras"}, True, (False, True)),
+        ({"horovod.torch", "torch"}, True, (True, False)),
+        ({"horovod.torch.elastic", "keras"}, True, (True, True)),
+        ({"horovod.torches"}, True, (False, True)),
+        ({"horovod.torch", "tensorflow"}, False, (False, False)),
+    ],
+)
+def test_the_imports_say_which_framework_horovod_is_for(
+    modules: set[str], horovod: bool, uses: tuple[bool, bool]
+) -> None:
+    wanted = Wanted(directory=Path(), requirements="", modules=frozenset(modules), horovod=horovod)
+    assert (wanted.uses_torch, wanted.uses_tensorflow) == uses

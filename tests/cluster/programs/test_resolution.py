@@ -15,7 +15,7 @@ from agent.spec.kinds import RuntimeKind
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.resolution import Resolver, check_locked
-from cluster.programs.uv_compile import Answer, UnpreparedError, UnreachableIndexError, UvError
+from cluster.programs.uv_compile import Answer, UnresolvedHereError, UvError
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
 CPU: Final = RuntimeKind(processor="x86_64", python="3.12")
@@ -87,21 +87,19 @@ def desk(tmp_path: Path, index: Path) -> Desk:
     return Desk(program=tmp_path, index=index)
 
 
-@pytest.mark.parametrize("kind", [CPU, GPU, ARM], ids=str)
 @pytest.mark.parametrize(
-    "text", ["", "tensorflow\nhorovod\n", "tensorflow-cpu>=2.4\n", "toy<2\n", "horovod[tensorflow]==0.28.1\nkeras>=3\n"]
+    ("text", "kind"),
+    [
+        ("", CPU),
+        ("tensorflow\nhorovod\n", GPU),
+        ("tensorflow-cpu>=2.4\n", ARM),
+        ("toy<2\n", CPU),
+        ("horovod[tensorflow]==0.28.1\nkeras>=3\n", CPU),
+    ],
 )
 def test_what_goes_with_the_runtime_is_laid_over_it(desk: Desk, text: str, kind: RuntimeKind) -> None:
     assert desk.resolve(text, "tensorflow", "horovod.tensorflow", kind=kind) == RUNTIME
     assert not RUNTIME.own
-
-
-def test_keras_2_comes_with_the_runtimes_own_tensorflow(desk: Desk) -> None:
-    assert desk.resolve("toy<2\n", keras=2) == RUNTIME
-
-
-def test_pytorch_without_horovod_is_laid_over_the_runtime_too(desk: Desk) -> None:
-    assert desk.resolve("torch\n", "torch", horovod=False) == RUNTIME
 
 
 def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(desk: Desk) -> None:
@@ -170,12 +168,9 @@ def test_without_horovod_the_environment_has_what_is_named_and_no_more(desk: Des
     ("text", "modules", "says"),
     [
         ("nonsense-package\n", (), "cannot be met on x86_64 with Python 3.12:\n.*\n.*nonsense-package was not found"),
-        ("tensorflow-cpu==2.15.*\nkeras>=3\n", (), "tensorflow-cpu==2.15.1 depends on keras<2.16"),
         ("tensorflow-cpu==2.14.*\n", (), "asks for TensorFlow 2.14.1; Horovod 0.28.1 is built for 2.15 to 2.21"),
         ("numpy<2\nhorovod==0.27.0\n", (), "asks for horovod==0.27.0, and the nodes build 0.28.1"),
-        ("Horovod[tensorflow] < 0.28\n", (), "asks for horovod<0.28, and the nodes build 0.28.1"),
         ("numpy<2\n", ("horovod.torch",), "the program imports horovod.torch, and its requirements bring no torch"),
-        ("numpy ==\n", (), "Couldn't parse requirement in `requirements.txt`"),
         ("numpy<2\n./lib-1.0-py3-none-any.whl\n", (), "names what no lock can hold: "),
     ],
 )  # fmt: skip
@@ -193,7 +188,7 @@ def test_an_index_that_is_not_reached_is_told_apart_from_what_cannot_be(desk: De
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
     resolver = Resolver(kind=CPU, locks=PROJECT / "agent" / "environment", environ=environ)
     wanted = Wanted(directory=desk.program, requirements="requirements.txt", modules=frozenset())
-    with pytest.raises(UnreachableIndexError, match=r"reaches no package index: http://127\.0\.0\.1:9/simple"):
+    with pytest.raises(UnresolvedHereError, match=r"reaches no package index: http://127\.0\.0\.1:9/simple"):
         resolver.resolve(wanted)
 
 
@@ -202,7 +197,6 @@ def test_an_index_that_is_not_reached_is_told_apart_from_what_cannot_be(desk: De
     [
         ("tensorflow-cpu==2.15.*\n", GPU, "tensorflow", "2.15.1"),
         ("tensorflow-cpu==2.15.*\nhub\n", CPU, "tensorflow-cpu", "2.15.1"),
-        ("tensorflow==2.15.*\nhub\n", CPU, "tensorflow", "2.15.1"),
         ("tensorflow-cpu==2.15.*\nhub\n", GPU, "tensorflow", "2.15.1"),
     ],
 )
@@ -233,11 +227,6 @@ def test_what_an_included_file_says_about_places_reaches_the_lock_as_the_nodes_f
     assert lock.startswith("--no-index\n--find-links env/wheels\nlocal==1.0 \\\n")
 
 
-def test_wheels_that_the_nodes_would_not_have_are_refused_before_they_are_asked(desk: Desk, index: Path) -> None:
-    with pytest.raises(RequirementsError, match=r"the nodes would not have --find-links /.*: it lies outside of"):
-        desk.resolve(f"--find-links {index}\nnumpy<2\n")
-
-
 def test_a_package_keeps_the_hashes_that_the_requirements_allow(desk: Desk) -> None:
     plain = desk.resolve("numpy==1.26.4\n", horovod=False)
     (right,) = re.findall("sha256:[0-9a-f]{64}", plain.lock)
@@ -247,20 +236,14 @@ def test_a_package_keeps_the_hashes_that_the_requirements_allow(desk: Desk) -> N
         desk.resolve(f"numpy==1.26.4 --hash={wrong}\n", horovod=False)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "output-file = 'requirements.lock'",
-        "no-deps = true",
-        "no-strip-extras = true\nno-strip-markers = true",
-        "emit-find-links = true\nemit-index-annotation = true",
-        "universal = true",
-    ],
-)
-def test_a_pyproject_that_wants_another_lock_file_does_not_get_it_here(desk: Desk, settings: str) -> None:
+def test_a_pyproject_that_wants_another_lock_file_does_not_get_it_here(desk: Desk) -> None:
     text = "tensorflow[and-cuda]==2.18.*\n"
     expected = desk.resolve(text, kind=GPU)
-    (desk.program / "pyproject.toml").write_text(f"[tool.uv.pip]\n{settings}\n")
+    settings = (
+        "output-file = 'requirements.lock'\nno-deps = true\nno-strip-extras = true\nno-strip-markers = true\n"
+        "emit-find-links = true\nemit-index-annotation = true\nuniversal = true\n"
+    )
+    (desk.program / "pyproject.toml").write_text(f"[tool.uv.pip]\n{settings}")
     assert desk.resolve(text, kind=GPU) == expected
     assert expected.packages["tensorflow"] == "2.18.1" and "keras" in expected.packages
     assert not (desk.program / "requirements.lock").exists()
@@ -279,7 +262,7 @@ def test_a_package_that_cannot_be_built_here_is_left_to_the_nodes(desk: Desk) ->
     (desk.program / "broken" / "pyproject.toml").write_text(
         "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
     )
-    with pytest.raises(UnpreparedError, match=r"(?s)cannot build .*needs mysql_config"):
+    with pytest.raises(UnresolvedHereError, match=r"(?s)cannot build .*needs mysql_config"):
         desk.resolve("./broken\n")
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent.spec.kinds import RuntimeKind
+from cluster.programs.program_packages import Wanted
 from cluster.programs.uv_compile import (
     Answer,
-    Question,
-    UnpreparedError,
-    UnreachableIndexError,
+    UnresolvedHereError,
     UvError,
     ask,
     check_answer,
@@ -36,10 +35,10 @@ def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
 
 
 def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment_can_have() -> None:
-    with pytest.raises(UnreachableIndexError, match=r"no package index: https://i/simple/toy/: refused"):
+    with pytest.raises(UnresolvedHereError, match=r"no package index: https://i/simple/toy/: refused"):
         check_answer(refused("error: Failed to fetch: `https://i/simple/toy/`\n  cause: refused"), 2)
     for words in ("error: Failed to build `bad==1.0`\n  cause: no compiler", "  cause: Git operation failed\n denied"):
-        with pytest.raises(UnpreparedError, match=r"no compiler|denied"):
+        with pytest.raises(UnresolvedHereError, match=r"no compiler|denied"):
             check_answer(refused(words), 1)
     check_answer(refused("error: No solution found when resolving dependencies"), 1)
     with pytest.raises(UvError, match="uv ended with status -9 and said nothing"):
@@ -54,7 +53,7 @@ def test_no_password_of_a_url_is_told() -> None:
 def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "uv", None)
     with pytest.raises(UvError, match="uv, which resolves the requirements of programs, is not installed") as found:
-        ask(Question(directory=tmp_path, requirements=""), KIND, os.environ)
+        ask(Wanted(directory=tmp_path, requirements="", modules=frozenset()), KIND, os.environ)
     assert "make setup" in found.value.remedy
 
 
