@@ -1,17 +1,14 @@
 """How long a run takes to go on after a fault, and how much it trains while ranks are killed.
 
     python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S] [--output FILE]
-    python -m benchmarks.recovery --elastic ...
 
 An embedded cloud trains the digits recipe on all of its workers but one. First each kind of fault is done to a worker
 or its rank, in turns, and the time is taken until the restart begins and until rank 0 tells the next step; it tells of
-steps twice a second. Then a rank is killed about every `--every` seconds, for `--seconds`, three times with the same
-seed: once the run goes on by its own restarts, once by a script that looks every five seconds and types `fab resume`,
-and once with `--elastic`. Goodput is what was trained in that time, what was trained twice counted once, over what 30 s
-without a fault, just before, would have come to. Needs root, as the embedded cloud does. A fault after which a run does
-not train again within five minutes is told, and the benchmark ends with 1. With `--elastic` the ranks that are left go
-on without a restart: then the time is taken until they have formed anew, and until the end of their next step, and
-there is no second part. `--faults ""` leaves the first part out.
+steps twice a second. Then a rank is killed about every `--every` seconds, for `--seconds`, twice with the same
+seed: once the run restarts by itself, once a script looks every five seconds and types `fab resume`. Goodput is what
+was trained in that time, what was trained twice counted once, over what 30 s without a fault, just before, would have
+come to. Needs root, as the embedded cloud does. A fault after which a run does not train again within five minutes is
+told, and the benchmark ends with 1. `--faults ""` leaves the first part out.
 """
 
 from __future__ import annotations
@@ -54,8 +51,7 @@ PATIENCE_S: Final = 300.0
 """How long a run may take to train again, s."""
 RESTARTED: Final = "its own restarts"
 RESUMED: Final = "fab resume"
-ELASTIC: Final = "--elastic"
-WAYS: Final = (RESTARTED, RESUMED, ELASTIC)
+WAYS: Final = (RESTARTED, RESUMED)
 """What lets a run go on while ranks are killed."""
 Document = dict[str, Any]
 
@@ -122,16 +118,6 @@ def recovered(events: Sequence[Document], fault: str, at: float, restarts: Seque
     return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=after - at, lost_steps=lost)
 
 
-def went_on(events: Sequence[Document], fault: str, at: float, formed: Sequence[float]) -> Recovery | None:
-    """Return what a fault cost an elastic run, None before the next step; `formed`: as `Run.reformed`."""
-    event = next((each for each in events if each["event"] == "reformed" and each["time"] > at and each["lost"]), None)
-    noticed = next((began for began in formed if began > at), None)
-    if event is None or noticed is None:
-        return None
-    lost = int(event["steps_lost"])
-    return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=float(event["time"]) - at, lost_steps=lost)
-
-
 def rate(events: Sequence[Document], since: float, until: float) -> float:
     """Return steps a second between two unix times, by what was told within them. Raises ValueError for too little."""
     within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
@@ -178,10 +164,9 @@ def cloud(nodes: int) -> Iterator[None]:
 class Run:
     """A run of the digits recipe that does not end by itself."""
 
-    def __init__(self, nodes: int, restarts: int, *, elastic: bool = False) -> None:
-        self._nodes, self.is_elastic = nodes, elastic
+    def __init__(self, nodes: int, restarts: int) -> None:
+        self._nodes = nodes
         words = ["--nodes", str(nodes), "--recipe", "digits", "--restarts", str(restarts), "--yes", "--detach"]
-        words += ["--elastic"] if elastic else []
         self.id = str(json.loads(fab(nodes, "train", *words, "--json", "--", *RECIPE))["run_id"])
         (self._path,) = Layout(name=CLOUD).efs.glob(f"*/runs/{self.id}")
         self._tail, self._events = Tail(self._path / "metrics.jsonl"), list[Document]()
@@ -205,16 +190,6 @@ class Run:
         """Return when each restart began, unix time."""
         course = json.loads((self._path / "course.json").read_text())
         return [float(each["time"]) for each in course.get("restarts") or ()]
-
-    def reformed(self) -> list[float]:
-        """Return when the ranks formed anew each time, unix time."""
-        course = json.loads((self._path / "course.json").read_text())
-        return [float(each["time"]) for each in course.get("reformed") or ()]
-
-    def has_all_ranks(self) -> bool:
-        """Return whether as many ranks train as at the start, one on each node."""
-        ranks = [each["ranks"] for each in self.events() if each["event"] in ("start", "reformed")]
-        return bool(ranks) and ranks[-1] == self._nodes
 
     def train_for(self, seconds: float) -> float:
         """Wait until rank 0 has told steps for so long without a restart; return when the last of them was told."""
@@ -260,20 +235,13 @@ def told(record: Path, word: str) -> list[float]:
 def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
     """Do one fault to a run that trains; return what it cost, None where it does not train again."""
     run.train_for(QUIET_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while run.is_elastic and not run.has_all_ranks() and time.monotonic() < deadline:
-        time.sleep(POLL_S)  # until the host of the fault before has joined
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(LONGEST_S))
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):
-            if done := told(record, "what"):
-                if run.is_elastic:
-                    found = went_on(run.events(), kind, done[0], run.reformed())
-                else:
-                    found = recovered(run.events(), kind, done[0], run.restarts())
-                if found:
-                    return found
+            done = told(record, "what")
+            if done and (found := recovered(run.events(), kind, done[0], run.restarts())):
+                return found
             time.sleep(POLL_S)
     return None
 
@@ -347,13 +315,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="of kills, each way (default: 300); 0: none")
     parser.add_argument("--every", type=float, default=60.0, help="between kills, s, times 0.5 to 1.5 (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--elastic", action="store_true", help="train with --elastic, and do single faults alone")
     parser.add_argument("--output", type=Path, help="keep the samples as JSON")
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="recovery-") as name, cloud(options.nodes):
-        run = Run(options.nodes, restarts=1000, elastic=options.elastic)
+        run = Run(options.nodes, restarts=1000)
         for number in range(options.rounds):
             for kind in filter(None, options.faults.split(",")):
                 found = meet(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
@@ -363,12 +330,11 @@ def main(argv: Sequence[str]) -> int:
                 else:
                     figures.missed.append(kind)
                     run.stop()
-                    run = Run(options.nodes, restarts=1000, elastic=options.elastic)
+                    run = Run(options.nodes, restarts=1000)
                 figures.keep(options.output, options.nodes)
-        ways = WAYS if options.seconds and not options.elastic else ()
-        for number, way in enumerate(ways):
+        for number, way in enumerate(WAYS if options.seconds else ()):
             run.stop()
-            run = Run(options.nodes, 0 if way == RESUMED else 1000, elastic=way == ELASTIC)
+            run = Run(options.nodes, 0 if way == RESUMED else 1000)
             share = goodput(run, way, options, Path(name) / f"goodput-{number}.jsonl")
             print(share, flush=True)
             figures.goodputs.append(share)

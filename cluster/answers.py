@@ -166,15 +166,6 @@ _RECORD: Final = fields(
             trouble=maybe(text),
             runtime=maybe(fields(path=maybe(text), kind=maybe(text), versions=maybe(fields()))),
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
-            reformed=maybe(
-                each(
-                    fields(
-                        **{"for": text, "hosts": each(text), "ranks": whole, "time": number},
-                        steps_lost=maybe(whole),
-                        seconds=maybe(number),
-                    )
-                )
-            ),
         )
     ),
     recoveries=maybe(

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.files.listing import is_listed
-from agent.launch.elastic.launcher_client import DismissedError, LauncherClient
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset
 from payload.data.types import Dataset
@@ -45,15 +44,11 @@ class StopRequest:
     def __init__(self, run_dir: Path, *, watch_file: bool) -> None:
         """Handle signals from now on. `watch_file`: also look for the file; one rank is enough."""
         self._path = run_dir / STOP_FILE
-        self.watch_file = watch_file
+        self._watch_file = watch_file
         self._next_look = 0.0
         self._requested = False
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
-
-    def watch(self, watch_file: bool) -> None:
-        """Look for the file from now on, or no longer."""
-        self.watch_file = watch_file
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._requested = True
@@ -62,7 +57,7 @@ class StopRequest:
     def __call__(self) -> bool:
         """Return whether a stop was requested on this rank."""
         now = time.monotonic()
-        if self.watch_file and not self._requested and now >= self._next_look:
+        if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S
             self._requested = is_listed(self._path)  # another node may write it
         return self._requested
@@ -87,29 +82,20 @@ def main(argv: Sequence[str]) -> int:
     provenance = Provenance(
         payload_hash=os.environ.get("DEEPCDK_PAYLOAD_HASH"), git_commit=os.environ.get("DEEPCDK_GIT_COMMIT")
     )
-    launcher = LauncherClient.from_environ(os.environ)
     trainer = _import_trainer()
-    values: dict[str, Any] = {
-        "provenance": provenance,
-        "host": os.environ.get("HOROVOD_HOSTNAME"),
-        "started": started,
-        "stop_requested": stop,
-        "rank_setup": rank_setup,
-    }
     try:
-        if launcher:
-            elastic = importlib.import_module("payload.training.elastic.reforming").ElasticTraining(
-                config=config, data=data, launcher=launcher, watch_stop_file=stop.watch, **values
-            )
-            outcome = elastic.train()
-        else:
-            outcome = trainer.train_and_evaluate(config, data, **values)
-    except DismissedError as error:
-        print(f"payload.train: {error}", flush=True)
-        return 0
+        outcome = trainer.train_and_evaluate(
+            config,
+            data,
+            provenance=provenance,
+            host=os.environ.get("HOROVOD_HOSTNAME"),
+            started=started,
+            stop_requested=stop,
+            rank_setup=rank_setup,
+        )
     except ReportedError as error:
         # Rank 0 reports what all ranks know. A lost rank is reported by each that is left, since it may be rank 0.
-        if os.environ.get("HOROVOD_RANK", "0") == "0" or isinstance(error, ConnectionError):
+        if rank == 0 or isinstance(error, ConnectionError):
             _print_error(error)
         return EXIT_USAGE if isinstance(error, SettingError) else EXIT_FAILED
     finally:

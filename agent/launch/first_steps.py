@@ -72,13 +72,10 @@ def choose_cycle(spec: RunSpec) -> Cycle | None:
     """Choose a cycle by the steps of an earlier run of these words, or of the same script with others.
 
     None where Horovod is left as it is: recipes choose by themselves, one rank has none to wait for, on GPUs its thread
-    takes no core from the compute, Horovod crashes where it is initialised again with one, as in an elastic run, and a
-    cycle or the autotuner that the user chose stays.
+    takes no core from the compute, and a cycle or the autotuner that the user chose stays.
     """
     kind = spec.runtime_kind
     if not spec.program or spec.launcher or spec.rank_launcher != HOROVOD or spec.ranks < 2 or (kind and kind.has_gpus):
-        return None
-    if spec.elastic:
         return None
     given = {*dict(spec.environment), *spec.secrets}
     if spec.knobs.cycle_time_ms is not None or spec.knobs.autotune or given & {CYCLE_TIME, AUTOTUNE}:

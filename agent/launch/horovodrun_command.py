@@ -82,9 +82,6 @@ def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -
 
 def launcher_command(spec: RunSpec, pythons: Interpreters) -> list[str]:
     """Build the command of the run's launcher, Horovod's or another."""
-    if spec.elastic:
-        elastic = (pythons.launcher, "-m", "agent.launch.elastic.launcher", pythons.ranks, spec.run_directory)
-        return [*elastic, *spec.knobs.flags(spec.run_directory)]
     if spec.rank_launcher == HOROVOD:
         return horovodrun(spec, pythons)
     return [pythons.launcher, "-m", "agent.launch.process_group", pythons.ranks, spec.run_directory]

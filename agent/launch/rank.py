@@ -20,7 +20,6 @@ from agent.hardware import efa
 from agent.hardware.interfaces import read_address
 from agent.launch.detached import start_detached
 from agent.remote import rank_user, secret_files
-from agent.spec.elastic import SERVER_VARIABLE
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
 from agent.spec.rank_command import rank_command
@@ -38,11 +37,9 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if spec.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
-    # A recipe imports modules of the agent; for a program, its guard reports where Keras 3 would fail silently, and
-    # deepcdk_elastic is there to be imported.
-    launch = f"{spec.agent_directory}/agent/launch"
-    paths = [f"{launch}/keras3_guard", f"{launch}/elastic/program"] if spec.program else [spec.agent_directory]
-    return result | given | {"PYTHONPATH": ":".join(filter(None, [*paths, given.get("PYTHONPATH", "")]))}
+    # A recipe imports modules of the agent. For a program, the guard reports what would fail silently under Keras 3.
+    path = f"{spec.agent_directory}/agent/launch/keras3_guard" if spec.program else spec.agent_directory
+    return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
 
 
 def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
@@ -109,8 +106,6 @@ def main(argv: Sequence[str]) -> int:
     inherited = {**os.environ, **rank_user.variables(), **efa.plugin_variables(os.environ)}
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
         inherited["HOROVOD_HOSTNAME"] = host.name
-    if SERVER_VARIABLE in inherited:  # Its parents on the host have no HOROVOD_RANK: they would be taken for the rank.
-        inherited["HOROVOD_RANK"] = inherited["RANK"]
     addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
     interface = local_interface_with(addresses[0]) if addresses else ""
     try:

@@ -34,7 +34,7 @@ MOST_COMMANDS: Final = 10
 MOST_FROZEN_S: Final = 86_400
 TRAINING: Final = ("-m", "payload.train")
 """Beginning of the command of a recipe, which resumes from a checkpoint."""
-NEWER_FIELDS: Final = ("frozen_after_s", "elastic")
+NEWER_FIELDS: Final = ("frozen_after_s",)
 """Fields that agents of earlier runs may not know; "" or 0 is what these do."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
@@ -100,16 +100,12 @@ class RunSpec:
     """How often the run is restarted by itself after a fault of the machine."""
     min_nodes: int = 0
     """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
-    elastic: bool = False
-    """Whether the ranks that are left go on by themselves where some are lost, with `min_nodes` hosts at least, and
-    further ones join them; before any restart."""
     frozen_after_s: int = 0
     """After how many seconds in which a rank was stopped by a signal it is frozen, and killed; 0: never."""
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
     """What the run may take at most, over all its attempts."""
     notify: tuple[str, ...] = ()
-    """Commands that the master runs when the run ends, fails, is restarted, is reformed, waits for nodes or is near a
-    bound."""
+    """Commands that the master runs when the run ends, fails, is restarted, waits for nodes or is near a bound."""
     stop_policy: str = ""
     """ARN of the scaling policy that ends all workers once the run and the queue are done; empty: they stay."""
     allow_degraded: bool = False
@@ -170,9 +166,6 @@ class RunSpec:
             raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
         if type(self.min_nodes) is not int or self.min_nodes < 0:
             raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
-        is_work = self.command[:2] == TRAINING or (bool(self.program) and self.rank_launcher == HOROVOD)
-        if self.elastic and (self.launcher or not is_work or self.controller != GLOO):
-            raise SpecError(f"elastic is for a recipe, or a program that {HOROVOD} starts, over {GLOO}")
         if type(self.frozen_after_s) is not int or not 0 <= self.frozen_after_s <= MOST_FROZEN_S:
             raise SpecError(
                 f"frozen_after_s = {self.frozen_after_s!r}: must be a whole number from 0 to {MOST_FROZEN_S}"

@@ -24,8 +24,6 @@ _FIRST: Final = re.compile(
 """As horovodrun says it over Gloo, and mpirun."""
 _ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d+) ended first: (-?\d+)$", re.MULTILINE)
 """As `agent.launch.process_group` says it."""
-_ENDED_ON: Final = re.compile(r"^\[launcher\] rank (\d+) on (\S+) ended first: (-?\d+)$", re.MULTILINE)
-"""As `agent.launch.elastic.launcher` says it, whose hosts change."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S+) ended: (-?\d+)$", re.MULTILINE)
 """The same where no rank of a host has said why the host's ranks are gone."""
 _SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
@@ -45,8 +43,6 @@ _TIMED_OUT: Final = re.compile(
 """What Gloo, Open MPI and NCCL say where TCP has given up a node. Gloo alone says which, by its address."""
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
-REFORMED: Final = "[launcher] formed anew"
-"""Begins the line after which the ranks of an elastic run have gone on."""
 _GAVE_UP: Final = re.compile(
     r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d+)ms for |Wait timeout after (\d+) seconds for key)", re.MULTILINE
 )
@@ -78,8 +74,8 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
 
 
 def last_attempt(log: str) -> str:
-    """Return what the last launch wrote, of the end of a log; of an elastic one, since its ranks formed anew."""
-    return log.rpartition(_LAUNCHED)[2].rpartition(f"\n{REFORMED}")[2]
+    """Return what the last launch wrote, of the end of a log."""
+    return log.rpartition(_LAUNCHED)[2]
 
 
 def leaving_hosts(spec: RunSpec) -> str:
@@ -217,8 +213,6 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
         return ""
     rank, status = found
     where = f" on {places[rank]}" if rank < len(places) else ""
-    if named := _ENDED_ON.findall(log):
-        where = f" on {named[-1][1]}"
     return f"rank {rank}{where} ended first, with {describe_status(status)}"
 
 
@@ -227,7 +221,6 @@ def first_ended(log: str) -> tuple[int, int] | None:
     found = (
         _FIRST.findall(log)
         or _ENDED_FIRST.findall(log)
-        or [(rank, status) for rank, _, status in _ENDED_ON.findall(log)]
         or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
     )
     return (int(found[-1][0]), int(found[-1][1])) if found else None

@@ -50,13 +50,10 @@ def choose_answering(
     answering: Collection[str],
     least: int,
     most: int,
-    *,
-    last: Collection[str] = (),
 ) -> tuple[Node, ...] | None:
     """Return the hosts with which a run goes on after a fault: its own that answer, then others, in rank order.
 
-    `answering` holds the instance ids of nodes that answer and stay, `last` of those to take where there are no
-    others. At most `most`; None for fewer than `least`.
+    `answering` holds the instance ids of nodes that answer and stay. At most `most`; None for fewer than `least`.
     Others are of a kind that one of its hosts has; a host that an older version booted told none, and goes with any.
     """
     own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
@@ -66,7 +63,7 @@ def choose_answering(
         if node.instance_id in answering and (node.instance_id in own or node.kind in kinds or "" in kinds)
     ]
     # Stable: by index within each part.
-    first = sorted(fitting, key=lambda node: (node.instance_id in last, node.instance_id not in own))
+    first = sorted(fitting, key=lambda node: node.instance_id not in own)
     chosen = sorted(first[:most], key=lambda node: node.worker_index or 0)
     return tuple(chosen) if len(chosen) >= least else None
 

@@ -23,7 +23,6 @@ from agent.supervisor.topic import publish
 ENDED: Final = "ended"
 FAILED: Final = "failed"
 RESTARTED: Final = "restarted"
-REFORMED: Final = "reformed"
 WAITING: Final = "waiting"
 NEAR_BOUND: Final = "near-bound"
 TIMEOUT_S: Final = 30.0
@@ -114,7 +113,6 @@ _WORDS: Final = {
     ENDED: "has ended",
     FAILED: "has failed",
     RESTARTED: "was restarted",
-    REFORMED: "goes on with other ranks",
     WAITING: "waits for nodes",
     NEAR_BOUND: "is near its bound",
 }

@@ -20,8 +20,6 @@ WANTED: Final = "wanted"
 """In the course: how many hosts the run began with."""
 LEFT: Final = "left"
 """In the course: hosts of earlier attempts that the present one does not have."""
-REFUSED: Final = "refused"
-"""In the course: instance ids of hosts that no attempt takes, for they would not fit in."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,6 @@ class Predecessor:
     """How many hosts the run began with."""
     left: dict[str, Node]
     """Hosts of earlier attempts that the last one did not have, by their names."""
-    refused: tuple[str, ...] = ()
-    """Instance ids of hosts that no attempt takes."""
 
     def outcome(self, directory: RunDirectory, spec: RunSpec) -> Outcome:
         """Return what has become of its last attempt, of which nothing runs any more.
@@ -68,7 +64,6 @@ def read(directory: RunDirectory, spec: RunSpec, fault: str) -> Predecessor:
         restarts=going_on.restarts_made(directory.path)[:-1],
         wanted=wanted if type(wanted) is int and wanted > 0 else len(spec.hosts),
         left={name: host for name, host in _hosts(course.get(LEFT)).items() if name not in names},
-        refused=tuple(id for id in _list(course.get(REFUSED)) if isinstance(id, str)),
     )
 
 

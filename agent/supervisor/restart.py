@@ -104,8 +104,6 @@ class Restarts:
     hosts: Hosts
     silent: Collection[str]
     """Instance ids of hosts that did not answer just now, and are not asked again at once."""
-    refused: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    """Hosts that did not come to join the run, by instance id, and whether for good; else they are taken last."""
     runs: Runs
     is_stopped: Callable[[], bool]
     set_reason: Callable[[str], None]
@@ -125,7 +123,7 @@ class Restarts:
             fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
             least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
             answering, nodes = self._answering(left_out)
-            hosts = choose_answering(self.spec, nodes, answering, least, self.wanted, last=self.refused)
+            hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s:
@@ -153,24 +151,11 @@ class Restarts:
             for node in nodes
             if node.worker_index is not None
             and node.instance_id not in left_out
-            and not self.refused.get(node.instance_id)
             and not any(claim.has(node) for claim in held)
             and not (Path(self.spec.efs_mount) / LEAVING / node.instance_id).exists()
         ]
         found = ask_uptimes(self.hosts, there)
         return {node.instance_id for node in there if node.name in found}, nodes
-
-    def joining(self, present: Sequence[Node], refused: Collection[str], most: int) -> tuple[Node, ...]:
-        """Return at most so many workers that could join the present hosts; none of those refused, by instance id."""
-        there = {node.instance_id for node in present}
-        answering, nodes = self._answering({*self.silent, *there, *refused})
-        found = choose_answering(self.spec, nodes, answering - there - set(refused), 1, most)
-        usual = self.spec.hosts[0].slots
-        return tuple(dataclasses.replace(node, slots=usual) for node in found or ())
-
-    def claim(self, hosts: Sequence[Node]) -> None:
-        """Claim these hosts for the run. Raises LiveRunError where another one has taken one of them meanwhile."""
-        self.runs.move(self.spec.run_id, hosts)
 
     def _claims(self, hosts: Sequence[Node]) -> bool:
         """Claim these hosts in place of those of before; return False where another run has taken one meanwhile."""

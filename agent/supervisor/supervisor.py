@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from agent.launch.hosts import Hosts, tail
+from agent.launch.hosts import tail
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import going_on, record
@@ -60,8 +60,6 @@ class Supervisor:
         self._wanted = before.wanted if before else len(spec.hosts)
         self._left: dict[str, Node] = {**before.left} if before else {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
-        self._refused = dict.fromkeys(before.refused, True) if before else {}
-        """Hosts that did not come to join an earlier attempt, by instance id, and whether for good."""
         self._told_waiting = -1
         self._stored = StoredRun(
             self.directory,
@@ -85,14 +83,11 @@ class Supervisor:
             spec=spec,
             runs=self.runs,
             stored=self._stored,
-            notifier=self._notifier,
             stop=self._stop,
             log=self.log,
             log_line=self._log,
             execute=self._run,
             on_poll=self._heartbeat,
-            search=self._search,
-            wanted=self._wanted,
             may_be_followed=len(self._restarts) < spec.restarts,
         )
 
@@ -174,8 +169,7 @@ class Supervisor:
         self._stored.update(state="starting", reason=title, exit_code=None)
         answering = [host for host in last.spec.hosts if host.instance_id not in last.silent]
         last.hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
-        self._refused = {id: good for id, good in self._refused.items() if good} | last.refused
-        spec = self._search(last.spec, last.hosts, last.silent).next_spec(title)
+        spec = self._search(last).next_spec(title)
         if spec is None:
             return False
         waited_s, hosts = round(time.time() - began, 1), [host.name for host in spec.hosts]
@@ -195,14 +189,13 @@ class Supervisor:
         self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")
         return True
 
-    def _search(self, spec: RunSpec, hosts: Hosts, silent: Collection[str]) -> Restarts:
-        """Return the search for hosts with which a run goes on, but for those silent ones, by instance id."""
+    def _search(self, last: Attempt) -> Restarts:
+        """Return the search for hosts on which the run continues after an attempt."""
         return Restarts(
-            spec=spec,
+            spec=last.spec,
             wanted=self._wanted,
-            hosts=hosts,
-            silent=silent,
-            refused=self._refused,
+            hosts=last.hosts,
+            silent=last.silent,
             runs=self.runs,
             is_stopped=self._stop.is_made,
             set_reason=self._wait,

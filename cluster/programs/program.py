@@ -116,12 +116,6 @@ class Program:
         script = self.script
         return find(self.directory, script) if script is not None and self.keras == 3 else []
 
-    def imports(self, module: str) -> bool:
-        """Return whether its script, or a module of its directory that this imports, imports a module of this name."""
-        script = self.script
-        found = modules(self.directory, script) if script is not None else ()
-        return any(module in imports(tree) for _, tree in found)
-
     @property
     def script(self) -> Path | None:
         """Return the Python file that the entry names, or the module's; None for another command."""

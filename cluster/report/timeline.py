@@ -201,13 +201,6 @@ def _events(files: RunFiles, attempts: Sequence[Sequence[Document]], ended: floa
             cost = _cost(record.get("recoveries"), number_ - 1)
             text = f"restart {number_}, for {plain(str(again.get('for')))}{cost}"
             found.append(Event(at_s=began_at, kind=FAULT, text=text))
-    reformed = document(record.get("course")).get("reformed")
-    for again in map(document, reformed if isinstance(reformed, list) else []):
-        if (formed_at := moment(again.get("time"))) is not None:
-            seconds = number(again.get("seconds"))
-            took = "" if seconds is None else f" after {seconds:.1f} s"
-            text = f"{whole(again.get('ranks'))} ranks went on{took}, for {plain(str(again.get('for')))}"
-            found.append(Event(at_s=formed_at, kind=RESUMED if again.get("joined") else FAULT, text=text))
     for number_, events in enumerate(attempts):
         found += [event for raw in events for event in _told(raw)]
         if number_ < len(attempts) - 1 and events[-1]["event"] not in ("end", "stopped"):

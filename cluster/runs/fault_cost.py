@@ -37,12 +37,9 @@ def describe_of_recipe(
     return told
 
 
-def describe_of_program(restarts: int, *, elastic: bool = False) -> str:
+def describe_of_program(restarts: int) -> str:
     """Return what a fault costs a program of the user's own."""
     kept = "what the program has not saved by itself"
-    again = f"costs {kept}: it is started again in the directory that it left"
-    end = f"ends the run (--restarts 0), and costs {kept}"
-    if elastic:
-        beyond = f"one that leaves fewer than --min-nodes, or ends the master, {again if restarts else end}"
-        return f"a fault costs what the program has not committed; {beyond}"
-    return f"a fault {again if restarts else end}"
+    if restarts:
+        return f"a fault costs {kept}: it is started again in the directory that it left"
+    return f"a fault ends the run (--restarts 0), and costs {kept}"

@@ -60,18 +60,12 @@ class RestartOptions:
         str, "seconds in which a rank may be stopped (SIGSTOP) before it counts as frozen and is killed; 0: never"
     ] = "10"
 
-    elastic: Annotated[
-        bool,
-        "a recipe, or a program that imports deepcdk_elastic, goes on over Gloo with the nodes that are left, without "
-        "a restart, while there are --min-nodes (default: 1); nodes that come back or replace lost ones join it",
-    ] = False
-
     def __post_init__(self) -> None:
         parse_frozen_after(self.frozen_after)
         parse_whole("--restarts", self.restarts, lowest=0, highest=MOST_RESTARTS)
         if self.min_nodes:
             parse_whole("--min-nodes", self.min_nodes, lowest=1)
-            if not self.count and not self.elastic:
+            if not self.count:
                 raise UsageError("--min-nodes", self.min_nodes, "is for restarts, and --restarts 0 makes none")
 
     @property
@@ -88,19 +82,6 @@ class RestartOptions:
     def least(self) -> int:
         """Return the least number of nodes, 0 for as many as before."""
         return int(self.min_nodes or 0)
-
-    def check_work(self, *, keeps_state: bool) -> None:
-        """Raise UsageError where the work cannot go on as asked for.
-
-        `keeps_state`: whether its ranks can go on from what they have in memory: those of a recipe, and of a program
-        that imports deepcdk_elastic.
-        """
-        if self.elastic and not keeps_state:
-            rule = (
-                "is for recipes, and for programs whose state outlives ranks: let the script of --entry import "
-                "deepcdk_elastic (docs/scripts.md)"
-            )
-            raise UsageError("--elastic", None, rule)
 
     def check(self, nodes: int) -> None:
         """Raise UsageError where a run on so many nodes cannot have the least number."""
@@ -191,16 +172,6 @@ class RunOptions:
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
         check_notify(self.notify)
-        if self.restarts.elastic:
-            # Horovod 0.28 crashes where it is initialised again with a cycle of the user's, or after its autotuner.
-            given = {"--cycle-time-ms": self.knobs.cycle_time_ms is not None, "--autotune": self.knobs.autotune}
-            given |= {name: name in dict(self.environment) for name in ("HOROVOD_CYCLE_TIME", "HOROVOD_AUTOTUNE")}
-            if refused := [name for name, is_given in given.items() if is_given]:
-                raise UsageError("--elastic", None, f"leaves Horovod its own cycle; leave out {refused[0]}")
-            if self.ranks.launcher != HOROVOD:
-                raise UsageError("--elastic", None, f"is for Horovod's ranks, not for --launcher {self.ranks.launcher}")
-            if self.ranks.controller == MPI:
-                raise UsageError("--elastic", None, "needs Gloo: over MPI the loss of a rank ends all; leave out mpi")
         if (launcher := self.ranks.launcher) != HOROVOD:
             if self.knobs != Knobs():
                 raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")

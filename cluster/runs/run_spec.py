@@ -81,7 +81,7 @@ def build(
     hosts = registered = choose_hosts(nodes, count)
     ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher
     # Ranks that Horovod does not start have no controller; Gloo is the spec's plain value.
-    controller = options.ranks.controller if launcher == HOROVOD and not options.restarts.elastic else GLOO
+    controller = options.ranks.controller if launcher == HOROVOD else GLOO
     if ranks_per_node:
         wanted = None if ranks_per_node == CORES else int(ranks_per_node)
         hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
@@ -114,7 +114,6 @@ def build(
         allow_degraded=options.preflight.allow_degraded,
         restarts=options.restarts.count,
         min_nodes=options.restarts.least,
-        elastic=options.restarts.elastic,
         frozen_after_s=options.restarts.frozen_after_s,
         bounds=options.bounds,
         notify=resolve_topics(options.notify, stack),

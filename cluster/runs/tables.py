@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.spec.run import placed
 from agent.spec.states import LIVE_STATES
 from cluster import answers
 from cluster.aws.prices import as_of
@@ -103,13 +102,6 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         hosts = ", ".join(again["hosts"])
         cost = _cost_of_restart(recoveries[n - 1]) if n <= len(recoveries) else ""
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
-    for n, again in enumerate(course.get("reformed") or (), start=1):
-        took = "no step since"
-        if again.get("seconds") is not None:
-            lost = again.get("steps_lost") or 0
-            took = f"after {again['seconds']:.1f} s, with {lost} step{'s' * (lost != 1)} made again"
-        on = placed(again["ranks"], again["hosts"])
-        rows.append((f"reformed {n}", f"for {again['for']}; {took}, {on}"))
     if allowed := (record.get("preflight") or {}).get("allowed"):
         rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))
     if (runtime := course.get("runtime") or {}).get("path"):

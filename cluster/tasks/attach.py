@@ -108,7 +108,7 @@ def resume(
         ready = occupied.choice(found, count, queueing=queue)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
-        again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0 or before.elastic)
+        again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
         spec = launch.with_floors(again, preflight)
         submission = launch.submission(spec)
         with launch.submitting(run_id):

@@ -105,7 +105,6 @@ def train(
     session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes)
     work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
-    restarts.check_work(keeps_state=isinstance(work, Training) or work.imports("deepcdk_elastic"))
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env),
@@ -164,7 +163,7 @@ def train(
         if isinstance(work, Training):
             launch.estimate(work.settings, count, ranks.ranks_per_node, restarts=restarts.count)
         else:
-            launch.progress(describe_of_program(restarts.count, elastic=restarts.elastic))
+            launch.progress(describe_of_program(restarts.count))
         least = session.config.least_workers
         found = ensure_nodes(
             session,

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import horovod
 import horovod.tensorflow as hvd
@@ -24,9 +25,13 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from agent.errors import ReportedError
-from agent.launch.elastic.lost_ranks import lost_rank
 
 T = TypeVar("T")
+_LOST: Final = re.compile(
+    r"Horovod has been shut down|[Cc]onnection (?:closed|reset|refused)[^\n.]*|Timed out waiting[^\n.]*|"
+    r"Broken pipe|(?:Gloo|NCCL)[^\n]*(?:abort|timed? ?out|closed)[^\n.]*"
+)
+"""What Horovod, Gloo and NCCL raise on a healthy rank when another rank is gone."""
 
 
 class RanksDisagreeError(ReportedError, RuntimeError):
@@ -204,10 +209,10 @@ def raising_lost_ranks() -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
-        reason = lost_rank(error)
-        if not reason:
+        found = _LOST.search(str(error))
+        if not found:
             raise
-        raise RankLostError(reason) from error
+        raise RankLostError(found[0]) from error
 
 
 def attempt(ranks: Ranks, action: Callable[[], T]) -> T:

@@ -29,16 +29,12 @@ class DivergedError(ReportedError, ArithmeticError):
         )
 
 
-class ReformError(Exception):
-    """Report, on all ranks between two steps, that they are to form anew: others wait to join, or some are to leave."""
-
-
 def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress, bool]:
     """Train for the remaining steps of one epoch; return the new position, and whether a stop was requested.
 
-    Raises ReportedError, and in an elastic run ReformError.
+    Raises ReportedError.
     """
-    plan, reporter, saver, position = context.plan, context.reporter, context.saver, context.position
+    plan, reporter, saver = context.plan, context.reporter, context.saver
     ranks, schedule = plan.ranks, plan.schedule
     phase, view = schedule.phase(progress.epoch), plan.training_view(progress.epoch)
     batches = training_batches(
@@ -73,18 +69,14 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         rate = schedule.rate(progress.epoch, progress.step)
         # A rank reports its error with the sums of the step, so that no rank waits for it in vain.
         stop = bool(feed.error or errors or saver.failed or context.stop_requested())
-        position.begin_step()
         with reporter.profiler.step(progress.total_steps + 1):
             sums = _step(context, batch, rate, stop, own_s)
         own_s = timer.last_wait_s + sums.pass_s
-        is_finite = math.isfinite(sums.loss)  # summed over all ranks, so that all of them stop here
-        if is_finite:
-            position.end_step(progress.after_step(sums, batch.batch_size))  # before anything that waits for others
         if sums.stops:
             distributed.attempt(ranks, check)
-        if not is_finite:
+        if not math.isfinite(sums.loss):  # summed over all ranks, so that all of them stop here
             raise DivergedError(sums.loss / batch.batch_size, progress.epoch + 1, progress.step + 1, rate)
-        progress = position.progress
+        progress = progress.after_step(sums, batch.batch_size)
         if progress.total_steps == 1:
             require_equal_weights(ranks, context.state, "after the first step")
         try:
@@ -95,20 +87,16 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
             errors.append(error)
         if sums.stops:
             return progress, True
-        if sums.reforms:
-            raise ReformError
     distributed.attempt(ranks, check)
     return progress, False
 
 
 def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
     """Run one step (collective). `own_s`: how long this rank's own part of the step before took."""
-    elastic = () if context.reform_wanted is None else (context.reform_wanted(),)
     values = context.train_step(
-        batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped, own_s, *elastic
+        batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped, own_s
     )
-    loss, correct, correct5, stops, skipped, *rest = values.numpy().tolist()
-    reforms, *seconds = rest if elastic else [0.0, *rest]
+    loss, correct, correct5, stops, skipped, *seconds = values.numpy().tolist()
     *own_s_of_all, pass_s = seconds or [0.0]
     return StepSums(
         loss=loss,
@@ -116,7 +104,6 @@ def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s
         correct5=correct5,
         stops=stops,
         skipped=skipped,
-        reforms=reforms,
         own_s=tuple(own_s_of_all),
         pass_s=pass_s,
     )

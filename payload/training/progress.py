@@ -20,8 +20,6 @@ class StepSums:
     """Ranks on which a stop was requested."""
     skipped: float
     """Damaged records left out on request."""
-    reforms: float = 0.0
-    """Ranks that know that all are to form anew, in an elastic run."""
     own_s: tuple[float, ...] = ()
     """How long each rank's own part of the step before took, by rank, s; nothing where there is one rank."""
     pass_s: float = 0.0

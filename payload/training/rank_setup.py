@@ -9,7 +9,6 @@ from pathlib import Path
 from agent.hardware.binding import gpu_variables
 from agent.hardware.machine import this_vector_bits
 from agent.hardware.placed_rank import AUTO, ROOT, PlacedRank, place_rank, unbound_rank, unplaced
-from agent.spec.elastic import SERVER_VARIABLE
 from payload.models.registry import network
 from payload.models.work import work
 from payload.settings import Settings
@@ -51,7 +50,6 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
         environ=environ,
         intra_op_threads=settings.intra_op_threads,
         inter_op_threads=settings.inter_op_threads,
-        elastic=SERVER_VARIABLE in environ,
     )
     environ.update(tuning.variables)
     return RankSetup(placed=placed, tuning=tuning)

@@ -99,13 +99,9 @@ def tune(
     environ: Mapping[str, str],
     intra_op_threads: int = 0,
     inter_op_threads: int = 0,
-    elastic: bool = False,
 ) -> Tuning:
     """Choose what was not given: by a setting other than 0, or by a variable of `environ`.
 
-    `elastic`: Horovod may be initialised again in this process. Horovod 0.28 crashes there (signal 11, in
-    `BayesianParameter::SetValue`) where cycle and buffer were both given, and with the cycle alone it takes a buffer of
-    1 MiB from then on, which ranks that join would not have. So the cycle stays Horovod's own, 1 ms.
     `vector_bits`: width of the cores' vectors. All ranks of a run on equal hosts choose alike; the buffer's size, in
     which they must agree, follows from the network alone.
     """
@@ -118,9 +114,6 @@ def tune(
         controller = MPI if environ.get(CONTROLLER) == MPI else GLOO
         cycle, buffer = cycle_ms(step, job.ranks, controller), buffer_mib(job.gradient_mib)
         variables |= {CYCLE_TIME: f"{cycle:g}", FUSION_THRESHOLD: str(buffer << 20)}
-        if elastic:
-            cycle = None
-            del variables[CYCLE_TIME]
     known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN, CALLER_THREAD)
     settings = {"intra_op_threads": intra_op_threads, "inter_op_threads": inter_op_threads}
     return Tuning(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +18,6 @@ METRICS_FILE: Final = "metrics.jsonl"
 RESULT_FILE: Final = "result.json"
 STEP_INTERVAL_S: Final = 0.5
 """Least time between two step events: enough for a live display, and small files."""
-
-_TAIL_BYTES: Final = 1 << 20
-"""Of metrics.jsonl: hours of steps."""
 
 Value = float | int | str | bool | None
 
@@ -67,24 +63,6 @@ class Metrics:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def last_epoch(run_dir: Path) -> int:
-    """Return the last epoch that was reported since the ranks last started, from 1; 0 where none was."""
-    try:
-        with (run_dir / METRICS_FILE).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return 0
-    for line in reversed(lines):
-        try:
-            event = json.loads(line)
-            if event["event"] in ("epoch", "start"):
-                return int(event["epoch"]) if event["event"] == "epoch" else 0
-        except (ValueError, KeyError, TypeError):
-            continue  # cut short
-    return 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -72,15 +72,15 @@ class TrainState:
         for name, variable in variables.items():
             variable.assign(arrays[name])
 
-    def separate_dropout_seeds(self, rank: int, *, of: int = 0) -> None:
+    def separate_dropout_seeds(self, rank: int) -> None:
         """Give dropout different seeds on each rank. Rank 0 keeps its seeds, which are those of checkpoints.
 
-        Call it where all ranks have the seeds of rank `of`. A rank gets the same seeds after a resumption.
+        Call it when all ranks have the seeds of rank 0. A rank gets the same seeds after a resumption.
         """
         for name, variable in self.variables.items():
             if name.startswith(_SEEDS):
                 seed, drawn = (int(value) for value in variable.numpy())
-                further = (rank - of) * _SEED_STRIDE
+                further = rank * _SEED_STRIDE
                 variable.assign([(seed + further) % _SEED_RANGE if further else seed, drawn])
 
     def averaged(self) -> AbstractContextManager[None]:

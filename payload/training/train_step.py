@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ MEASURES: Final = 3
 """Loss, hits and top-5 hits: the numbers before the moments."""
 
 
-def make_train_step(model: Any, optimizer: Optimizer, settings: Settings, *, elastic: bool = False) -> TrainStep:
+def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> TrainStep:
     """Compile one training step, which is collective. Raises SettingError.
 
     The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255; labels int32 [slots]; weights
@@ -30,10 +29,6 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings, *, ela
     stop was requested, skipped records. With several ranks float32 [6 + ranks]: then come the own_s of each rank, and,
     of this rank alone, the seconds of its forward and backward pass. Where a normalisation sums over all ranks within
     that pass, they hold the wait for the others.
-
-    `elastic`: the step changes a variable only once all its sums are there, so that a rank whose neighbour is lost
-    within it has made the whole step or none of it. It then takes one number more, reform, whether this rank knows that
-    the ranks are to form anew, and returns the sum of it behind the skipped records.
 
     Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed: they
     equal those of one rank with the whole batch, however unevenly it is split.
@@ -69,23 +64,22 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings, *, ela
     compiled = tf.function(passes, autograph=False, jit_compile=True) if settings.xla else passes
 
     def step(images: Any, labels: Any, weights: Any, numbers: Any, partial: bool) -> Any:
-        batch_size, learning_rate, stop, skipped, own_s, *reform = tf.unstack(numbers)
+        batch_size, learning_rate, stop, skipped, own_s = tf.unstack(numbers)
         if ranks == 1:
-            rest = tf.stack([stop, skipped, *reform])
+            rest = tf.stack([stop, skipped])
             own, *gradients = compiled(images, labels, weights, batch_size, partial)
             seconds = []
         else:
-            rest = _vector([stop, skipped, *reform, own_s * tf.one_hot(rank, ranks)], numbers.dtype)
+            rest = _vector([stop, skipped, own_s * tf.one_hot(rank, ranks)], numbers.dtype)
             began = tf.timestamp()
             with tf.control_dependencies([began]):
                 images = tf.identity(images)
             own, *gradients = compiled(images, labels, weights, batch_size, partial)
             seconds = [tf.cast(_time_of([own, *gradients], reached) - began, own.dtype)]
         *gradients, own = _summed([*gradients, _vector([own, rest], own.dtype)], settings.compression)
-        with tf.control_dependencies([*gradients, own]) if elastic else contextlib.nullcontext():
-            measures, moments, rest = tf.split(own, [MEASURES, -1, rest.shape[0]])
-            update_moving_moments(layers, moments)
-            optimizer.apply(gradients, learning_rate)
+        measures, moments, rest = tf.split(own, [MEASURES, -1, rest.shape[0]])
+        update_moving_moments(layers, moments)
+        optimizer.apply(gradients, learning_rate)
         return _vector([measures, rest, *seconds], own.dtype)
 
     graph = tf.function(step, autograph=False)  # nothing in it depends on a tensor
@@ -99,12 +93,10 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings, *, ela
         stop: bool,
         skipped: int,
         own_s: float = 0.0,
-        reform: bool = False,
     ) -> Any:
         # Two traces only where unused slots would otherwise change the moments of a fused normalisation.
         partial = synchronised or (normalised and not np.all(np.asarray(weights)))
-        further = [reform] if elastic else []
-        numbers = tf.constant([batch_size, learning_rate, stop, skipped, own_s, *further], tf.float32)
+        numbers = tf.constant([batch_size, learning_rate, stop, skipped, own_s], tf.float32)
         return graph(images, labels, weights, numbers, bool(partial))
 
     return run

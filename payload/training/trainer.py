@@ -20,7 +20,7 @@ from payload.training.checkpoints.resume import StartPoint, checkpoint_settings,
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.context import Position, TrainingContext, TrainingEnd
+from payload.training.context import TrainingContext, TrainingEnd
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
 from payload.training.evaluation import Evaluator
@@ -33,12 +33,10 @@ from payload.training.rank_setup import RankSetup
 from payload.training.reporting.confusion import Confusion
 from payload.training.reporting.confusion_files import write_confusion
 from payload.training.reporting.mistakes import Mistake, write_mistakes
-from payload.training.reporting.reformed import Reformed
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import result_of
-from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Provenance, Result, Scores, write_result
-from payload.training.schedule import Schedule, schedule_for
+from payload.training.schedule import schedule_for
 from payload.training.state import TrainState, new_state
 from payload.training.tensorflow_setup import set_up_tensorflow
 from payload.training.train_step import make_train_step
@@ -68,8 +66,7 @@ def train_and_evaluate(
         state = new_state(plan.settings, data, plan.schedule)
         start_point = begin(plan, state, store)
         with contextlib.closing(CheckpointWriter(store)) as writer:
-            kept = Kept.at_start(state, start_point, writer, plan.schedule, plan.settings)
-            return train_as_planned(plan, kept, stop_requested)
+            return _train_as_planned(plan, state, start_point, writer, stop_requested)
 
 
 def plan_run(
@@ -103,39 +100,6 @@ def plan_run(
     )
 
 
-@dataclasses.dataclass(kw_only=True)
-class Kept:
-    """What a rank trains with. In an elastic run it outlives the loss of others."""
-
-    state: TrainState
-    start_point: StartPoint
-    position: Position
-    writer: CheckpointWriter
-    policy: SavePolicy
-    totals: RunTotals = dataclasses.field(default_factory=RunTotals)
-
-    @classmethod
-    def at_start(
-        cls,
-        state: TrainState,
-        start_point: StartPoint,
-        writer: CheckpointWriter,
-        schedule: Schedule,
-        settings: Settings,
-    ) -> Kept:
-        """Return what a rank begins with."""
-        policy = SavePolicy(
-            epochs=settings.checkpoint_epochs,
-            last_epoch=schedule.epochs,
-            minutes=settings.checkpoint_minutes,
-            cost_limit=settings.checkpoint_cost_percent / 100,
-            keep_best=settings.keep_best,
-            best=start_point.best_accuracy,
-        )
-        position = Position(progress=start_point.progress)
-        return cls(state=state, start_point=start_point, position=position, writer=writer, policy=policy)
-
-
 def begin(plan: TrainingPlan, state: TrainState, store: CheckpointStore) -> StartPoint:
     """Restore the network where a run is resumed, give it to all ranks, and return where the run begins."""
     ranks, settings = plan.ranks, plan.settings
@@ -155,25 +119,21 @@ def begin(plan: TrainingPlan, state: TrainState, store: CheckpointStore) -> Star
     return start_point
 
 
-def train_as_planned(
+def _train_as_planned(
     plan: TrainingPlan,
-    kept: Kept,
+    state: TrainState,
+    start_point: StartPoint,
+    writer: CheckpointWriter,
     stop_requested: Callable[[], bool],
-    *,
-    reform_wanted: Callable[[], bool] | None = None,
-    reformed: Reformed | None = None,
 ) -> TrainingEnd:
-    """Train from where the ranks are to the end, or until a stop is requested.
-
-    `reform_wanted`: as in `TrainingContext`; `reformed`: how the ranks have formed anew, where they have.
-    """
-    ranks, settings, schedule, state = plan.ranks, plan.settings, plan.schedule, kept.state
-    reporter = distributed.attempt(ranks, lambda: Reporter(plan, state, totals=kept.totals, reformed=reformed))
+    """Train from the start point to the end, or until a stop is requested."""
+    ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
+    reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     with contextlib.closing(reporter):
         context = TrainingContext(
             plan=plan,
             state=state,
-            train_step=make_train_step(state.model, state.optimizer, settings, elastic=reform_wanted is not None),
+            train_step=make_train_step(state.model, state.optimizer, settings),
             evaluator=Evaluator(
                 state=state,
                 step=make_evaluation_step(state.model),
@@ -183,17 +143,22 @@ def train_as_planned(
             ),
             reporter=reporter,
             saver=CheckpointSaver(
-                kept.writer,
-                kept.policy,
+                writer,
+                SavePolicy(
+                    epochs=settings.checkpoint_epochs,
+                    last_epoch=schedule.epochs,
+                    minutes=settings.checkpoint_minutes,
+                    cost_limit=settings.checkpoint_cost_percent / 100,
+                    keep_best=settings.keep_best,
+                    best=start_point.best_accuracy,
+                ),
                 copy=state.arrays,
                 settings=checkpoint_settings(settings, schedule.phase(0).global_batch),
                 reports=reporter.checkpoints,
             ),
             stop_requested=stop_requested,
-            position=kept.position,
-            reform_wanted=reform_wanted,
         )
-        return _train(context, kept.start_point)
+        return _train(context, start_point)
 
 
 def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
@@ -205,7 +170,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
     """Run the remaining epochs, then write the result."""
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
     _on_root(context, functools.partial(_start, context, start_point))
-    progress = context.position.progress
+    progress = start_point.progress
     train: Scores | None = None
     test: Scores | None = None
     while progress.epoch < plan.schedule.epochs:
@@ -224,7 +189,6 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
         waits = distributed.gather_values(reporter.waited_s, name="waits")
         seconds = time.monotonic() - began
         _on_root(context, functools.partial(_end_epoch, context, progress, train, test, seconds, waits))
-        context.position.progress = progress
     # test is None where the resumed run lacked nothing but its result.
     if test is None or plan.data.validation:
         validation, test = test, evaluator.evaluate(plan.data.test, plan.last_test_view)
@@ -259,9 +223,7 @@ def _on_root(context: TrainingContext, action: Callable[[], None]) -> None:
 
 
 def _start(context: TrainingContext, start_point: StartPoint) -> None:
-    """Write settings.json and report the start, or that the ranks have formed anew (rank 0)."""
-    if context.reporter.goes_on(context.position.progress):
-        return
+    """Write settings.json and report the start (rank 0)."""
     height, width, channels = context.state.model.input_shape[1:]
     write_model_spec(context.plan.config.run_dir, context.plan.model_spec((height, width, channels)))
     context.reporter.start(start_point)

@@ -12,9 +12,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 IN_THE_RUNTIME = {
     "agent.environment.custom_op": {"tensorflow"},
     "agent.environment.horovod_selftest": {"horovod", "keras", "tensorflow"},
-    "agent.launch.elastic.launcher": {"horovod"},
-    "agent.launch.elastic.program.deepcdk_elastic": {"numpy"},
-    "agent.launch.elastic.places": {"horovod"},
     "agent.launch.horovodrun": {"horovod"},
     "agent.preflight.allreduce": {"horovod", "tensorflow"},
 }

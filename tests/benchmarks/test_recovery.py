@@ -18,7 +18,6 @@ from benchmarks.recovery import (
     rate,
     recovered,
     told,
-    went_on,
 )
 from payload.recipes.config import TrainConfig
 
@@ -51,15 +50,6 @@ def test_before_the_next_step_there_is_none() -> None:
     assert recovered([*BEGUN, AGAIN[0]], "cut", 110.0, [113.0]) is None
     assert recovered(BEGUN, "cut", 110.0, [113.0]) is None
     assert recovered([*BEGUN, *AGAIN], "cut", 110.0, [50.0]) is None
-
-
-def test_an_elastic_run_has_recovered_with_the_first_step_after_its_ranks_formed_anew() -> None:
-    again = {"event": "reformed", "time": 111.5, "ranks": 3, "lost": "deeplearning-worker1", "steps_lost": 1}
-    joined = {**again, "time": 111.0, "lost": None}
-    found = went_on([*BEGUN, joined, again], "kill-rank", 110.0, [50.0, 110.5])
-    assert found == Recovery(fault="kill-rank", noticed_s=0.5, next_step_s=1.5, lost_steps=1)
-    assert went_on([*BEGUN, joined], "kill-rank", 110.0, [110.5]) is None
-    assert went_on([*BEGUN, again], "kill-rank", 110.0, [50.0]) is None
 
 
 def test_one_that_began_anew_has_lost_all() -> None:

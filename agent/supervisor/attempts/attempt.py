@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Final
 
 from agent.files.atomic_write import write_atomically
@@ -21,19 +21,14 @@ from agent.preflight import checks
 from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
 from agent.remote.command import Completed
-from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
-from agent.supervisor import failure, notification
+from agent.supervisor import failure
 from agent.supervisor.attempts import preparation
 from agent.supervisor.attempts.preparation import PreparationError
 from agent.supervisor.attempts.program import stage
-from agent.supervisor.elastic.elastic_run import ElasticRun, describe
-from agent.supervisor.elastic.joining import Joining
-from agent.supervisor.notification import Notifier
-from agent.supervisor.predecessor import REFUSED
-from agent.supervisor.restart import Outcome, Restarts, ask_uptimes, machine_fault
+from agent.supervisor.restart import Outcome, ask_uptimes, machine_fault
 from agent.supervisor.stored_run import StoredRun
 
 ON_REQUEST: Final = "stopped on request"
@@ -57,12 +52,11 @@ class StopRequest:
 
 @dataclasses.dataclass(kw_only=True)
 class Attempt:
-    """One attempt of a run, on the hosts of a spec; further ones may join it where it is elastic."""
+    """One attempt of a run, on the hosts of a spec."""
 
     spec: RunSpec
     runs: Runs
     stored: StoredRun
-    notifier: Notifier
     stop: StopRequest
     log: IO[bytes]
     """To which the launcher and its ranks write."""
@@ -70,29 +64,19 @@ class Attempt:
     execute: Callable[[Sequence[str], float], Completed]
     on_poll: Callable[[], None]
     """Called repeatedly while the attempt waits for anything."""
-    search: Callable[[RunSpec, Hosts, Collection[str]], Restarts]
-    """Returns the search for hosts with which a spec's run goes on, but for those of these instance ids."""
-    wanted: int
-    """How many hosts the run began with."""
     may_be_followed: bool
     """Whether there is a restart left."""
     silent: set[str] = dataclasses.field(default_factory=set)
     """Instance ids of the hosts that did not answer when it ended."""
     _launcher: subprocess.Popen[bytes] | None = None
-    _elastic: ElasticRun | None = None
-    _joining: Joining | None = None
 
     def __post_init__(self) -> None:
         """Take the hosts of the spec."""
-        self.hosts = self._hosts_of(self.spec, self.on_poll)
-
-    def _hosts_of(self, spec: RunSpec, on_poll: Callable[[], None] = lambda: None) -> Hosts:
-        """Return a spec's hosts; beside the supervisor's thread, which alone stores anything, without `on_poll`."""
-        return Hosts(
-            spec,
+        self.hosts = Hosts(
+            self.spec,
             self.runs.root,
             self.execute,
-            on_poll=on_poll,
+            on_poll=self.on_poll,
             is_cancelled=self._stops_before_launch,
             log_line=self.log_line,
         )
@@ -143,8 +127,6 @@ class Attempt:
         cycle = choose_cycle(self.spec)
         self._tell_launch(command, pythons, cycle)
         began = time.monotonic()
-        if self.spec.elastic:
-            self._begin_elastic(pythons)
         launcher = self._launcher = self.hosts.start(command, self.log, **(cycle.variables if cycle else {}))
         self.stored.record_step("launched")
         self.stored.update(state="running", reason="")
@@ -152,7 +134,6 @@ class Attempt:
         if stopped:
             self._stop_ranks(launcher)
         status = launcher.wait()
-        self._end_elastic()
         if cycle:
             with contextlib.suppress(OSError):  # It costs the next run its cycle alone.
                 cycle.keep(self.spec.run_id)
@@ -163,7 +144,7 @@ class Attempt:
         self.note_frozen()
         log = self._directory.last_text(failure.log_bytes(self.spec.ranks))
         fault = self._fault(log, time.monotonic() - began)
-        return Outcome(state="failed", reason=failure.reason(self._judged, status, log), exit_code=status, fault=fault)
+        return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
 
     def _tell_launch(self, command: Sequence[str], pythons: Interpreters, cycle: Cycle | None) -> None:
         """Write down the launcher's command and environment."""
@@ -181,7 +162,6 @@ class Attempt:
                 return False
             time.sleep(POLL_S)
             self.on_poll()
-            self._look_at_elastic()
         return True
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
@@ -206,28 +186,13 @@ class Attempt:
         if self._launcher is not None and self._launcher.poll() is None:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # A session of its own.
 
-    @property
-    def refused(self) -> dict[str, bool]:
-        """Return the hosts that did not come to join an elastic run, by instance id, and whether for good."""
-        return self._elastic.refused() if self._elastic else {}
-
-    @property
-    def _judged(self) -> RunSpec:
-        """Return the spec by which it is judged what ended the attempt.
-
-        Of an elastic run, hosts that were lost before have not ended it.
-        """
-        return self._elastic.judged(self.spec) if self._elastic else self.spec
-
     def _fault(self, log: str, ran_s: float) -> str:
         """Return what was wrong with the machine where the attempt failed; "" where nothing was, or nobody restarts."""
         if self.spec.launcher or self.stop.is_made() or not self.may_be_followed:
             return ""
-        spec = self._judged
-        up = ask_uptimes(self.hosts, spec.hosts)
-        self.silent = {host.instance_id for host in spec.hosts if host.name not in up}
-        # A host that joined an elastic run has been up for less; one of it that rebooted was lost by its connection.
-        return machine_fault(spec, log, up, 0.0 if self._elastic else ran_s)
+        up = ask_uptimes(self.hosts, self.spec.hosts)
+        self.silent = {host.instance_id for host in self.spec.hosts if host.name not in up}
+        return machine_fault(self.spec, log, up, ran_s)
 
     def note_frozen(self) -> None:
         """Log and record what the nodes have seen of ranks that were frozen."""
@@ -237,51 +202,3 @@ class Attempt:
         if seen:
             facts = [{"attempt": self._directory.attempt, "node": node, **each.to_document()} for node, each in seen]
             self.stored.record_step("frozen", frozen=[*self.stored.course.get("frozen", ()), *facts])
-
-    def _begin_elastic(self, pythons: Interpreters) -> None:
-        """Offer the hosts of this attempt to its launcher, and prepare the search for further ones."""
-        self._elastic = ElasticRun(self.spec)
-        self._elastic.begin()
-        self._joining = Joining(
-            run=self._elastic,
-            restarts=lambda spec: self.search(spec, self._hosts_of(spec), ()),
-            hosts_of=self._hosts_of,
-            directory=self._directory,
-            pythons=pythons,
-            wanted=self.wanted,
-            take_spec=self._widen,
-            log_line=self.log_line,
-        )
-
-    def _widen(self, spec: RunSpec) -> None:
-        """Store the spec of a live run that gets further hosts: it is the same attempt."""
-        write_atomically(self._directory.spec, accepted_spec.accept(spec))
-        self.spec, self.hosts = spec, self._hosts_of(spec, self.on_poll)
-
-    def _look_at_elastic(self) -> None:
-        """Record how the ranks have formed anew; have those leave whose host is about to, and search for others."""
-        if self._elastic is None or self._joining is None:
-            return
-        self._note_reformed(self._elastic)
-        self._elastic.let_leave(self.spec)
-        if not self.stop.is_made() and self.stored.state.state == "running":
-            self._joining.look(self.spec)
-
-    def _note_reformed(self, elastic: ElasticRun) -> None:
-        for reformed in elastic.look():
-            told = describe(reformed)
-            self.log_line(told)
-            self.stored.record_step("reformed", reformed=[*self.stored.course.get("reformed", ()), reformed])
-            self.stored.update(hosts=tuple(reformed["hosts"]), reason=told)
-            self.notifier.tell(notification.REFORMED, told)
-        known = set(self.stored.course.get(REFUSED, ()))
-        refused = {instance_id for instance_id, for_good in elastic.refused().items() if for_good}
-        if refused - known:
-            self.stored.record_step("refused", **{REFUSED: sorted(known | refused)})
-
-    def _end_elastic(self) -> None:
-        """Take note of the last, and end the search for hosts."""
-        if self._elastic is not None and self._joining is not None:
-            self._joining.end()
-            self._note_reformed(self._elastic)
-            self._elastic.end()

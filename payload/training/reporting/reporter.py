@@ -12,39 +12,25 @@ from payload.training.progress import Progress, StepSums
 from payload.training.reporting.checkpoint_reporter import CheckpointReporter
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
-from payload.training.reporting.reformed import Reformed
 from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer
 from payload.training.reporting.stragglers import Straggler, StragglerWatch
 from payload.training.reporting.tensorboard import TensorBoard
-from payload.training.run_files import Metrics, Result, Scores, last_epoch
+from payload.training.run_files import Metrics, Result, Scores
 from payload.training.state import TrainState
 
 
 class Reporter:
     """Report on rank 0, and stay silent elsewhere; measure the time of the training steps everywhere."""
 
-    def __init__(
-        self,
-        plan: TrainingPlan,
-        state: TrainState,
-        *,
-        totals: RunTotals | None = None,
-        reformed: Reformed | None = None,
-    ) -> None:
-        """Open metrics and events on rank 0. Raises StorageError.
-
-        `totals`: add up in these; `reformed`: how the ranks have formed anew, to be reported with the first step.
-        """
+    def __init__(self, plan: TrainingPlan, state: TrainState) -> None:
+        """Open metrics and events on rank 0. Raises StorageError."""
         run_dir, root = plan.config.run_dir, plan.ranks.is_root
         self._plan = plan
         self._metrics = Metrics(run_dir, started=plan.started) if root else None
         self._tensorboard = TensorBoard(plan, state) if root else None
         span = StepSpan.parse(plan.settings.profile_steps)
         self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, span if root else None)
-        self.totals = totals or RunTotals()
-        self._reformed = reformed
-        # A rank may have been lost just behind the report of an epoch, whose end the others then make again.
-        self._reported_epoch = last_epoch(run_dir) if root and reformed else 0
+        self.totals = RunTotals()
         self.checkpoints = CheckpointReporter(self._metrics, self.totals, plan.settings)
         self._timer = StepTimer()
         self._stragglers = StragglerWatch(plan.ranks.hosts)
@@ -66,20 +52,6 @@ class Reporter:
     def waited_s(self) -> float:
         """Return how long this rank waited for its images in the epoch that is measured."""
         return self._timer.waited_s
-
-    def goes_on(self, progress: Progress) -> bool:
-        """Return whether the ranks have formed anew; then show, on one that has become rank 0, what is running."""
-        if self._reformed is None:
-            return False
-        if self._tensorboard and self._reformed.is_new_root:
-            self._tensorboard.start(progress.epoch)
-        return True
-
-    def _report_reformed(self, progress: Progress) -> None:
-        """Report that the ranks have formed anew, with the first that they have done since."""
-        if self._metrics and self._reformed:
-            self._reformed.report(self._metrics, progress, self._plan.ranks)
-        self._reformed = None
 
     def start(self, start_point: StartPoint) -> None:
         """Report what is about to run."""
@@ -124,8 +96,6 @@ class Reporter:
         seconds = self._timer.step(size)
         self.totals.training_seconds += seconds
         self.totals.images += size
-        if self._reformed:
-            self._report_reformed(progress)
         if self._metrics:
             for each in self._stragglers.step(sums.own_s, seconds):
                 self._straggler(self._metrics, progress, each)
@@ -177,9 +147,6 @@ class Reporter:
         `seconds`: its wall time, evaluation included; `waits`: how long each rank waited for images to train on.
         """
         if not self._metrics or not self._tensorboard:
-            return
-        self._report_reformed(progress)
-        if progress.epoch <= self._reported_epoch:
             return
         schedule = self._plan.schedule
         wait = DataWait.longest(waits, self._plan.ranks.hosts, self._timer.seconds)

@@ -132,11 +132,3 @@ def test_the_agents_ssh_comes_before_the_systems_and_logs_in_as_the_user_of_rank
     assert done.stdout == ",".join(["-l", RANK_USER, *words[1:], ""])
     assert not any(each.startswith("/mnt/efs") for each in path), "every rank can write there"
     assert "/usr/bin" in path
-
-
-def test_an_elastic_run_has_a_launcher_of_its_own() -> None:
-    spec = make_spec(elastic=True, min_nodes=1, knobs=Knobs(fusion_threshold_mb=64))
-    assert shlex.join(launcher_command(spec, PYTHONS)) == (
-        f"{MASTERS} -m agent.launch.elastic.launcher {PYTHON} /mnt/efs/runs/20261120-121314-digits-ab12"
-        " --fusion-threshold-mb 64"
-    )

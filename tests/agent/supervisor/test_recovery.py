@@ -215,11 +215,10 @@ def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_i
     left = predecessor.document_of({first.name: first, others[0].name: others[0]})
     restarts = [{"for": "a"}, {"for": "b"}, {"for": "its supervisor"}]
     course = {"times": {"started": 1.0}, "restarts": restarts, "wanted": 3, "left": [*left, {"name": "no node"}, 7]}
-    course["refused"] = ["i-00000009", 7]
     (directory.path / "course.json").write_text(json.dumps(course))
     spec = RunSpec.from_json(directory.spec.read_text())
     before = predecessor.read(directory, spec, "its supervisor was lost")
-    assert (before.wanted, before.left, before.refused) == (3, {first.name: first}, ("i-00000009",))
+    assert (before.wanted, before.left) == (3, {first.name: first})
     assert ([each["for"] for each in before.restarts], before.started) == (["a", "b"], 1.0)
     outcome = before.outcome(directory, spec)
     assert (outcome.state, outcome.fault) == ("failed", "its supervisor was lost")
@@ -233,7 +232,7 @@ def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: 
     os.mkfifo(directory.path / "spec-1.json")  # as a rank may: whoever reads it waits for ever
     spec = RunSpec.from_json(directory.spec.read_text())
     before = predecessor.read(directory, spec, "its supervisor was lost")
-    assert (before.wanted, before.left, before.refused) == (2, {}, ())
+    assert (before.wanted, before.left) == (2, {})
 
 
 def test_a_scheduler_stays_while_a_run_is_live_that_could_go_on_and_takes_it_up_once_it_is_lost(

@@ -184,21 +184,6 @@ def test_nodes_that_leave_do_not_count(search: Any, tmp_path: Path) -> None:
     assert [host.name for host in spec.hosts] == [TWO.name, make_node(3).name]
 
 
-def test_nodes_that_did_not_come_to_join_are_taken_where_there_are_no_others_but_for_those_refused_for_good(
-    search: Any,
-) -> None:
-    third = make_node(3).name
-    spec, *_ = search(set(), refused={TWO.instance_id: False})
-    assert [host.name for host in spec.hosts] == [ONE.name, third]
-    spec, *_ = search({third}, refused={TWO.instance_id: False})
-    assert [host.name for host in spec.hosts] == [ONE.name, TWO.name]
-    spec, *_ = search({third}, refused={TWO.instance_id: True})
-    assert spec is None
-    every = make_spec(hosts=make_nodes(3), restarts=3, min_nodes=1)
-    spec, *_ = search(set(), spec=every, refused={TWO.instance_id: False})
-    assert len(spec.hosts) == 3, "rather one that did not come than one fewer"
-
-
 def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(search: Any, tmp_path: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     spec, reasons, _ = search({TWO.name}, taken=[make_node(3)])

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from agent.launch.elastic import offers
-from agent.launch.elastic.offers import Unjoined
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.runs import accepted_spec
@@ -279,54 +277,3 @@ def test_what_a_node_saw_frozen_without_a_supervisor_is_recorded_by_the_next_one
     record, log = supervised("exit 0", before=lost())
     assert [(each["attempt"], each["node"], each["rank"]) for each in record["course"]["frozen"]] == [(1, TWO.name, 1)]
     assert f"frozen on {TWO.name}: rank 1" in log
-
-
-def tell_reformed(*hosts: Node, lost: Sequence[Node]) -> str:
-    """Return a shell script that tells, as an elastic run's launcher does, that the ranks have formed anew."""
-    told = {"time": 5.0, "for": "rank 0 was killed", "joined": [], "ranks": len(hosts), "step": 7, "steps_lost": 1}
-    names = {"hosts": [host.name for host in hosts], "lost": [host.name for host in lost]}
-    document = json.dumps({**told, **names, "seconds": 1.25})
-    return f"echo '{document}' >>{offers.folder_of(SPEC.run_id)}/events.jsonl; sleep 1"
-
-
-ELASTIC = {"elastic": True, "min_nodes": 1, "command": ("-m", "payload.train", "--recipe", "digits")}
-
-
-def test_ranks_that_have_formed_anew_are_no_restart_and_the_record_tells_it(supervised: Any) -> None:
-    record, log = supervised(f"{tell_reformed(TWO, lost=[ONE])}; exit 0", silent={ONE.name}, **ELASTIC)
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 1)
-    (reformed,) = record["course"]["reformed"]
-    assert (reformed["lost"], reformed["hosts"], reformed["seconds"]) == ([ONE.name], [TWO.name], 1.25)
-    assert record["state"]["hosts"] == [TWO.name]
-    assert f"goes on with 1 rank on {TWO.name}, after 1.2 s, for rank 0 was killed" in log
-    assert "restarts" not in record["course"]
-
-
-def test_an_error_of_the_program_after_a_loss_ends_an_elastic_run(supervised: Any) -> None:
-    error = f"echo '[launcher] rank 1 on {TWO.name} ended first: 1'; exit 1"
-    record, _ = supervised(f"{tell_reformed(TWO, lost=[ONE])}; {error}", silent={ONE.name}, **ELASTIC)
-    assert record["state"]["state"] == "failed"
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
-    assert "restarts" not in record["course"] and record["attempts"] == 1
-
-
-def test_an_elastic_run_that_cannot_go_on_is_restarted(supervised: Any) -> None:
-    killed = f"echo '[launcher] rank 1 on {TWO.name} ended first: -9'; exit 1"
-    record, log = supervised(killed, "exit 0", **ELASTIC)
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
-    assert f"restart 1 of 3, for rank 1 on {TWO.name} ended first, with signal 9" in log
-
-
-def test_a_host_that_was_turned_away_is_not_taken_for_the_restart_either(supervised: Any) -> None:
-    told = json.dumps(Unjoined(instance_id=TWO.instance_id, for_good=True).to_document())
-    away = f"echo '{told}' >>{offers.folder_of(SPEC.run_id)}/events.jsonl; sleep 1"
-    killed = f"echo '[launcher] rank 0 on {ONE.name} ended first: -9'; exit 1"
-    record, _ = supervised(f"{away}; {killed}", "exit 0", workers=make_nodes(3), **ELASTIC)
-    (restart,) = record["course"]["restarts"]
-    assert restart["hosts"] == [ONE.name, make_node(3).name]
-    assert record["course"]["refused"] == [TWO.instance_id]
-
-
-def test_nor_is_it_by_the_next_supervisor(supervised: Any) -> None:
-    record, _ = supervised("exit 0", before=lost(refused=(TWO.instance_id,)), workers=make_nodes(3))
-    assert record["state"]["hosts"] == [ONE.name, make_node(3).name]

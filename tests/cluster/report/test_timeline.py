@@ -105,17 +105,6 @@ def test_a_restart_tells_what_it_has_cost_where_the_record_does() -> None:
     ]
 
 
-def test_a_loss_that_the_ranks_went_on_from_is_a_fault_and_a_host_that_joins_is_none() -> None:
-    began = raw()["state"]["started"]
-    lost = {"time": began + 1, "for": "rank 0 was killed", "ranks": 2, "seconds": 1.25, "joined": [], "hosts": []}
-    joined = {**lost, "time": began + 2, "for": "worker1 joined", "ranks": 3, "joined": ["worker1"], "seconds": None}
-    timeline = timeline_of(changed(course={"reformed": [lost, "junk", joined]}))
-    assert [event.text for event in timeline.events if event.kind == FAULT] == [
-        "2 ranks went on after 1.2 s, for rank 0 was killed"
-    ]
-    assert "3 ranks went on, for worker1 joined" in [event.text for event in timeline.events if event.kind == RESUMED]
-
-
 def test_a_checkpoint_that_could_not_be_written_is_a_fault_of_a_run_that_goes_on() -> None:
     files = changed()
     missed = {

@@ -54,7 +54,3 @@ def test_without_restarts_a_fault_ends_the_run() -> None:
     assert "and ends it (--restarts 0), until `fab resume` goes on" in told(restarts=0)
     assert describe_of_program(0).startswith("a fault ends the run (--restarts 0)")
     assert describe_of_program(3).startswith("a fault costs what the program has not saved by itself: it is started")
-    elastic = describe_of_program(3, elastic=True)
-    assert elastic.startswith("a fault costs what the program has not committed; one that leaves fewer than --min")
-    assert elastic.endswith("not saved by itself: it is started again in the directory that it left")
-    assert "ends the run (--restarts 0)" in describe_of_program(0, elastic=True)

@@ -78,31 +78,7 @@ def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
     assert BoundOptions(max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ranks": RankOptions(controller="mpi")}, "needs Gloo"),
-        ({"ranks": RankOptions(launcher="torchrun")}, "is for Horovod's ranks, not for --launcher torchrun"),
-        ({"ranks": RankOptions(launcher="plain")}, "is for Horovod's ranks, not for --launcher plain"),
-        ({"knobs": Knobs(cycle_time_ms=5.0)}, "leave out --cycle-time-ms"),
-        ({"knobs": Knobs(autotune=True)}, "leave out --autotune"),
-        ({"environment": (("HOROVOD_CYCLE_TIME", "5"),)}, "leave out HOROVOD_CYCLE_TIME"),
-    ],
-)
-def test_an_elastic_run_is_a_recipe_over_gloo_with_horovods_own_cycle(options: dict[str, Any], message: str) -> None:
-    RunOptions(**options)
-    with pytest.raises(UsageError, match=message):
-        RunOptions(restarts=RestartOptions(elastic=True), **options)
-
-
-def test_a_program_of_ones_own_is_elastic_where_it_keeps_its_state_alone() -> None:
-    RestartOptions().check_work(keeps_state=False)
-    RestartOptions(elastic=True).check_work(keeps_state=True)
-    with pytest.raises(UsageError, match="--elastic: is for recipes, and for programs whose state outlives ranks"):
-        RestartOptions(elastic=True).check_work(keeps_state=False)
-
-
-def test_an_elastic_run_has_a_least_number_of_nodes_without_restarts_too() -> None:
-    assert RestartOptions(elastic=True, restarts="0", min_nodes="2").least == 2
+def test_min_nodes_needs_restarts() -> None:
+    assert RestartOptions(min_nodes="2").least == 2
     with pytest.raises(UsageError, match="--min-nodes"):
         RestartOptions(restarts="0", min_nodes="2")

@@ -134,24 +134,6 @@ def test_the_record_tells_what_each_restart_has_cost() -> None:
     assert rows["restart 3"] == rows["restart 4"] == told
 
 
-def test_the_record_tells_how_the_ranks_of_an_elastic_run_formed_anew() -> None:
-    lost = {
-        "time": 5,
-        "for": "rank 0 on w1 was killed",
-        "lost": ["w1"],
-        "joined": [],
-        "hosts": ["w2", "w3"],
-        "ranks": 2,
-    }
-    told = [{**lost, "steps_lost": 1, "seconds": 1.26}, {**lost, "steps_lost": None, "seconds": None}]
-    state = {"state": "succeeded", "started": 0, "updated": 9}
-    record = {"run_id": "one", "state": state, "attempts": 1, "directory": "/r", "files": 1, "bytes": 1,
-              "checkpoints": [], "course": {"reformed": told}}  # fmt: skip
-    rows = {row[0]: row[1] for row in record_table(record).rows}
-    assert rows["reformed 1"] == "for rank 0 on w1 was killed; after 1.3 s, with 1 step made again, 2 ranks on w2, w3"
-    assert rows["reformed 2"] == "for rank 0 on w1 was killed; no step since, 2 ranks on w2, w3"
-
-
 def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
     state = {"state": "succeeded", "reason": "", "started": 0, "updated": 61}
     allowed = [{"node": "deeplearning-worker1", "what": "TensorFlow sees 0 of 1"}, {"node": "", "what": "slow"}]

@@ -100,10 +100,3 @@ def test_the_record_is_made_of_plain_values() -> None:
     assert values["cycle_time_ms"] == 5
     assert values["given"] == "HOROVOD_CYCLE_TIME"
     assert all(value is None or isinstance(value, int | float | str) for value in values.values())
-
-
-def test_an_elastic_run_leaves_horovod_its_own_cycle() -> None:
-    found = tune(job(), on_cores(1), vector_bits=512, environ={}, elastic=True)
-    assert (found.cycle_time_ms, found.fusion_threshold_mib) == (None, 99)
-    assert "HOROVOD_CYCLE_TIME" not in dict(found.variables)
-    assert dict(found.variables)["HOROVOD_FUSION_THRESHOLD"] == str(99 << 20)

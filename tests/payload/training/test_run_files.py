@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.files.atomic_write import StorageError
-from payload.training.run_files import Metrics, Result, last_epoch, write_result
+from payload.training.run_files import Metrics, Result, write_result
 
 
 def lines(run_dir: Path) -> list[dict[str, Any]]:
@@ -98,19 +98,3 @@ def test_the_result_is_one_json_object_with_all_that_a_comparison_needs(tmp_path
     document = json.loads(write_result(tmp_path, result()).read_text())
     assert document["hosts"] == ["a", "b"]
     assert document.keys() >= {"test_accuracy", "seconds", "images_per_s", "versions", "payload_hash", "git_commit"}
-
-
-def test_the_last_epoch_is_that_of_the_last_start(tmp_path: Path) -> None:
-    assert last_epoch(tmp_path) == 0
-    with contextlib.closing(Metrics(tmp_path, started=0.0)) as metrics:
-        metrics.event("start")
-        assert last_epoch(tmp_path) == 0
-        metrics.event("epoch", epoch=7)
-        metrics.event("step", epoch=8)
-        assert last_epoch(tmp_path) == 7
-        metrics.event("start")
-        assert last_epoch(tmp_path) == 0
-        metrics.event("epoch", epoch=6)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"event": "epo')
-    assert last_epoch(tmp_path) == 6
