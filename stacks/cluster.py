@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
 from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
-from constructs import Construct
+from constructs import Construct, IDependable
 
 from stacks import gpus, images, purchasing
 from stacks.bucket_access import grant_read, grant_write
@@ -19,7 +20,6 @@ from stacks.guard import Guard, GuardProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
-from stacks.purchasing import Market
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.sessions import grant_sessions
 from stacks.storage import Storage, StorageProps
@@ -102,7 +102,7 @@ class ClusterStack(Stack):
             ),
         )
         self.roles.publish_to(self.observability.topics)
-        # Its id begins logical ids of clusters that are deployed: it stays.
+        # The id is part of logical ids.
         self.guard = Guard(
             self, "Bounds", GuardProps(config=config, workers=self.workers.group, master=self.roles.master)
         )
@@ -128,85 +128,72 @@ class ClusterStack(Stack):
 
     def _create_master(self) -> NodeGroup:
         config = self.config
+        props = self._node_props(MASTER, self.master_image, self.network.master, self.firewall.master)
         master = NodeGroup(
             self,
             "Master",
-            NodeGroupProps(
-                role=MASTER,
-                name=f"{config.name}-master",
-                vpc=self.network.vpc,
-                subnets=self.network.master,
-                security_group=self.firewall.master,
-                instance_role=self.roles.master,
-                instance_type=config.master_instance_type,
-                image=self.master_image,
-                key_pair=self.key_pair,
-                volume=Volume(
-                    gib=config.master_volume_gib,
-                    iops=config.master_volume_iops,
-                    mib_s=config.master_volume_mib_s,
-                    key=self.encryption.key,
-                ),
+            dataclasses.replace(
+                props,
                 public_address=config.opens_ssh_port,
-                minimum=1,
-                desired=1,
-                maximum=1,
-                ready_timeout=Duration.minutes(config.ready_timeout_min),
-                least=0,
-                notice=None,
                 replaced_at_once=1 if config.update_policy == "rolling" else 0,
-                clustered=False,
-                market=Market(),
-                efa=False,
-                user_data=self._boot(MASTER, MASTER_GROUP, config.master_instance_type),
-                logical_id=MASTER_GROUP,
             ),
         )
-        master.wait_for(
-            *self.network.masters_ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles
-        )
+        self._wait_for_parts(master, self.network.masters_ways_out)
         return master
 
     def _create_workers(self) -> NodeGroup:
         config = self.config
+        props = self._node_props(WORKER, self.worker_image, self.network.workers, self.firewall.workers)
         workers = NodeGroup(
             self,
             "Workers",
-            NodeGroupProps(
-                role=WORKER,
-                name=f"{config.name}-worker",
-                vpc=self.network.vpc,
-                subnets=self.network.workers,
-                security_group=self.firewall.workers,
-                instance_role=self.roles.workers,
-                instance_type=config.worker_instance_type,
-                image=self.worker_image,
-                key_pair=self.key_pair,
-                volume=Volume(
-                    gib=config.worker_volume_gib,
-                    iops=config.worker_volume_iops,
-                    mib_s=config.worker_volume_mib_s,
-                    key=self.encryption.key,
-                ),
-                public_address=False,
+            dataclasses.replace(
+                props,
                 minimum=0,
                 desired=config.workers,
                 maximum=config.max_workers,
-                ready_timeout=Duration.minutes(config.ready_timeout_min),
                 least=config.least_workers,
                 notice=Duration.seconds(config.termination_notice_s) if config.termination_notice_s else None,
                 replaced_at_once=config.update_batch if config.update_policy == "rolling" else 0,
                 clustered=config.clustered,
                 market=purchasing.of(config),
                 efa=config.efa,
-                user_data=self._boot(WORKER, WORKER_GROUP, config.worker_instance_type),
-                logical_id=WORKER_GROUP,
             ),
         )
-        workers.wait_for(
-            *self.network.workers_ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles
-        )
+        self._wait_for_parts(workers, self.network.workers_ways_out)
         return workers
+
+    def _node_props(
+        self, role: str, image: images.Image, subnets: ec2.SubnetSelection, security_group: ec2.ISecurityGroup
+    ) -> NodeGroupProps:
+        """Return what the groups of both roles have in common."""
+        config = self.config
+        is_master = role == MASTER
+        instance_type = config.master_instance_type if is_master else config.worker_instance_type
+        group = MASTER_GROUP if is_master else WORKER_GROUP
+        return NodeGroupProps(
+            role=role,
+            name=f"{config.name}-{role}",
+            vpc=self.network.vpc,
+            subnets=subnets,
+            security_group=security_group,
+            instance_role=self.roles.master if is_master else self.roles.workers,
+            instance_type=instance_type,
+            image=image,
+            key_pair=self.key_pair,
+            volume=Volume(
+                gib=config.master_volume_gib if is_master else config.worker_volume_gib,
+                iops=config.master_volume_iops if is_master else config.worker_volume_iops,
+                mib_s=config.master_volume_mib_s if is_master else config.worker_volume_mib_s,
+                key=self.encryption.key,
+            ),
+            user_data=self._boot(role, group, instance_type),
+            logical_id=group,
+            ready_timeout=Duration.minutes(config.ready_timeout_min),
+        )
+
+    def _wait_for_parts(self, nodes: NodeGroup, ways_out: list[IDependable]) -> None:
+        nodes.wait_for(*ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles)
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
         config = self.config

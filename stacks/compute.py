@@ -49,26 +49,26 @@ class NodeGroupProps:
     image: Image
     key_pair: ec2.IKeyPair
     volume: Volume
-    public_address: bool
-    minimum: int
-    desired: int
-    maximum: int
+    user_data: str
+    logical_id: str
+    """The group's logical id; user data sends its signals there."""
     ready_timeout: Duration
     """How long CloudFormation waits for one signal from each desired node."""
-    least: int
+    minimum: int = 1
+    desired: int = 1
+    maximum: int = 1
+    least: int = 0
     """Number of nodes that must signal success; 0: all of them."""
-    notice: Duration | None
-    """Time that an instance has to save its work when the group ends it."""
-    replaced_at_once: int
+    replaced_at_once: int = 0
     """Nodes to replace at a time when the template changes; 0: running nodes stay."""
-    user_data: str
-    clustered: bool
+    notice: Duration | None = None
+    """Time that an instance has to save its work when the group terminates it."""
+    public_address: bool = False
+    clustered: bool = False
     """Place all nodes of the group in one cluster placement group."""
-    market: Market
-    efa: bool
-    """Give each node all EFA devices that its type has."""
-    logical_id: str
-    """The group's logical id, to which user data addresses its signals."""
+    market: Market = dataclasses.field(default_factory=Market)
+    efa: bool = False
+    """Give each node all EFA devices of its type."""
 
 
 class NodeGroup(Construct):

@@ -191,13 +191,12 @@ class Observability(Construct):
             for group in props.groups.values():
                 alarms.notify_launch_failures(group)
         if config.dashboard:
-            body = dashboard.body(sources, alarms.arns if alarms else ())
-            cloudwatch.CfnDashboard(
+            cloudwatch.Dashboard(
                 self,
                 "Dashboard",
-                # Dashboards belong to the account, not to the region, so the name has both.
+                # Dashboards belong to the account, not to the region, so the name contains both.
                 dashboard_name=f"{config.stack_name}-{Aws.REGION}",
-                dashboard_body=Stack.of(self).to_json_string(body),
+                widgets=dashboard.rows(sources, [*alarms.created] if alarms else []),
             )
 
 
@@ -216,7 +215,6 @@ def _metric_sources(props: ObservabilityProps) -> MetricSources:
     config = props.config
     gateways = [child for child in props.vpc.node.find_all() if isinstance(child, ec2.CfnNatGateway)]
     return MetricSources(
-        region=Aws.REGION,
         groups={role: group.auto_scaling_group_name for role, group in props.groups.items()},
         file_system=props.file_system,
         nat_gateways=tuple(gateway.ref for gateway in gateways),

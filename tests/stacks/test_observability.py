@@ -7,34 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.stacks.clusters.template import Template
+from tests.stacks.clusters.template import Template, filled
 from tests.stacks.conftest import Synthesise
-from tests.stacks.test_dashboard import check_widget
+from tests.stacks.test_dashboard import EVERYTHING
 
-ALL: dict[str, Any] = {
-    "node_logs": True,
-    "node_metrics": True,
-    "dashboard": True,
-    "alarms": True,
-    "alarm_emails": ("ops@example.com",),
-}
+ALL: dict[str, Any] = {**EVERYTHING, "alarm_emails": ("ops@example.com",)}
 
 
 @pytest.fixture
 def whole(synthesise: Synthesise) -> Template:
     return synthesise(**ALL)
-
-
-def filled(value: Any) -> str:
-    """Return a text of the template with something in the place of each reference, as CloudFormation would."""
-    if isinstance(value, str):
-        return value
-    if "Fn::Join" in value:
-        between, parts = value["Fn::Join"]
-        return str(between).join(filled(part) for part in parts)
-    if "Ref" in value:
-        return str(value["Ref"]).replace("::", "-")
-    return "arn:" + ".".join(value["Fn::GetAtt"])
 
 
 def statements(template: Template, group: str) -> list[dict[str, Any]]:
@@ -54,37 +36,6 @@ def test_a_cluster_without_it_has_nothing_of_it(synthesise: Synthesise) -> None:
     assert [id[:-8] for id in template.of("AWS::SSM::Parameter")] == ["RolesAdmittedKey", "RolesHandover"]
     assert "DEEPCDK_AGENT" not in template.user_data("WorkerGroup")
     assert "MetricsCollection" not in template.resources["WorkerGroup"]["Properties"]
-
-
-def test_the_dashboard_is_json_whose_references_lead_to_the_cluster(whole: Template) -> None:
-    (board,) = whole.of("AWS::CloudWatch::Dashboard").values()
-    assert filled(board["DashboardName"]) == "deepcdk-AWS-Region"
-    widgets = json.loads(filled(board["DashboardBody"]))["widgets"]
-    for widget in widgets:
-        check_widget(widget)
-    text = json.dumps(widgets)
-    nat, files = whole.only("AWS::EC2::NatGateway"), whole.only("AWS::EFS::FileSystem")
-    for name in ("WorkerGroup", "MasterGroup", nat, files, "NodeLogs", "RunLogs"):
-        assert name in text, name
-    (alarms,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
-    bounds = {"GuardIdle"}  # what carries a bound out is no alarm for people
-    assert len(alarms) == len(whole.of("AWS::CloudWatch::Alarm").keys() - bounds)
-
-
-def test_nat_gateways_are_watched_as_many_as_the_cluster_has(synthesise: Synthesise) -> None:
-    zones = {"availability_zones": 2, "nat_gateways": "one-per-zone"}
-    existing = {
-        "vpc_id": "vpc-0123456789abcdef0",
-        "public_subnet_ids": ("subnet-00000000000000001",),
-        "private_subnet_ids": ("subnet-00000000000000002",),
-    }
-    for values, gateways in ((zones, 2), (existing, 0)):
-        template = synthesise(**values, alarms=True, dashboard=True)
-        assert len([id for id in template.of("AWS::CloudWatch::Alarm") if "NatPorts" in id]) == gateways
-        (board,) = template.of("AWS::CloudWatch::Dashboard").values()
-        body = filled(board["DashboardBody"])
-        assert ("AWS/NATGateway" in body) == bool(gateways)
-        assert len(json.loads(body)["widgets"]) > 10
 
 
 def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(whole: Template, synthesise: Synthesise) -> None:

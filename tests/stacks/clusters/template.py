@@ -107,3 +107,15 @@ def _rule(direction: str, group: str, item: dict[str, Any]) -> Rule:
     else:
         peer = item.get("SourcePrefixListId") or item["CidrIp"]
     return direction, group, peer, item["IpProtocol"], item.get("FromPort", -1), item.get("ToPort", -1)
+
+
+def filled(value: Any) -> str:
+    """Return a text of the template with something in the place of each reference, as CloudFormation would."""
+    if isinstance(value, str):
+        return value
+    if "Fn::Join" in value:
+        between, parts = value["Fn::Join"]
+        return str(between).join(filled(part) for part in parts)
+    if "Ref" in value:
+        return str(value["Ref"]).replace("::", "-")
+    return "arn:" + ".".join(value["Fn::GetAtt"])
