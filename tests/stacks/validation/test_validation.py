@@ -178,12 +178,6 @@ def test_no_more_workers_can_suffice_than_are_deployed() -> None:
     assert build().least_workers == 0
 
 
-@pytest.mark.parametrize("text", ["some", "at-least", "at-least 0", "at-least -1", "at-least 1.5", "All"])
-def test_a_capacity_policy_is_one_of_two(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"capacity_policy.*must be all, or at-least and a number"):
-        build(capacity_policy=text)
-
-
 def test_scratch_wants_disks_on_every_type_and_a_directory_of_its_own() -> None:
     disks = {"worker_instance_type": "c5d.2xlarge", "scratch_mount": "/mnt/scratch"}
     assert not problems(**disks)
@@ -195,15 +189,6 @@ def test_scratch_wants_disks_on_every_type_and_a_directory_of_its_own() -> None:
     with pytest.raises(ConfigError, match="which the node itself needs"):
         build(**{**disks, "scratch_mount": "/opt/deepcdk"})
     assert not problems(**disks, efs_mount="/mnt/scratches")
-
-
-@pytest.mark.parametrize(("seconds", "fits"), [(0, True), (29, False), (30, True), (7200, True), (7201, False)])
-def test_a_notice_is_as_long_as_a_lifecycle_hook_may_be(seconds: int, fits: bool) -> None:
-    if fits:
-        assert not problems(termination_notice_s=seconds)
-    else:
-        with pytest.raises(ConfigError, match="must be 30 to 7200"):
-            build(termination_notice_s=seconds)
 
 
 def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> None:
