@@ -1,25 +1,23 @@
-"""Time what reaches many hosts, ours beside others' tools: python -m benchmarks.fanout.
+"""Time pushes to many hosts, and compare with other tools: python -m benchmarks.fanout.
 
     python -m benchmarks.fanout [--hosts N ...] [--megabytes M ...] [--files F] [--repeat R] [--only TOOL ...]
                                 [--limit SECONDS] [--peers DIR] [--output FILE]
 
-On an embedded cloud of its own, which takes root, and with `--hosts 64` some 64 processes of each tool at once. A
-figure is the median of its samples. All bring the same files from the laptop to every host, through the one bastion:
+It starts its own embedded cloud, and needs root. A figure is the median of its samples. All tools copy the same files
+from the laptop to every host, through one bastion:
 
-- deepcdk: `fab stage-data --to local`, from Enter to its end; every byte is compared by its checksum, on every host
-- deepcdk-shared: `fab stage-data`, which puts one copy on the shared file system, where every host finds it
-- rsync: one `rsync -a` a host at once, over ProxyJump
-- ansible: the module `copy`, a fork a host; it takes some 0.1 s a file, so the same bytes in 100 files
+- deepcdk: `fab stage-data --to local`; every byte is compared by its checksum, on every host
+- deepcdk-shared: `fab stage-data`, which puts one copy on the shared file system for all hosts
+- rsync: one `rsync -a` for each host at once, over ProxyJump
+- ansible: the module `copy`, one fork for each host; it takes about 0.1 s for each file, so it gets 100 files
 - parallel-ssh: `copy_file` of the directory, through its proxy
 - fabric: a tar by ThreadingGroup.put, unpacked by ThreadingGroup.run, through a gateway
 
-Beside each stand the bytes of one push on the laptop's link, which leads to the bastion and to AWS's API. Then ours
-once more, with nothing changed: the whole task, the part of it after the connection to the master, and `fab push` of
-the payload. Then a command, `true`, on all hosts: `fab run` beside parallel-ssh. Each promise is followed by whether it
-was kept; a tool that takes more than `--limit` is ended, and told so.
+The bytes of one push on the laptop's link are counted too. Then deepcdk pushes again, with nothing changed. Then
+`fab run -- true` on all hosts is compared with parallel-ssh. A tool that takes longer than `--limit` is stopped.
 
-The others' tools are not installed by set-up: `python3 -m venv .peers && .peers/bin/pip install --group peers`, and
-rsync by the system's packages; one that is missing is named and left out.
+The other tools are not installed by set-up: `python3 -m venv .peers && .peers/bin/pip install --group peers`, and
+rsync from the system's packages. Missing tools are named and left out.
 """
 
 from __future__ import annotations
@@ -34,12 +32,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.measure import output_of
-from benchmarks.pushers import OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
+from benchmarks.pushers import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from tools import demo
 
 CLOUD: Final = "fanout"
@@ -88,18 +87,26 @@ def fill(directory: Path, megabytes: float, files: int) -> None:
         path.write_bytes(os.urandom(size))
 
 
+def on_hosts(fleet: Fleet, script: str) -> None:
+    """Run a shell script as root on all hosts. Raises RuntimeError if it fails on one."""
+
+    def run(host: str) -> str:
+        return output_of(demo.localcloud("exec", "--name", CLOUD, host, "--", "sh", "-c", script))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(run, fleet.hosts))
+
+
 def clean(fleet: Fleet) -> None:
-    """Remove from all hosts, and from the shared file system, what was pushed."""
-    gone = f"rm -rf ~/{REMOTE}* ~/data/{REMOTE}* ~/data/.{REMOTE}*"
-    output_of(laptop("fab", "run", *fleet.settings, "--", "sh", "-c", gone))
+    """Remove what was pushed from all hosts and from the shared file system."""
+    on_hosts(fleet, f"rm -rf /home/*/{REMOTE}* {LOCAL_DATA}/{REMOTE}* {LOCAL_DATA}/.{REMOTE}*")
     shared = f"rm -rf /mnt/efs/data/{REMOTE}* /mnt/efs/data/.{REMOTE}*"
     output_of(laptop("fab", "run", "--master", *fleet.settings, "--", "sh", "-c", shared))
 
 
 def check(fleet: Fleet, tool: Tool, files: int) -> None:
     """Raise RuntimeError unless every host has every file."""
-    line = f"test $(find {tool.place} -type f | wc -l) -eq {files}"
-    output_of(laptop("fab", "run", *fleet.settings, "--", "sh", "-c", line))
+    on_hosts(fleet, f"test $(find {tool.place} -type f | wc -l) -eq {files}")
 
 
 def time_of(command: Sequence[str], limit_s: float | None = None) -> float:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 REMOTE: Final = "bench-push"
-"""The directory in each login user's home that the others write, and the name of ours."""
+"""The directory in each login user's home that other tools write, and the name of our data set."""
+LOCAL_DATA: Final = "/home/deepcdk-rank/files/data"
+"""Where `fab stage-data --to local` puts data sets on each host."""
 OURS: Final = "deepcdk"
 SHARED: Final = "deepcdk-shared"
 PARALLEL_SSH: Final = """
@@ -66,7 +68,7 @@ class Tool:
     """Returns the laptop's command that pushes a directory."""
     command: Callable[[Fleet], list[str]] | None
     """Returns the one that runs `true` on all hosts; None: not compared."""
-    place: str = f"~/{REMOTE}"
+    place: str = f"/home/ec2-user/{REMOTE}"
     """Where each host finds what was pushed, as its shell says it."""
     most_files: int | None = None
     """More of them take it minutes: the same bytes in so many files are measured instead, and that is said."""
@@ -111,7 +113,7 @@ def tools(peers: Path) -> list[Tool]:
             name=OURS,
             push=lambda fleet, source: stage(fleet, source, "local"),
             command=lambda fleet: ["fab", "run", *fleet.settings, "--", "true"],
-            place=f"~/data/{REMOTE}",
+            place=f"{LOCAL_DATA}/{REMOTE}",
         ),
         Tool(
             name=SHARED,
