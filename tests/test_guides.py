@@ -1,12 +1,16 @@
-"""The README and the guides name what exists: files, headings, modules."""
+"""The README and the guides name what exists: files, headings, modules, tests, tasks and their flags."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from cluster.cli import loader
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GUIDES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "localcloud" / "README.md"])
@@ -56,6 +60,23 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
+def unknown_flags(text: str) -> list[str]:
+    """Return the `fab` commands in a text with a task or a flag that does not exist."""
+    tasks = loader.collection().tasks
+    found = []
+    for command in re.findall(r"(?m)(?:`|^    (?:\$ )?)(fab [a-z][^`\n#|]*)", text):
+        try:
+            name, *words = shlex.split(command)[1:]
+        except ValueError:  # an example of bad quoting
+            continue
+        own = words[: words.index("--")] if "--" in words else words
+        task = tasks.get(name)
+        known = {f"--{flag.parameter.rstrip('_').replace('_', '-')}" for flag in task.flags} if task else set()
+        if task is None or [word for word in own if re.match(r"--[a-z]", word) and word.split("=")[0] not in known]:
+            found.append(command)
+    return found
+
+
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_somewhere(guide: Path) -> None:
     assert broken_links(guide) == []
@@ -64,6 +85,25 @@ def test_every_link_leads_somewhere(guide: Path) -> None:
 @pytest.mark.parametrize("guide", [path for path in GUIDES if path.name not in OTHERS], ids=lambda path: str(path.name))
 def test_every_path_and_module_that_a_guide_names_exists(guide: Path) -> None:
     assert missing_paths(guide.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("guide", [path for path in GUIDES if path.name not in OTHERS], ids=lambda path: str(path.name))
+def test_every_task_and_flag_that_a_guide_shows_exists(guide: Path) -> None:
+    assert unknown_flags(guide.read_text(encoding="utf-8")) == []
+
+
+def test_every_task_is_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in loader.collection().tasks if f"fab {name}" not in readme] == []
+
+
+def test_every_test_that_a_guide_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert len(named) >= 15
+    tests = {
+        file: {getattr(node, "name", "") for node in ast.parse((ROOT / file).read_text()).body} for file, _ in named
+    }
+    assert [f"{file}::{name}" for file, name in named if name not in tests[file]] == []
 
 
 def test_the_readme_fits_on_150_lines() -> None:
