@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload
 
-from cluster.aws.throttled_calls import is_throttled, keep_trying
 from cluster.errors import AwsError, DeepcdkError
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 
 PRICED_REGION: Final = "us-east-1"
 """The region whose prices are shown on a laptop without one."""
+
+THROTTLED: Final = frozenset(
+    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
+     "RequestThrottledException", "TooManyRequestsException", "SlowDown"}
+)  # fmt: skip
+"""Codes by which services say that a call was one too many ("Retry behavior", AWS SDKs reference guide)."""
+THROTTLED_ATTEMPTS: Final = 10
+"""Attempts of a throttled call; the pauses between them add up to 47 s on average. Of a call that fails otherwise,
+botocore's 4 are enough."""
+MAX_PAUSE_S: Final = 10.0
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID = {
@@ -106,7 +116,7 @@ class Aws:
         make: Callable[..., Any] = self._boto3().client  # The stubs know names written out, not a variable.
         client = make(service, config=config, region_name=region)
         if not impatient:
-            keep_trying(client)
+            client.meta.events.register_last("needs-retry", pause_s)
         return client
 
     def _boto3(self) -> Session:
@@ -132,6 +142,13 @@ class Aws:
     def endpoint(self) -> str:
         """Return the address of the API, "" if it is AWS's own."""
         return os.environ.get("AWS_ENDPOINT_URL", "")
+
+
+def pause_s(*, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, **_event: Any) -> float | None:
+    """Return the seconds until the next attempt; None leaves the decision to botocore. Its handler comes first."""
+    if response is None or attempts >= THROTTLED_ATTEMPTS or response[1].get("Error", {}).get("Code") not in THROTTLED:
+        return None
+    return min(MAX_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
 
 
 @contextlib.contextmanager
@@ -201,7 +218,7 @@ def _refused(refusal: ClientError, action: str) -> AwsError:
             where=action,
             remedy="ask for this permission, or use another profile",
         )
-    if is_throttled(error):
+    if code in THROTTLED:
         return AwsError(
             f"AWS throttles {refusal.operation_name} ({code}): this account makes more calls than AWS takes from it, "
             "and repeating the call for most of a minute did not help",

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
-from cluster.aws import guard_release, inventory
+from cluster.aws import inventory, limits
 from cluster.aws.prices import as_of, shown
 from cluster.errors import NotReadyError
 from cluster.nodes import worker_group
@@ -81,4 +81,4 @@ def _grow(session: Session, master: Master, wanted: int, *, task: str, yes: bool
             yes=yes,
         )
         agreed = more
-        guard_release.wait_until_allowed(session.aws, session.stack.name, report)
+        limits.wait_until_allowed(session.aws, session.stack.name, report)

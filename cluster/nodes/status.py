@@ -1,4 +1,4 @@
-"""The status of a deployed cluster, as a table and as JSON: its nodes, what they cost, what bounds the workers."""
+"""The status of a deployed cluster, as a table and as JSON: its nodes, what they cost, the limits on the workers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cluster.aws import guard
-from cluster.aws.guard import Bound
+from cluster.aws import limits
 from cluster.aws.inventory import Inventory
+from cluster.aws.limits import Limit
 from cluster.aws.prices import Prices, as_of, shown, total_per_hour
 from cluster.terminal.tables import Table, print_table
 from cluster.terminal.units import duration
@@ -97,9 +97,14 @@ def status_document(
 
 
 def print_status(
-    found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False, bound: tuple[Bound, ...] | str = ()
+    found: Inventory,
+    prices: Prices,
+    *,
+    wait_s: float,
+    as_json: bool = False,
+    bound: tuple[Limit, ...] | str = (),
 ) -> None:
-    """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the bounds of its workers."""
+    """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the limits on its workers."""
     kinds = [i.type for i in found.instances]
     known, dated = prices.per_hour(kinds, wait_s), prices.dated(kinds)
     now = datetime.datetime.now(datetime.UTC)
@@ -108,4 +113,4 @@ def print_status(
         print(json.dumps({**status_document(found, known, now, dated), "bounds": known_bounds}, indent=1))
     else:
         table = status_table(found, known, now, dated)
-        print_table(dataclasses.replace(table, footer=(*table.footer, *guard.lines(bound, now))))
+        print_table(dataclasses.replace(table, footer=(*table.footer, *limits.lines(bound, now))))

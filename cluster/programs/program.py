@@ -13,7 +13,7 @@ from typing import Final
 from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
-from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed
+from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, parsed
 from cluster.programs.program_packages import Wanted
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved

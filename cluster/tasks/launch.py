@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 from agent.errors import SpecError
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from cluster.aws import guard
+from cluster.aws import limits
 from cluster.background import in_background
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
@@ -59,7 +59,7 @@ class Launch:
         self.session, self.following = session, following
         self.progress = progress_printer(json=following.json)
         stack = session.stack
-        self._bounds = in_background(lambda: guard.read_or_explain(session.aws, stack.name))
+        self._bounds = in_background(lambda: limits.read_or_explain(session.aws, stack.name))
         self._estimate: dict[str, Any] = {}
         self._roots = in_background(lambda: read_roots(session.aws, stack, source))
 
@@ -117,7 +117,7 @@ class Launch:
 
     def submission(self, spec: RunSpec) -> Submission:
         """Return what is submitted. Print how long the cluster's bounds let the run be."""
-        for line in guard.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
+        for line in limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
             self.progress(line)
         session = self.session
         origin = describe_origin(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.aws import guard
-from cluster.aws.guard_release import count_messages, purge_messages, wait_for_end
+from cluster.aws import limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Set, Yes, task
 from cluster.errors import DeepcdkError
@@ -23,16 +22,18 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     """
     session = Session(PROJECT, set_)
     stack, progress = session.stack.name, progress_printer(json=json)
-    with doing("asking AWS for the bounds"):
-        found = guard.read(session.aws, stack)
-    budget = next((bound for bound in found if bound.kind == "budget"), None)
+    with doing("asking AWS for the limits"):
+        found = limits.read(session.aws, stack)
+    budget = next((limit for limit in found if limit.kind == "budget"), None)
     if budget is None:
-        raise DeepcdkError(f"stack {stack} has no budget that ends workers", remedy="`fab status` shows its bounds")
-    held = bool(count_messages(session.aws, budget))
+        raise DeepcdkError(
+            f"stack {stack} has no budget that terminates workers", remedy="`fab status` shows its limits"
+        )
+    held = bool(limits.count_messages(session.aws, budget))
     if held:
         confirm("allow workers again, although the budget is spent.", yes=yes)
-        purge_messages(session.aws, budget)
-        wait_for_end(session.aws, stack, progress)
+        limits.purge_messages(session.aws, budget)
+        limits.wait_for_end(session.aws, stack, progress)
         progress("released; `fab scale` and `fab train` grow the group again")
     else:
         progress("the budget holds no workers back")

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Annotated, Final
 
-from cluster.aws import guard, inventory
+from cluster.aws import inventory, limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.nodes import load as loads
@@ -41,7 +41,7 @@ def status(
     session.prices.begin([session.config.master_instance_type, session.config.worker_instance_type])
     if not (load or watch):
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-            asked = pool.submit(guard.read_or_explain, session.aws, session.config.stack_name)
+            asked = pool.submit(limits.read_or_explain, session.aws, session.config.stack_name)
             found = session.load_inventory()
             print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
         return

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.spec.nodes import Node
-from cluster.aws import guard_release, inventory
+from cluster.aws import inventory, limits
 from cluster.errors import DeepcdkError
 from cluster.nodes import grow, worker_group
 from cluster.session import Session
@@ -46,7 +46,7 @@ def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session(project, ["ready_timeout_min=1"])
     made.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
-    monkeypatch.setattr(guard_release, "wait_until_allowed", lambda *_: None)
+    monkeypatch.setattr(limits, "wait_until_allowed", lambda *_: None)
     monkeypatch.setattr(made, "supervisor", lambda _: SimpleNamespace(hold=hold))
     monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return made
@@ -86,7 +86,7 @@ class Group:
         self.released = 0
         monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(self.size))
         monkeypatch.setattr(grow, "confirm", self._confirm)
-        monkeypatch.setattr(guard_release, "wait_until_allowed", self._wait)
+        monkeypatch.setattr(limits, "wait_until_allowed", self._wait)
         monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: self.set.append(nodes))
         monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
         monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: make_nodes(4))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.spec.provenance import Origin
-from cluster.aws import guard
+from cluster.aws import limits
 from cluster.cli import PROJECT
 from cluster.runs.provenance import Roots
 from cluster.runs.work import Training
@@ -24,8 +24,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
     """Return a launch on a cluster of two workers that asks nobody; what it prints is in its `said`."""
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setattr(guard, "read_or_explain", lambda *_: None)
-    monkeypatch.setattr(guard, "cautions", lambda *_: [])
+    monkeypatch.setattr(limits, "read_or_explain", lambda *_: None)
+    monkeypatch.setattr(limits, "cautions", lambda *_: [])
     monkeypatch.setattr(launch, "read_roots", lambda *_: Roots(diff="", template_sha256=""))
     monkeypatch.setattr(launch, "describe_origin", lambda *_, **__: Origin(stack="one"))
     session = Session(PROJECT, [])

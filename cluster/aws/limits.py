@@ -1,17 +1,19 @@
-"""The alarms that terminate a cluster's workers, when idle, after max_hours or when the budget is spent; the time left.
+"""The limits on a cluster's workers: alarms that terminate them when idle, after max_hours or when the budget is spent.
 
-They act in AWS, without the laptop, which only shows them and does not start what they would terminate.
+They act in AWS, without the laptop. The tasks show them, and do not start what they would terminate.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import Aws, aws_errors
-from cluster.errors import AwsError
+from cluster.errors import AwsError, DeepcdkError
+from cluster.polling import poll
+from cluster.terminal.status_line import doing
 from cluster.terminal.units import span
 from stacks.config import GuardId
 
@@ -23,6 +25,8 @@ WARN_BELOW_S: Final = 3600.0
 WARN_BELOW_SHARE: Final = 0.1
 MAX_DATAPOINTS: Final = 1440
 """Maximum that GetMetricStatistics returns."""
+TIMEOUT_S: Final = 600.0
+POLL_S: Final = 5.0
 _KINDS: Final = {GuardId.IDLE: "idle", GuardId.HOURS: "hours", GuardId.BUDGET: "budget"}
 
 Datapoint = tuple[datetime.datetime, float]
@@ -30,7 +34,7 @@ Datapoint = tuple[datetime.datetime, float]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bound:
+class Limit:
     """One alarm that terminates the workers."""
 
     kind: str
@@ -80,7 +84,7 @@ class Bound:
         }
 
 
-def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Bound, ...]:
+def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Limit, ...]:
     """Parse the answer of DescribeAlarms: idle, hours and budget, in this order; other alarms are left out."""
     found = {}
     for alarm in alarms:
@@ -90,12 +94,12 @@ def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Bound
     return tuple(found[logical_id] for logical_id in _KINDS if logical_id in found)
 
 
-def _parse(kind: str, alarm: Mapping[str, Any]) -> Bound:
+def _parse(kind: str, alarm: Mapping[str, Any]) -> Limit:
     if kind == "budget":
-        return Bound(kind=kind, state=alarm["StateValue"], queue=_dimension(alarm["Dimensions"], "QueueName"))
+        return Limit(kind=kind, state=alarm["StateValue"], queue=_dimension(alarm["Dimensions"], "QueueName"))
     stats = [query["MetricStat"] for query in alarm["Metrics"] if query.get("MetricStat")]
     period_s, periods = int(stats[0]["Period"]), int(alarm["EvaluationPeriods"])
-    return Bound(
+    return Limit(
         kind=kind,
         state=alarm["StateValue"],
         # Idle time is watched for one period more than configured, since the first one may be partial.
@@ -130,24 +134,24 @@ def resolution_s(span_s: float) -> int:
     return next(period_s for period_s in (60, 300, 3600) if span_s / period_s < MAX_DATAPOINTS)
 
 
-def read(aws: Aws, stack: str) -> tuple[Bound, ...]:
-    """Read the bounds of a stack. Raises AwsError."""
-    with aws_errors(f"reading the bounds of {stack}"):
+def read(aws: Aws, stack: str) -> tuple[Limit, ...]:
+    """Read the limits of a stack. Raises AwsError."""
+    with aws_errors(f"reading the limits of {stack}"):
         cloudwatch = aws.client("cloudwatch")
         alarms = cloudwatch.describe_alarms(AlarmNamePrefix=f"{stack}-Guard")["MetricAlarms"]
         return tuple(
-            dataclasses.replace(bound, started=_started(cloudwatch, bound)) if bound.kind == "hours" else bound
-            for bound in parse_alarms(stack, alarms)
+            dataclasses.replace(limit, started=_started(cloudwatch, limit)) if limit.kind == "hours" else limit
+            for limit in parse_alarms(stack, alarms)
         )
 
 
-def _started(cloudwatch: CloudWatchClient, bound: Bound) -> datetime.datetime | None:
-    now, period_s = datetime.datetime.now(datetime.UTC), resolution_s(bound.limit_s)
+def _started(cloudwatch: CloudWatchClient, limit: Limit) -> datetime.datetime | None:
+    now, period_s = datetime.datetime.now(datetime.UTC), resolution_s(limit.limit_s)
     answer = cloudwatch.get_metric_statistics(
         Namespace="AWS/AutoScaling",
         MetricName="GroupInServiceInstances",
-        Dimensions=[{"Name": "AutoScalingGroupName", "Value": bound.group}],
-        StartTime=now - datetime.timedelta(seconds=bound.limit_s),
+        Dimensions=[{"Name": "AutoScalingGroupName", "Value": limit.group}],
+        StartTime=now - datetime.timedelta(seconds=limit.limit_s),
         EndTime=now + datetime.timedelta(seconds=1),
         Period=period_s,
         Statistics=["Minimum"],
@@ -155,29 +159,29 @@ def _started(cloudwatch: CloudWatchClient, bound: Bound) -> datetime.datetime | 
     return clock_start(parse_datapoints(answer["Datapoints"]))
 
 
-def read_or_explain(aws: Aws, stack: str) -> tuple[Bound, ...] | str:
-    """Return the bounds, or why they cannot be read: they hold in any case, so that is no reason to end a task."""
+def read_or_explain(aws: Aws, stack: str) -> tuple[Limit, ...] | str:
+    """Return the limits, or why they cannot be read. They hold in any case, so that is no reason to stop a task."""
     try:
         return read(aws, stack)
     except AwsError as error:
         return f"the limits of the workers are not known: {error}"
 
 
-def lines(found: tuple[Bound, ...] | str, now: datetime.datetime) -> list[str]:
-    """Return a line on each bound."""
-    return [found] if isinstance(found, str) else [bound.line(now) for bound in found]
+def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
+    """Return a line on each limit."""
+    return [found] if isinstance(found, str) else [limit.line(now) for limit in found]
 
 
-def cautions(found: tuple[Bound, ...] | str, now: datetime.datetime) -> list[str]:
+def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
     """Return lines on how long a new run may take, with a warning if that is short."""
     if isinstance(found, str):
         return [found]
     found_lines = []
-    for bound in found:
-        if bound.kind != "hours":
+    for limit in found:
+        if limit.kind != "hours":
             continue
-        left_s = bound.left_s(now)
-        if left_s < max(WARN_BELOW_S, WARN_BELOW_SHARE * bound.limit_s):
+        left_s = limit.left_s(now)
+        if left_s < max(WARN_BELOW_S, WARN_BELOW_SHARE * limit.limit_s):
             end = now + datetime.timedelta(seconds=left_s)
             found_lines.append(
                 f"warning: max_hours terminates all workers in {span(left_s)} (at {end:%H:%M} UTC), and this "
@@ -186,3 +190,60 @@ def cautions(found: tuple[Bound, ...] | str, now: datetime.datetime) -> list[str
         else:
             found_lines.append(f"max_hours leaves this run {span(left_s)}")
     return found_lines
+
+
+@doing("waiting for an alarm to end", plain=False)
+def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
+    """Wait until no alarm would terminate new workers at once: it stays active for minutes after it has acted.
+
+    Raises DeepcdkError if the budget is spent, or if an alarm does not end in time.
+    """
+    kinds = ""
+    for _ in poll(TIMEOUT_S, every_s=POLL_S):
+        limits = read_or_explain(aws, stack)
+        active = [limit.kind for limit in limits if limit.state == ALARM] if not isinstance(limits, str) else []
+        if not active:
+            return
+        if "budget" in active:
+            raise DeepcdkError(
+                "the budget is spent: new workers would be terminated at once",
+                remedy="raise budget_usd and `fab up`, then `fab release`",
+            )
+        if not kinds:
+            report(f"waiting for the end of the alarm on {' and '.join(active)}, which has just terminated all workers")
+        kinds = " and ".join(active)
+    raise DeepcdkError(
+        f"the alarm on {kinds} has not ended for {TIMEOUT_S:.0f} s: it would terminate new workers at once",
+        remedy="`fab status` shows it; repeat when it is over",
+    )
+
+
+def count_messages(aws: Aws, budget: Limit) -> int:
+    """Return how many messages of the spent budget are in its queue. Raises AwsError."""
+    with aws_errors(f"reading the queue {budget.queue}"):
+        sqs = aws.client("sqs")
+        answer = sqs.get_queue_attributes(
+            QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"],
+            AttributeNames=["ApproximateNumberOfMessages"],
+        )
+    return int(answer["Attributes"]["ApproximateNumberOfMessages"])
+
+
+def purge_messages(aws: Aws, budget: Limit) -> None:
+    """Delete the messages of the spent budget. Raises AwsError."""
+    with aws_errors(f"emptying the queue {budget.queue}"):
+        sqs = aws.client("sqs")
+        sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])
+
+
+@doing("waiting for the budget's alarm to end", plain=False)
+def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
+    """Wait until the budget's alarm has ended. Raises DeepcdkError if it does not end in time."""
+    for waited_s in poll(TIMEOUT_S, every_s=POLL_S):
+        if not any(limit.kind == "budget" and limit.state == ALARM for limit in read(aws, stack)):
+            return
+        if not waited_s:
+            report("released; waiting for the end of the budget's alarm, which takes some minutes")
+    raise DeepcdkError(
+        f"the budget's alarm has not ended for {TIMEOUT_S:.0f} s", remedy="`fab status` shows when it is over"
+    )

@@ -1,0 +1,202 @@
+"""What bounds a cluster's workers, read from recorded answers, and what the tasks make of it."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.aws import limits
+from cluster.aws.client import Aws
+from cluster.aws.limits import Limit, count_messages, purge_messages, wait_for_end, wait_until_allowed
+from cluster.errors import AwsError, DeepcdkError
+
+NOW = datetime.datetime(2026, 11, 21, 17, 0, tzinfo=datetime.UTC)
+
+
+def math_alarm(logical_id: str, *, periods: int, period_s: int = 300, state: str = "OK") -> dict[str, Any]:
+    dimensions = [{"Name": "AutoScalingGroupName", "Value": "deepcdk-WorkerGroup-8a6f"}]
+    metric = {"Namespace": "AWS/AutoScaling", "MetricName": "GroupInServiceInstances", "Dimensions": dimensions}
+    return {
+        "AlarmName": f"deepcdk-{logical_id}-1edd97dea6e9",
+        "StateValue": state,
+        "EvaluationPeriods": periods,
+        "Metrics": [
+            {"Id": "bound", "Expression": "IF(FILL(size, REPEAT) > 0, 1, 0)", "ReturnData": True},
+            {"Id": "size", "MetricStat": {"Metric": metric, "Period": period_s, "Stat": "Minimum"}},
+        ],
+    }
+
+
+def budget_alarm(state: str = "OK") -> dict[str, Any]:
+    return {
+        "AlarmName": "deepcdk-GuardBudget-f994cc377db4",
+        "StateValue": state,
+        "EvaluationPeriods": 1,
+        "Period": 60,
+        "Dimensions": [{"Name": "QueueName", "Value": "deepcdk-GuardBudgetSpent-bc7a"}],
+    }
+
+
+ALARMS = [math_alarm("GuardHours", periods=144), budget_alarm(), math_alarm("GuardIdle", periods=7)]
+
+
+def hours(limit_h: float, gone_h: float | None, state: str = "OK") -> Limit:
+    started = None if gone_h is None else NOW - datetime.timedelta(hours=gone_h)
+    return Limit(kind="hours", state=state, limit_s=limit_h * 3600, started=started)
+
+
+def test_the_alarms_of_the_stack_are_its_bounds() -> None:
+    found = limits.parse_alarms("deepcdk", [*ALARMS, {"AlarmName": "deepcdk-GuardOther-1", "StateValue": "OK"}])
+    assert [(each.kind, each.limit_s) for each in found] == [("idle", 1800), ("hours", 43200), ("budget", 0)]
+    assert [each.group for each in found] == ["deepcdk-WorkerGroup-8a6f"] * 2 + [""]
+    assert found[2].queue == "deepcdk-GuardBudgetSpent-bc7a"
+
+
+def minutes(*sizes: int) -> list[limits.Datapoint]:
+    return [(NOW + datetime.timedelta(minutes=index), float(size)) for index, size in enumerate(sizes)]
+
+
+def test_the_clock_begins_when_the_group_last_ceased_to_be_empty() -> None:
+    assert limits.clock_start(minutes(0, 2, 2)) == NOW + datetime.timedelta(minutes=1)
+    assert limits.clock_start(minutes(3, 0, 2, 4, 1)) == NOW + datetime.timedelta(minutes=2)
+    assert limits.clock_start(minutes(1, 2)) == NOW
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_there_is_no_clock_exactly_where_the_group_is_empty_or_nothing_is_known(sizes: list[int]) -> None:
+    started = limits.clock_start(minutes(*sizes))
+    assert (started is None) == (not sizes or sizes[-1] == 0)
+    if started is not None:
+        assert all(sizes[int((started - NOW).total_seconds() // 60) :])
+
+
+@given(st.floats(1800, 168 * 3600))
+def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
+    assert span_s / limits.resolution_s(span_s) < 1440
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        (hours(12, 2), "workers are terminated after 12 h: 10 h left, until 03:00 UTC (since 15:00 UTC)"),
+        (hours(12, None), "workers are terminated after 12 h without a break; the time starts with the first one"),
+        (
+            hours(12, 13, "ALARM"),
+            "workers are terminated after 12 h; that time is over, and they are being terminated now",
+        ),
+        (Limit(kind="idle", state="OK", limit_s=1800), "workers are terminated after all were idle for 30 min"),
+        (
+            Limit(kind="budget", state="ALARM"),
+            "workers are terminated when the budget is spent; it is spent, and new workers are terminated at once "
+            "until `fab release`",
+        ),
+    ],
+)
+def test_each_bound_says_what_it_does_and_when(bound: Limit, text: str) -> None:
+    assert bound.line(NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("bound", "loud"),
+    [(hours(12, 11.5), True), (hours(12, 10), False), (hours(100, 95), True), (hours(100, 89), False)],
+)
+def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Limit, loud: bool) -> None:
+    (line,) = limits.cautions((bound, Limit(kind="idle", state="OK")), NOW)
+    assert line.startswith("warning: max_hours terminates all workers in") == loud
+    assert loud or line.startswith("max_hours leaves this run")
+
+
+def test_what_is_not_known_is_said_and_ends_nothing() -> None:
+    class Denied(Aws):
+        def client(self, service: str, *, impatient: bool = False) -> Any:
+            raise AwsError("AWS denies it", where=service)
+
+    found = limits.read_or_explain(Denied(), "deepcdk")
+    assert isinstance(found, str)
+    assert limits.lines(found, NOW) == limits.cautions(found, NOW) == [found]
+    wait_until_allowed(Denied(), "deepcdk", pytest.fail)
+
+
+class Alarms:
+    """Answer DescribeAlarms with one list after the other, the last one forever."""
+
+    def __init__(self, *answers: list[dict[str, Any]]) -> None:
+        self.answers = list(answers)
+
+    def client(self, service: str) -> Alarms:
+        assert service == "cloudwatch"
+        return self
+
+    def describe_alarms(self, AlarmNamePrefix: str) -> dict[str, Any]:
+        assert AlarmNamePrefix == "deepcdk-Guard"
+        return {"MetricAlarms": self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]}
+
+    def get_metric_statistics(self, **asked: Any) -> dict[str, Any]:
+        first = asked["StartTime"]
+        points = [(1, 0.0), (3, 2.0), (2, 2.0)]  # in no order
+        return {"Datapoints": [{"Timestamp": first + datetime.timedelta(hours=h), "Minimum": n} for h, n in points]}
+
+
+def test_the_clock_is_read_from_the_metric_of_the_group() -> None:
+    before = datetime.datetime.now(datetime.UTC)
+    (found,) = limits.read(cast(Aws, Alarms([math_alarm("GuardHours", periods=144)])), "deepcdk")
+    assert found.started is not None
+    assert abs((found.started - before).total_seconds() + 10 * 3600) < 60, "two of the last 12 hours after the start"
+    assert found.to_document(NOW)["limit_s"] == 12 * 3600
+
+
+def alarms(*states: str, budget: bool = False) -> Aws:
+    """Return a cloud whose alarm on idle workers, or on the budget, has these states one after the other."""
+    answers = [[budget_alarm(state) if budget else math_alarm("GuardIdle", periods=7, state=state)] for state in states]
+    return cast(Aws, Alarms(*answers))
+
+
+def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
+    budget = Limit(kind="budget", state="ALARM", queue="spent")
+    sqs = aws.client("sqs")
+    url = sqs.create_queue(QueueName="spent")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="spent")
+    assert count_messages(aws, budget) == 1
+    purge_messages(aws, budget)
+    assert count_messages(aws, budget) == 0
+
+
+def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[float]) -> None:
+    reported: list[tuple[str, int]] = []
+    wait_for_end(
+        alarms("ALARM", "ALARM", "OK", budget=True), "deepcdk", lambda line: reported.append((line, len(slept)))
+    )
+    assert reported == [("released; waiting for the end of the budget's alarm, which takes some minutes", 0)]
+    assert slept == [5.0, 5.0]
+    with pytest.raises(DeepcdkError, match="the budget's alarm has not ended for 600 s") as caught:
+        wait_for_end(alarms("ALARM", budget=True), "deepcdk", lambda line: None)
+    assert "`fab status` shows" in caught.value.remedy
+
+
+def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over(slept: list[float]) -> None:
+    reported: list[tuple[str, int]] = []
+    wait_until_allowed(alarms("ALARM", "ALARM", "OK"), "deepcdk", lambda line: reported.append((line, len(slept))))
+    assert reported == [("waiting for the end of the alarm on idle, which has just terminated all workers", 0)]
+    assert len(slept) == 2
+    slept.clear()
+    with pytest.raises(DeepcdkError, match="the alarm on idle has not ended for 600 s") as caught:
+        wait_until_allowed(alarms("ALARM"), "deepcdk", lambda line: None)
+    assert sum(slept) == 600
+    assert "`fab status` shows" in caught.value.remedy
+
+
+def test_a_spent_budget_refuses_growth_at_once() -> None:
+    with pytest.raises(DeepcdkError, match="the budget is spent: new workers would be terminated at once") as caught:
+        wait_until_allowed(alarms("ALARM", budget=True), "deepcdk", pytest.fail)
+    assert caught.value.remedy == "raise budget_usd and `fab up`, then `fab release`"
+
+
+def test_without_an_alarm_nothing_is_waited_for(slept: list[float]) -> None:
+    wait_for_end(alarms("OK", budget=True), "deepcdk", pytest.fail)
+    wait_for_end(alarms("ALARM"), "deepcdk", pytest.fail)  # Only the budget's alarm is waited for.
+    wait_until_allowed(alarms("OK"), "deepcdk", pytest.fail)
+    assert slept == []
