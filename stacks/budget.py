@@ -20,7 +20,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from stacks.config import CLUSTER_TAG, ClusterConfig, GuardId
+from stacks.config import CLUSTER_TAG, ClusterConfig, LimitId
 
 WARNING_PERCENT: Final = 80
 SPENT_PERCENT: Final = 100
@@ -92,7 +92,7 @@ class Budget(Construct):
         )
         resource = queue.node.default_child
         if isinstance(resource, sqs.CfnQueue):
-            resource.override_logical_id(GuardId.QUEUE)
+            resource.override_logical_id(LimitId.QUEUE)
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",
@@ -121,7 +121,7 @@ class Budget(Construct):
             treat_missing_data="notBreaching",
             alarm_actions=[topic.topic_arn],
         )
-        alarm.override_logical_id(GuardId.RENEWAL)
+        alarm.override_logical_id(LimitId.RENEWAL)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="TheAlarmOfThisStackTells",
@@ -130,7 +130,7 @@ class Budget(Construct):
                 resources=[topic.topic_arn],
                 conditions={
                     "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
-                    "ArnLike": {"aws:SourceArn": f"{_alarm_arn_prefix()}{Aws.STACK_NAME}-{GuardId.RENEWAL}-*"},
+                    "ArnLike": {"aws:SourceArn": f"{_alarm_arn_prefix()}{Aws.STACK_NAME}-{LimitId.RENEWAL}-*"},
                 },
             )
         )

@@ -16,7 +16,7 @@ from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
-from stacks.guard import Guard, GuardProps
+from stacks.limits import Limits, LimitsProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
@@ -103,8 +103,8 @@ class ClusterStack(Stack):
         )
         self.roles.publish_to(self.observability.topics)
         # The id is part of logical ids.
-        self.guard = Guard(
-            self, "Bounds", GuardProps(config=config, workers=self.workers.group, master=self.roles.master)
+        self.limits = Limits(
+            self, "Bounds", LimitsProps(config=config, workers=self.workers.group, master=self.roles.master)
         )
         apply_to_all(self, config)
         self._emit_outputs()
@@ -230,7 +230,7 @@ class ClusterStack(Stack):
             Output.LOGIN_USER: self.login_user,
             Output.MAX_WORKERS: str(self.config.max_workers),
             Output.SSH_ACCESS: self.config.ssh_access,
-            Output.STOP_POLICY: self.guard.stop.ref,
+            Output.STOP_POLICY: self.limits.stop.ref,
         }
         if self.lustre:
             values |= {Output.FSX_ID: self.lustre.file_system.ref, Output.FSX_MOUNT: self.config.fsx_mount}

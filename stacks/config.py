@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stacks.config_keys.compute import ComputeKeys
-from stacks.config_keys.guard import GuardKeys
+from stacks.config_keys.limits import LimitKeys
 from stacks.config_keys.network import NetworkKeys
 from stacks.config_keys.observability import ObservabilityKeys
 from stacks.config_keys.rules import ConfigError, coerce, matches
@@ -71,7 +71,7 @@ class Output:
     SCRATCH_MOUNT: Final = "ScratchMount"
 
 
-class GuardId:
+class LimitId:
     """Logical ids of the alarms that stop the workers; their names begin with the stack's name and one of these."""
 
     IDLE: Final = "GuardIdle"
@@ -84,7 +84,7 @@ class GuardId:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, GuardKeys, ObservabilityKeys):
+class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, ObservabilityKeys):
     """The validated configuration of one cluster. `cdk.json`, context.cluster, has the same keys."""
 
     name: str = "deepcdk"
@@ -97,7 +97,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, GuardKeys, Observabil
                 raise ConfigError("name", self.name, f"names made from it would begin with {prefix}, which {owner}")
         self.check_compute()
         self.check_storage()
-        self.check_guard()
+        self.check_limits()
         self.check_observability()
         self.check_network()
 

@@ -15,7 +15,7 @@ from cluster.errors import AwsError, DeepcdkError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing
 from cluster.terminal.units import span
-from stacks.config import GuardId
+from stacks.config import LimitId
 
 if TYPE_CHECKING:
     from types_boto3_cloudwatch import CloudWatchClient
@@ -27,7 +27,7 @@ MAX_DATAPOINTS: Final = 1440
 """Maximum that GetMetricStatistics returns."""
 TIMEOUT_S: Final = 600.0
 POLL_S: Final = 5.0
-_KINDS: Final = {GuardId.IDLE: "idle", GuardId.HOURS: "hours", GuardId.BUDGET: "budget"}
+_KINDS: Final = {LimitId.IDLE: "idle", LimitId.HOURS: "hours", LimitId.BUDGET: "budget"}
 
 Datapoint = tuple[datetime.datetime, float]
 """Start of a period, and the minimum of workers during it."""

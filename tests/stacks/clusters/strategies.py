@@ -77,7 +77,7 @@ def clusters(draw: Draw) -> Values:
         **compute,
         **lustre,
         **_storage(draw),
-        **_guard(draw, compute),
+        **_limits(draw, compute),
         **_observability(draw),
     }
 
@@ -265,7 +265,7 @@ def _storage(draw: Draw) -> Values:
     }
 
 
-def _guard(draw: Draw, compute: Values) -> Values:
+def _limits(draw: Draw, compute: Values) -> Values:
     idle = draw(st.sampled_from([0, 10, 30, 1430]))
     needs_percent = idle and find(compute["worker_instance_type"]) is None
     percent = draw(st.floats(1, 100)) if idle and (needs_percent or draw(_BOTH)) else 0.0

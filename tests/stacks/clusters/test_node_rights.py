@@ -21,7 +21,7 @@ from localcloud.api.cloud import Cloud
 from localcloud.api.loopback import acting_as
 from localcloud.api.permissions.request import Signature
 from localcloud.sessions.service import REQUIRED_ACTIONS
-from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, RUNS_PREFIX, WORKER, ClusterConfig, GuardId
+from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, RUNS_PREFIX, WORKER, ClusterConfig, LimitId
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.policies import listed
 from tests.stacks.clusters.synthesis import Inspected, synthesise
@@ -95,7 +95,7 @@ class Node:
             yield f"break off an upload to {bucket}", partial(self._break_off, bucket)
         if self.kind == MASTER:
             yield from self._archive()
-            stop = {"PolicyName": self.physical[GuardId.POLICY], "MetricValue": 1.0, "BreachThreshold": 0.0}
+            stop = {"PolicyName": self.physical[LimitId.POLICY], "MetricValue": 1.0, "BreachThreshold": 0.0}
             publish, (topic,) = self._client("sns").publish, self._topics
             yield "tell of a run", lambda: publish(TopicArn=topic, Subject="one", Message="ended")
             yield "end the workers", lambda: self._client("autoscaling").execute_policy(**stop)

@@ -18,8 +18,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from stacks.budget import Budget, BudgetProps
-from stacks.config import ClusterConfig, GuardId
-from stacks.config_keys.guard import DAY_H
+from stacks.config import ClusterConfig, LimitId
+from stacks.config_keys.limits import DAY_H
 from stacks.instance_types import find
 from stacks.observability import collect_group_metrics
 
@@ -35,17 +35,17 @@ QUEUE_PERIOD_S: Final = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GuardProps:
+class LimitsProps:
     config: ClusterConfig
     workers: autoscaling.AutoScalingGroup
     master: iam.IRole
     """Which may carry the policy out, when runs that asked for it are done."""
 
 
-class Guard(Construct):
+class Limits(Construct):
     """The policy that empties the worker group, the alarms that call it, and the budget."""
 
-    def __init__(self, scope: Construct, id: str, props: GuardProps) -> None:
+    def __init__(self, scope: Construct, id: str, props: LimitsProps) -> None:
         super().__init__(scope, id)
         config = props.config
         self._group = props.workers.auto_scaling_group_name
@@ -75,7 +75,7 @@ class Guard(Construct):
                 autoscaling.CfnScalingPolicy.StepAdjustmentProperty(metric_interval_lower_bound=0, scaling_adjustment=0)
             ],
         )
-        policy.override_logical_id(GuardId.POLICY)
+        policy.override_logical_id(LimitId.POLICY)
         return policy
 
     def _admit(self, master: iam.IRole) -> None:
@@ -105,7 +105,7 @@ class Guard(Construct):
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
         busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
         self._alarm(
-            GuardId.IDLE,
+            LimitId.IDLE,
             text=f"No worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB between two samples "
             f"for {config.idle_minutes} minutes: all workers are ended.",
             expression=f"IF(FILL(size, REPEAT) > 0, IF({busy}, 0, 1), 0)",
@@ -122,7 +122,7 @@ class Guard(Construct):
         """Alarm when the group was never empty in that time; missing data do not reset it."""
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
-            GuardId.HOURS,
+            LimitId.HOURS,
             text=f"There have been workers for {config.max_hours:g} hours without a break: all workers are ended.",
             expression="IF(FILL(size, REPEAT) > 0, 1, 0)",
             metrics=(self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", period_s),),
@@ -133,7 +133,7 @@ class Guard(Construct):
         """Alarm while the message of the spent budget is in its queue; without data the state stays."""
         alarm = cloudwatch.CfnAlarm(
             self,
-            GuardId.BUDGET,
+            LimitId.BUDGET,
             alarm_description="The budget is spent: all workers are ended, and any more, until the queue is empty.",
             namespace="AWS/SQS",
             metric_name="ApproximateNumberOfMessagesVisible",
@@ -146,7 +146,7 @@ class Guard(Construct):
             treat_missing_data="ignore",
             alarm_actions=[self.stop.ref],
         )
-        alarm.override_logical_id(GuardId.BUDGET)
+        alarm.override_logical_id(LimitId.BUDGET)
 
     def _alarm(
         self,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from localcloud.api.cloudwatch.expressions import Series, evaluate, parse
 from stacks.config import ClusterConfig
-from stacks.guard import BUSY_BYTES, idle_cpu_percent
+from stacks.limits import BUSY_BYTES, idle_cpu_percent
 from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import SSH_CIDR, Synthesise
 

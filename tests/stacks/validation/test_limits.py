@@ -1,4 +1,4 @@
-"""Rules that bind several of the guard's values."""
+"""Rules that bind several of the limits' values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stacks.config import ClusterConfig
-from stacks.validation.guard import check
+from stacks.validation.limits import check
 from tests.stacks.conftest import SSH_CIDR
 
 

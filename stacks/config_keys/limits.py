@@ -24,7 +24,7 @@ _RESERVED: Final = ("aws:", "deepcdk:")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GuardKeys:
+class LimitKeys:
     """Keys of the cluster's bounds."""
 
     permissions_boundary: str = ""
@@ -54,7 +54,7 @@ class GuardKeys:
     budget_stops_workers: bool = True
     """Stop all workers when the budget is spent, and any new ones, until `fab release`."""
 
-    def check_guard(self) -> None:
+    def check_limits(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
         word = "[A-Za-z0-9+=,.@_-]"
         policy = rf"(?:arn:aws[a-z-]*:iam::(?:[0-9]{{12}}|aws):policy/(?=.{{1,639}}$)(?:{word}+/)*{word}{{1,128}})?"
