@@ -1,4 +1,4 @@
-"""One entry of the catalogue of what AWS refuses, as a test has it."""
+"""A rule by which AWS rejects a request, with its smallest violation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T", Template, Values, Calls)
 
 @dataclasses.dataclass(frozen=True)
 class Case(Generic[T]):
-    """The smallest violation of an entry's rule, what is refused about it, and its sound counterpart."""
+    """The smallest violation of a rule, what is rejected about it, and its valid counterpart."""
 
     entry: str
-    """Id in `catalogue.py`."""
+    """A label for the rule: its service, and a number."""
     violation: T
     said: str
     """The rule of cdk-preflight; the key of the configuration; or AWS's error code, and its text where it is known."""
