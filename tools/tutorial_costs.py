@@ -22,7 +22,7 @@ from cluster.aws.price_list import (
     included_price,
 )
 from stacks.config import ClusterConfig
-from tools.site.tables import rows
+from tools.site.reference import rows
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
 REGION: Final = "us-east-1"

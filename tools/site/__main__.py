@@ -15,14 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.site import navigation, pages
+from tools.site import pages
 
 SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
-
-
-def navigation_of_site() -> list[dict[str, object]]:
-    """Return the navigation as MkDocs has it, with the pages written from the code."""
-    return navigation.as_mkdocs(navigation.parse(pages.index()))
 
 
 def build(into: Path) -> int:
@@ -30,7 +25,7 @@ def build(into: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="deepcdk-site-") as folder:
         staged, config = Path(folder, "pages"), Path(folder, "mkdocs.yml")
         pages.stage(staged)
-        settings = {"INHERIT": str(SETTINGS), "docs_dir": str(staged), "nav": navigation_of_site()}
+        settings = {"INHERIT": str(SETTINGS), "docs_dir": str(staged), "nav": pages.navigation(pages.index())}
         config.write_text(json.dumps(settings), encoding="utf-8")
         command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config)]
         return subprocess.run(
@@ -49,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = build(into)
     if status == 0:
         print(f"the site begins at {into / 'index.html'}")
-        print(f"browsers run its search over HTTP alone: python -m http.server --bind 127.0.0.1 --directory {into}")
+        print(f"its search needs a server: python -m http.server --bind 127.0.0.1 --directory {into}")
     return status
 
 

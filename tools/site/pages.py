@@ -1,61 +1,114 @@
-"""Stage the site's pages in one folder, as they lie in the repository: guides, the code they link to, the reference."""
+"""Collect the site's pages in one folder: guides, the code that they link to, the reference, and the navigation."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tools.site import keys_page, links, navigation, recipes_page, tasks_page
+from tools.site.reference import reference_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+INDEX: Final = "docs/index.md"
 STYLE: Final = Path(__file__).with_name("style.css")
-GENERATED: Final = (keys_page, tasks_page, recipes_page)
+ASSETS: Final = (".json", ".png", ".svg")
+"""Suffixes of files that a page links to, or shows, as they are."""
 LANGUAGES: Final = {".cc": "cpp", ".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml"}
+_TOKEN: Final = re.compile(
+    r"^```.*?^```"  # a block of code
+    r"|(?P<label>\[(?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*\])\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)"  # a link
+    r"|`[^`\n]*`",  # code in a line
+    flags=re.DOTALL | re.MULTILINE,
+)
 
 
 def guides() -> list[str]:
-    """Return the pages that are committed, as paths from the root."""
+    """Return the committed pages, as paths from the root."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "localcloud" / "README.md"]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
 def index() -> str:
-    """Return docs/index.md with the pages that are written from the code."""
-    entries = [navigation.Entry(title=each.TITLE, page=each.PAGE) for each in GENERATED]
-    return navigation.with_pages((ROOT / navigation.INDEX).read_text(encoding="utf-8"), entries)
+    """Return docs/index.md with the reference pages at its end, in the section Reference."""
+    added = "".join(
+        f"- [{text.splitlines()[0].removeprefix('# ')}]({posixpath.relpath(page, 'docs')})\n"
+        for page, text in reference_pages().items()
+    )
+    return (ROOT / INDEX).read_text(encoding="utf-8").rstrip() + f"\n{added}"
+
+
+def navigation(text: str) -> list[dict[str, object]]:
+    """Return MkDocs' `nav` from the sections of docs/index.md and the lists of links in them."""
+    sections = re.split(r"(?m)^## (.+)$", text)[1:]
+    nav: list[dict[str, object]] = [{"Documentation": INDEX}]
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        links = re.findall(r"(?m)^- \[([^]]+)\]\(([^)]+)\)", body)
+        nav.append({title: [{name: _target(link, INDEX)} for name, link in links]})
+    return nav
 
 
 def stage(folder: Path) -> None:
     """Write every page, and the pictures and files that pages link to, into an empty folder."""
     for page in guides():
-        text = index() if page == navigation.INDEX else (ROOT / page).read_text(encoding="utf-8")
-        _write(folder / page, links.for_site(text, page, ROOT))
+        text = index() if page == INDEX else (ROOT / page).read_text(encoding="utf-8")
+        _write(folder / page, for_site(text, page, ROOT))
         for target in _files(text, page):
-            if links.is_source(ROOT / target):
-                _write(folder / links.source_page(target), source_text(target))
+            if is_source(ROOT / target):
+                _write(folder / f"{target}.md", source_text(target))
             else:
                 (folder / target).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / target, folder / target)
     shutil.copyfile(STYLE, folder / STYLE.name)
-    for each in GENERATED:
-        _write(folder / each.PAGE, each.page())
+    for page, text in reference_pages().items():
+        _write(folder / page, text)
 
 
 def source_text(path: str) -> str:
-    """Return the page of a file of code, which the search leaves out."""
+    """Return the page of a file of code. The search leaves it out."""
     file = ROOT / path
     head = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n"
     text = file.read_text(encoding="utf-8").rstrip()
     return f"{head}````{LANGUAGES.get(file.suffix, 'text')}\n{text}\n````\n"
 
 
+def anchor(heading: str, separator: str = "-") -> str:
+    """Return the anchor of a heading as GitHub makes it, so that a link leads to the same place on the site."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
+
+
+def for_site(text: str, page: str, root: Path) -> str:
+    """Return a page's text with its links to code leading to the code's pages, and those to folders as plain text."""
+
+    def changed(found: re.Match[str]) -> str:
+        if not found["path"] or re.match(r"[a-z]+:", found["path"]):
+            return found[0]
+        target = root / _target(found["path"], page)
+        if target.is_dir():
+            return found["label"][1:-1]
+        return f"{found['label']}({found['path']}.md)" if is_source(target) else found[0]
+
+    return _TOKEN.sub(changed, text)
+
+
+def is_source(path: Path) -> bool:
+    """Return whether a file is code, which the site shows as a page."""
+    return path.is_file() and path.suffix not in (*ASSETS, ".md")
+
+
+def _target(path: str, page: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+
+
 def _files(text: str, page: str) -> Iterator[str]:
-    """Yield what a page links to or shows that is a file of the repository and no guide."""
-    for target in links.targets(text, page):
-        if (ROOT / target).is_file() and not target.endswith(".md"):
-            yield target
+    """Yield the files of the repository that a page links to or shows and that are not guides."""
+    for found in _TOKEN.finditer(text):
+        if found["path"] and not re.match(r"[a-z]+:", found["path"]):
+            target = _target(found["path"], page)
+            if (ROOT / target).is_file() and not target.endswith(".md"):
+                yield target
 
 
 def _write(path: Path, text: str) -> None:

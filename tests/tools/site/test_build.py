@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -10,8 +12,13 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from cluster.cli import loader
+from cluster.runs.recipe_tables import settings_of
+from payload.recipes import RECIPES
+from stacks.config import ClusterConfig
 from tools.site import __main__ as site
-from tools.site import navigation, pages
+from tools.site import pages
+from tools.site.reference import reference_pages, rows
 
 BLOCKS = ("h1", "h2", "h3", "h4", "li", "pre", "table", "tr")
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
@@ -74,13 +81,24 @@ def test_a_guide_has_the_same_parts_on_the_site_as_on_a_forge(built: Path, page:
     assert {tag: shown[tag] for tag in BLOCKS} == {tag: len(re.findall(rf"<{tag}[ >]", forge)) for tag in BLOCKS}
 
 
-def test_every_listed_page_is_in_the_navigation_by_its_title(built: Path) -> None:
+def test_every_guide_and_reference_page_is_in_the_navigation(built: Path) -> None:
+    listed = [
+        page for section in pages.navigation(pages.index())[1:] for part in section.values() for page in _pages(part)
+    ]
+    assert sorted(listed) == sorted([*{*pages.guides()} - {pages.INDEX}, *reference_pages()])
     text = html(built, "docs/tasks.md").read_text(encoding="utf-8")
-    link = r'<a href="([^"#]+)[^"]*" class="md-nav__link[^"]*">\s*<span class="md-ellipsis">\s*([^<]*?)\s*<'
-    shown = {((built / "docs" / address).resolve(), title) for address, title in re.findall(link, text)}
-    listed = [entry for section in navigation.parse(pages.index()) for entry in section.entries]
-    others = {(html(built, entry.page), entry.title) for entry in listed if entry.page != "docs/tasks.md"}
-    assert others <= shown
+    assert all(f'/{Path(page).stem}.html"' in text or f'"{Path(page).stem}.html"' in text for page in reference_pages())
+
+
+def _pages(part: object) -> list[str]:
+    assert isinstance(part, list)
+    return [page for entry in part for page in entry.values()]
+
+
+def test_code_that_a_guide_links_to_is_a_page_that_the_search_leaves_out(built: Path) -> None:
+    assert html(built, "cluster/tasks/train.py.md").exists()
+    assert "cluster/tasks/train.py.html" in html(built, "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert '"cluster/tasks/train.py.html' not in (built / "search" / "search_index.json").read_text(encoding="utf-8")
 
 
 def test_broken_links_and_anchors_and_unlisted_pages_are_errors(
@@ -92,10 +110,33 @@ def test_broken_links_and_anchors_and_unlisted_pages_are_errors(
         (folder / "two.md").write_text("# Two\n")
 
     monkeypatch.setattr(pages, "stage", stage)
-    monkeypatch.setattr(site, "navigation_of_site", lambda: [{"One": "one.md"}])
+    monkeypatch.setattr(pages, "navigation", lambda _: [{"One": "one.md"}])
     assert site.build(tmp_path / "site") != 0
     said = capfd.readouterr().err
     assert "'absent.md'" in said
     assert "'two.md#absent'" in said
     assert "  - two.md\n" in said
     assert "#two'" not in said
+
+
+def test_links_to_code_lead_to_its_page_and_links_to_folders_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "code.py").write_text("x = 1\n")
+    text = "[`a`](../a/code.py) [folder](../a) [guide](guide.md#one) `[none](../a/code.py)` [name](../a/code.py#x)"
+    expected = "[`a`](../a/code.py.md) folder [guide](guide.md#one) `[none](../a/code.py)` [name](../a/code.py.md)"
+    assert pages.for_site(text, "docs/page.md", tmp_path) == expected
+
+
+def test_the_reference_has_every_key_flag_and_changed_setting_with_its_text() -> None:
+    keys, tasks, recipes = reference_pages().values()
+    for field in dataclasses.fields(ClusterConfig):
+        (line,) = [line for line in keys.splitlines() if line.startswith(f"| `{field.name}` |")]
+        assert f"| `{json.dumps(field.default)}` |" in line
+        assert len(line.split("|")[4].strip()) > 10, line
+    for name, task in loader.collection().tasks.items():
+        section = tasks.split(f"\n## fab {name}\n")[1].split("\n## ")[0]
+        assert [flag.parameter for flag in task.flags if f"| {flag.help} |" not in section] == []
+    for recipe in RECIPES:
+        section = recipes.split(f"\n## {recipe.name}\n")[1].split("\n## ")[0]
+        assert [each.flag for each in settings_of(recipe) if each.differs and f"| `{each.flag}` |" not in section] == []
+    assert rows(("key", "what"), [("a|b", "c")]) == "| key | what |\n| --- | --- |\n| a\\|b | c |\n"
