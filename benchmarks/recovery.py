@@ -35,7 +35,7 @@ from localcloud.layout import Layout
 from tools import demo
 
 CLOUD: Final = "recovery"
-FAULTS: Final = "kill-rank,freeze-rank,kill-host,cut"
+FAULTS: Final = "kill-rank,kill-host,cut"
 RECIPE: Final = ("--epochs", "100000", "--checkpoint-minutes", "0.1")
 """More epochs than the benchmark lasts."""
 QUIET_S: Final = 15.0

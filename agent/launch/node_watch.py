@@ -1,4 +1,4 @@
-"""Watch over a run's ranks on this node, in the background: end those past a bound, and those that are frozen.
+"""Watch over a run's ranks on this node, in the background: end those past a bound, and those that are stuck.
 
     python -m agent.launch.node_watch RUN_DIRECTORY NODE    # by the node's first rank (`agent.launch.rank`)
 
@@ -15,37 +15,39 @@ from pathlib import Path
 from typing import Final
 
 from agent.launch.bound_watch import BoundWatch
-from agent.launch.frozen_watch import FrozenWatch
-from agent.launch.rank_states import RankStates
+from agent.launch.stall_watch import StallWatch
+from agent.remote.processes import RunProcess, processes
 from agent.runs.directory import RunDirectory
 from agent.spec.run import RunSpec
 
-POLL_S: Final = 1.0
+POLL_S: Final = 2.0
 START_S: Final = 30.0
 """How long after its start the first rank may take to show itself."""
 _NICENESS: Final = 10
-"""It needs a moment each second; what computes goes first."""
+"""What computes goes first."""
 
 
 def watch(
-    states: RankStates,
+    look: Callable[[], Sequence[RunProcess]],
     bound: BoundWatch | None,
-    frozen: FrozenWatch | None,
+    stall: StallWatch | None,
     *,
     poll_s: float = POLL_S,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Watch until the run has no rank here; return whether its ranks were ended at the bound."""
+    """Watch until the run has no rank here; return whether its ranks were ended at the bound.
+
+    `look` returns the run's processes on this node.
+    """
     began, has_begun = clock(), False
     while True:
-        found = states.look()
-        has_ranks = any(each.rank is not None for each in found)
-        if not has_ranks and (has_begun or clock() - began >= START_S):
+        found = [each for each in look() if each.is_rank]
+        if not found and (has_begun or clock() - began >= START_S):
             return False
-        has_begun = has_begun or has_ranks
-        if frozen:
-            frozen.look(found)
+        has_begun = has_begun or bool(found)
+        if stall:
+            stall.look(found)
         if bound and bound.look():
             return True
         sleep(poll_s)
@@ -57,10 +59,11 @@ def main(argv: Sequence[str]) -> int:
     spec = RunSpec.from_json(directory.spec.read_text(encoding="utf-8"))
     os.nice(_NICENESS)
     os.umask(0o022)  # What it writes is for the supervisor, who is another user.
-    states = RankStates(spec.runs_root, spec.run_id)
-    bound = BoundWatch(directory) if spec.bounds else None
-    frozen = FrozenWatch(directory, node, spec.frozen_after_s, waits=states.waits) if spec.frozen_after_s else None
-    watch(states, bound, frozen)
+    watch(
+        lambda: [each for each in processes(spec.runs_root) if each.run_id == spec.run_id],
+        BoundWatch(directory) if spec.bounds else None,
+        StallWatch(directory, node, spec.stall_after_s) if spec.stall_after_s else None,
+    )
     return 0
 
 

@@ -78,7 +78,7 @@ def this_host(spec: RunSpec) -> Node | None:
 def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.node_watch`)."""
     local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
-    return bool(spec.bounds or spec.frozen_after_s) and local_rank == "0"
+    return bool(spec.bounds or spec.stall_after_s) and local_rank == "0"
 
 
 def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:

@@ -30,6 +30,8 @@ class RunProcess:
     """True for a rank and its children, False for the launcher and its SSH clients."""
     reports: bool = False
     """True for the shell above a rank that only reports how it ended, and passes no signal on."""
+    rank: int | None = None
+    """Number of the rank that the process belongs to."""
 
 
 def parse_environment(block: bytes) -> dict[str, str]:
@@ -55,12 +57,14 @@ def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess
             parent = parse_parent((entry / "stat").read_text(encoding="utf-8", errors="replace"))
         except (OSError, IndexError, ValueError):
             continue  # It ended meanwhile, or it is not ours to read.
+        rank = environment.get("HOROVOD_RANK", environment.get(RANK_VARIABLE, ""))
         yield RunProcess(
             pid=int(entry.name),
             parent=parent,
             run_id=environment[RUN_VARIABLE],
             is_rank="HOROVOD_RANK" in environment or RANK_VARIABLE in environment,
             reports=_reports(entry),
+            rank=int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 10 else None,
         )
 
 

@@ -163,6 +163,10 @@ class RunDirectory:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    def stalled(self, attempt: int, node: str) -> Path:
+        """Return the file in which a node names its ranks that were stuck."""
+        return self.path / f"stalled-{attempt}-{node}"
+
     @property
     def preflight(self) -> Path:
         return self.path / "preflight.json"

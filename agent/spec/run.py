@@ -31,10 +31,10 @@ PROGRAM_FOLDER: Final = "program"
 WORK_FOLDER: Final = "work"
 MOST_RESTARTS: Final = 1000
 MOST_COMMANDS: Final = 10
-MOST_FROZEN_S: Final = 86_400
+MAX_STALL_S: Final = 86_400
 TRAINING: Final = ("-m", "payload.train")
 """Beginning of the command of a recipe, which resumes from a checkpoint."""
-NEWER_FIELDS: Final = ("frozen_after_s",)
+NEWER_FIELDS: Final = ("stall_after_s",)
 """Fields that agents of earlier runs may not know; "" or 0 is what these do."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
@@ -100,8 +100,8 @@ class RunSpec:
     """How often the run is restarted by itself after a fault of the machine."""
     min_nodes: int = 0
     """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
-    frozen_after_s: int = 0
-    """After how many seconds in which a rank was stopped by a signal it is frozen, and killed; 0: never."""
+    stall_after_s: int = 0
+    """A rank is stuck, and killed, after so many seconds without a step, output or CPU time; 0: never."""
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
     """What the run may take at most, over all its attempts."""
     notify: tuple[str, ...] = ()
@@ -166,10 +166,8 @@ class RunSpec:
             raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
         if type(self.min_nodes) is not int or self.min_nodes < 0:
             raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
-        if type(self.frozen_after_s) is not int or not 0 <= self.frozen_after_s <= MOST_FROZEN_S:
-            raise SpecError(
-                f"frozen_after_s = {self.frozen_after_s!r}: must be a whole number from 0 to {MOST_FROZEN_S}"
-            )
+        if type(self.stall_after_s) is not int or not 0 <= self.stall_after_s <= MAX_STALL_S:
+            raise SpecError(f"stall_after_s = {self.stall_after_s!r}: must be a whole number from 0 to {MAX_STALL_S}")
         if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MOST_COMMANDS:
             raise SpecError(f"notify: must be {MOST_COMMANDS} commands at most, none of them empty or with a NUL")
         if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):

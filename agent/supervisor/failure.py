@@ -4,6 +4,7 @@ first, or a bare status.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,12 @@ from typing import Final
 
 from agent.files.regular_file import read_regular
 from agent.remote.command import SSH_FAILED
-from agent.runs import frozen_report
 from agent.runs.directory import RunDirectory
-from agent.runs.frozen_report import FrozenNode
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
 
 MOST_NOTICE_BYTES: Final = 1 << 16
+_MAX_STALLED_BYTES: Final = 1 << 14
 _FIRST: Final = re.compile(
     r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?\s+Exit code:\s+(-?\d+)\n"
 )
@@ -68,7 +68,7 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
-    named = frozen_ranks(spec) or unreachable_host(log) or unreported_ranks(spec.hosts, log)
+    named = stuck_ranks(spec) or unreachable_host(log) or unreported_ranks(spec.hosts, log)
     named = named or first_ended_rank(spec.hosts, log) or ended_host(log)
     return named or f"the launcher ended with {describe_status(status)}"
 
@@ -92,23 +92,25 @@ def leaving_hosts(spec: RunSpec) -> str:
     return ", ".join(found)
 
 
-def frozen_ranks(spec: RunSpec) -> str:
-    """Return which ranks their nodes saw frozen, where, and for how long; "" where none was."""
-    named, many, longest = [], 0, None
-    for seen in seen_frozen(spec):
-        ranks = [each.rank for each in seen.ranks if each.rank is not None]
-        named.append(f"{format_ranks(ranks) if ranks else 'what starts the ranks'} on {seen.node}")
-        many += len(ranks) or 1
-        longest = max(seen.ranks if longest is None else (longest, *seen.ranks), key=lambda each: each.seconds)
-    if longest is None:
+def stuck_ranks(spec: RunSpec) -> str:
+    """Return which ranks were stuck in the last attempt, as their nodes report; "" if none was.
+
+    Ranks can write these files too. Of what a file says, only numbers of its own node's ranks count.
+    """
+    directory, first, named, many = RunDirectory(path=Path(spec.run_directory)), 0, [], 0
+    attempt = directory.attempt
+    for host in spec.hosts:
+        own = range(first, first + host.slots)
+        first += host.slots
+        with contextlib.suppress(OSError, ValueError):
+            words = read_regular(directory.stalled(attempt, host.name), _MAX_STALLED_BYTES).split()
+            if ranks := sorted({int(word) for word in words}.intersection(own)):
+                named.append(f"{format_ranks(ranks)} on {host.name}")
+                many += len(ranks)
+    if not named:
         return ""
-    state = f"{frozen_report.STATES[longest.state]}, state {longest.state}"
-    return f"{' and '.join(named)} {'were' if many > 1 else 'was'} frozen ({state}) for {longest.seconds:.0f} s"
-
-
-def seen_frozen(spec: RunSpec) -> list[FrozenNode]:
-    """Return what the nodes have seen of frozen ranks in the run's last attempt."""
-    return frozen_report.read(RunDirectory(path=Path(spec.run_directory)), spec.hosts)
+    minutes = f"{spec.stall_after_s / 60:g} min"
+    return f"{' and '.join(named)} {'were' if many > 1 else 'was'} stuck: no step, output or CPU time for {minutes}"
 
 
 def unreachable_host(log: str) -> str:

@@ -1,7 +1,7 @@
 """Restarts of a run by itself: what is a fault of the machine, and with which hosts the run goes on.
 
 A fault of the machine is one that another node, or another try on the same, does not have: a node that leaves, is gone
-or no longer answers, a rank that was killed from outside, as the kernel does where memory ends, or one that is frozen.
+or no longer answers, a rank that was killed from outside, as the kernel does where memory ends, or one that is stuck.
 An exception, a usage error or a failed check is the program's, and comes back: it ends the run.
 """
 
@@ -82,8 +82,8 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
         return f"{', '.join(silent)} no longer answer{'' if silent[1:] else 's'}"
     if rebooted := [host.name for host in spec.hosts if up[host.name] < ran_s]:
         return f"{', '.join(rebooted)} rebooted"
-    if frozen := failure.frozen_ranks(spec):
-        return frozen
+    if stuck := failure.stuck_ranks(spec):
+        return stuck
     log = failure.last_attempt(log)
     if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)

@@ -159,7 +159,6 @@ class Supervisor:
         # Ranks that have outlived it are well: those of a recipe write a checkpoint.
         self._attempt.hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
         self._attempt.hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False)
-        self._attempt.note_frozen()
         return before.outcome(self.directory, self._attempt.spec)
 
     def _restart(self, fault: str) -> bool:

@@ -9,7 +9,7 @@ from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
-from agent.spec.run import MOST_FROZEN_S, MOST_RESTARTS, PLACED, UNPLACED
+from agent.spec.run import MAX_STALL_S, MOST_RESTARTS, PLACED, UNPLACED
 from cluster.aws.notify import check_notify
 from cluster.cli.flags import parse_positive, parse_whole
 from cluster.errors import UsageError
@@ -40,9 +40,9 @@ class Preflight:
         return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
 
 
-def parse_frozen_after(text: str) -> int:
-    """Parse `--frozen-after`, in seconds. Raises UsageError."""
-    return parse_whole("--frozen-after", text, lowest=0, highest=MOST_FROZEN_S)
+def parse_stall_minutes(text: str) -> int:
+    """Parse `--stall-minutes`; return seconds. Raises UsageError."""
+    return 60 * parse_whole("--stall-minutes", text, lowest=0, highest=MAX_STALL_S // 60)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,18 +50,17 @@ class RestartOptions:
     """How often a run is restarted by itself after a fault of the machine, and on how many nodes."""
 
     restarts: Annotated[
-        str, "restarts by itself after a fault of the machine: a node lost, a rank killed or frozen; never for an error"
+        str, "restarts by itself after a fault of the machine: a node lost, a rank killed or stuck; never for an error"
     ] = "3"
     min_nodes: Annotated[
         str, "go on with as many nodes where not all come back within 3 minutes; default: as many as before"
     ] = ""
-
-    frozen_after: Annotated[
-        str, "seconds in which a rank may be stopped (SIGSTOP) before it counts as frozen and is killed; 0: never"
+    stall_minutes: Annotated[
+        str, "kill a rank that is stuck: no step, no output and no CPU time for so many minutes; 0: never"
     ] = "10"
 
     def __post_init__(self) -> None:
-        parse_frozen_after(self.frozen_after)
+        parse_stall_minutes(self.stall_minutes)
         parse_whole("--restarts", self.restarts, lowest=0, highest=MOST_RESTARTS)
         if self.min_nodes:
             parse_whole("--min-nodes", self.min_nodes, lowest=1)
@@ -74,9 +73,9 @@ class RestartOptions:
         return int(self.restarts)
 
     @property
-    def frozen_after_s(self) -> int:
-        """Return after how many seconds a stopped rank is frozen, 0 for never."""
-        return parse_frozen_after(self.frozen_after)
+    def stall_after_s(self) -> int:
+        """Return after how many seconds without progress a rank is stuck, 0 for never."""
+        return parse_stall_minutes(self.stall_minutes)
 
     @property
     def least(self) -> int:

@@ -114,7 +114,7 @@ def build(
         allow_degraded=options.preflight.allow_degraded,
         restarts=options.restarts.count,
         min_nodes=options.restarts.least,
-        frozen_after_s=options.restarts.frozen_after_s,
+        stall_after_s=options.restarts.stall_after_s,
         bounds=options.bounds,
         notify=resolve_topics(options.notify, stack),
         stop_policy=stop_policy(stack, wanted=options.then_stop),

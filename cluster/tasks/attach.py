@@ -20,7 +20,7 @@ from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs.bounds import check_left, check_prices, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.run_id import check_run_id
-from cluster.runs.run_options import BoundOptions, Preflight, parse_frozen_after
+from cluster.runs.run_options import BoundOptions, Preflight, parse_stall_minutes
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
 
@@ -53,8 +53,8 @@ def resume(
     nodes: Annotated[str, "workers that take part; default: as many as before"] = "",
     queue: Queue = False,
     bounds: BoundOptions,
-    frozen_after: Annotated[
-        str, "seconds in which a rank may be stopped before it counts as frozen; 0: never; default: as before"
+    stall_minutes: Annotated[
+        str, "kill a rank that made no progress for so many minutes; 0: never; default: as before"
     ] = "",
     notify: Notify = (),
     preflight: Preflight,
@@ -75,7 +75,7 @@ def resume(
     session = Session(PROJECT, set_, key=key)
     wanted = parse_nodes_argument(nodes) if nodes else 0
     secrets = read_secrets(secret, os.environ)
-    frozen_after_s = parse_frozen_after(frozen_after) if frozen_after else None
+    stall_after_s = parse_stall_minutes(stall_minutes) if stall_minutes else None
     check_notify(notify)
     told = resolve_topics(notify, session.stack)
     check_maximum(wanted, session.load_inventory(), session.config.max_workers)
@@ -100,8 +100,8 @@ def resume(
         before = dataclasses.replace(
             before, bounds=bounds.over(before.bounds), stop_policy=policy, notify=told or before.notify
         )
-        if frozen_after_s is not None:
-            before = dataclasses.replace(before, frozen_after_s=frozen_after_s)
+        if stall_after_s is not None:
+            before = dataclasses.replace(before, stall_after_s=stall_after_s)
         check_prices(before.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
         check_left(before, record.get("spent"))
         found = ensure_nodes(session, master, size, task="fab resume", yes=yes, report=launch.progress)

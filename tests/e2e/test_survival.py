@@ -234,3 +234,33 @@ def test_the_workers_end_with_the_last_run_where_one_of_them_asked_for_it(
         assert master["State"]["Name"] == "running"
     finally:
         cluster.fab("scale", "2", "--yes")
+
+
+FREEZING: Final = """\
+import os, pathlib, signal, time
+import tensorflow as tf
+import horovod.tensorflow as hvd
+rank, size = os.environ["HOROVOD_RANK"], int(os.environ["HOROVOD_SIZE"])
+pathlib.Path(f"here-{rank}").touch()
+while len(list(pathlib.Path().glob("here-*"))) < size:  # the time-out is shorter than an import may take
+    time.sleep(0.1)
+hvd.init()
+for step in range(1000000):
+    if step == 20 and rank == "1":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    hvd.allreduce(tf.ones([1000]), name="gradients")
+"""
+
+
+def test_gloos_time_out_names_the_rank_that_did_not_report(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FREEZING)
+    program = ("--payload", str(tmp_path), "--entry", "train.py", "--env", "HOROVOD_GLOO_TIMEOUT_SECONDS=10")
+    run = start(cluster, *program, "--restarts", "0")
+    try:
+        eventually(lambda: cluster.run(run).state in ("failed", "succeeded"))
+        assert "Process name: 0\n" in cluster.fab("logs", "--run", run).stdout, "the other rank ended first"
+        assert record(cluster, run)["state"]["reason"] == (
+            "rank 1 on deeplearning-worker2 had not reported when a collective timed out after 10 s; rank 0 had"
+        )
+    finally:
+        cluster.fab("stop", "--run", run, "--force", check=False)

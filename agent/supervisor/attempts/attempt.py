@@ -141,7 +141,6 @@ class Attempt:
             return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", exit_code=0)
-        self.note_frozen()
         log = self._directory.last_text(failure.log_bytes(self.spec.ranks))
         fault = self._fault(log, time.monotonic() - began)
         return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
@@ -193,12 +192,3 @@ class Attempt:
         up = ask_uptimes(self.hosts, self.spec.hosts)
         self.silent = {host.instance_id for host in self.spec.hosts if host.name not in up}
         return machine_fault(self.spec, log, up, ran_s)
-
-    def note_frozen(self) -> None:
-        """Log and record what the nodes have seen of ranks that were frozen."""
-        seen = [(node.node, each) for node in failure.seen_frozen(self.spec) for each in node.ranks]
-        for node, each in seen:
-            self.log_line(f"frozen on {node}: {each}")
-        if seen:
-            facts = [{"attempt": self._directory.attempt, "node": node, **each.to_document()} for node, each in seen]
-            self.stored.record_step("frozen", frozen=[*self.stored.course.get("frozen", ()), *facts])

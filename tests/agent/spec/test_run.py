@@ -61,10 +61,10 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
         ("hosts", ()),
-        ("frozen_after_s", -1),
-        ("frozen_after_s", 2.5),
-        ("frozen_after_s", True),
-        ("frozen_after_s", 86_401),
+        ("stall_after_s", -1),
+        ("stall_after_s", 2.5),
+        ("stall_after_s", True),
+        ("stall_after_s", 86_401),
         ("environment", (("A=B", "x"),)),
     ],
 )
@@ -166,6 +166,6 @@ KNOWN_TO_EARLIER_AGENTS = {
 
 def test_a_field_that_agents_of_earlier_runs_do_not_know_is_written_only_where_it_says_something() -> None:
     assert json.loads(make_spec().to_json()).keys() == KNOWN_TO_EARLIER_AGENTS
-    text = make_spec(frozen_after_s=10).to_json()
-    assert json.loads(text).keys() - KNOWN_TO_EARLIER_AGENTS == {"frozen_after_s"}
-    assert RunSpec.from_json(text).frozen_after_s == 10
+    text = make_spec(stall_after_s=10).to_json()
+    assert json.loads(text).keys() - KNOWN_TO_EARLIER_AGENTS == {"stall_after_s"}
+    assert RunSpec.from_json(text).stall_after_s == 10

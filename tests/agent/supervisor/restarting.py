@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.remote.command import Completed
-from agent.runs import frozen_report
 from agent.runs.directory import RunDirectory
-from agent.runs.frozen_report import FrozenRank
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from tests.factories import make_nodes, make_spec
@@ -22,15 +20,11 @@ def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
     return Completed(status=status, output=output)
 
 
-def report_frozen(spec: RunSpec, node: Node, *ranks: int | None, attempt: int = 1, seconds: float = 10.3) -> None:
-    """Write what a node has seen of ranks that were frozen."""
-    path = Path(spec.run_directory)
-    path.mkdir(parents=True, exist_ok=True)
-    seen = [
-        FrozenRank(rank=rank, pid=812, name="python3", state="T", since=1.8e9, seconds=seconds, threads=14)
-        for rank in ranks
-    ]
-    frozen_report.write(RunDirectory(path=path), attempt, node.name, seen)
+def report_stuck(spec: RunSpec, node: Node, ranks: str, attempt: int = 1) -> None:
+    """Write which ranks a node found stuck."""
+    directory = RunDirectory(path=Path(spec.run_directory))
+    directory.path.mkdir(parents=True, exist_ok=True)
+    directory.stalled(attempt, node.name).write_text(ranks)
 
 
 class FakeHosts:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.runs.directory import RunDirectory
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import LEAVING, Node
@@ -17,7 +18,7 @@ from agent.spec.run import RunSpec
 from agent.supervisor import failure
 from agent.supervisor.live_nodes import choose_answering
 from agent.supervisor.restart import Restarts, machine_fault, uptimes
-from tests.agent.supervisor.restarting import ENDED, ONE, SPEC, TWO, FakeHosts, answer, report_frozen
+from tests.agent.supervisor.restarting import ENDED, ONE, SPEC, TWO, FakeHosts, answer, report_stuck
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
 
 UP = {ONE.name: 5000.0, TWO.name: 5000.0}
@@ -62,7 +63,7 @@ FROZEN = (
         (ENDED.format(-9) + "\n" + ENDED.format(1), UP, ""),
     ],
 )
-def test_a_lost_node_a_killed_and_a_frozen_rank_are_the_machines_faults_and_errors_are_not(
+def test_a_lost_node_a_killed_and_a_silent_rank_are_faults_of_the_machine_and_errors_are_not(
     log: str, up: dict[str, float], fault: str
 ) -> None:
     assert machine_fault(SPEC, "before\n" + log, up, ran_s=100.0) == fault
@@ -107,35 +108,30 @@ def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind
     assert names(ids - {TWO.instance_id}, spec=older) == [ONE.name, three.name]
 
 
-def test_a_rank_that_its_node_saw_frozen_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path) -> None:
-    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
-    report_frozen(spec, TWO, 1)
-    fault = f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
+def test_stuck_rank_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path) -> None:
+    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path), stall_after_s=600)
+    report_stuck(spec, TWO, "1")
+    fault = f"rank 1 on {TWO.name} was stuck: no step, output or CPU time for 10 min"
     innocent = ENDED.format(1).replace("rank 1", "rank 0")
     for log in (innocent, ENDED.format(-9), FROZEN, ""):
         assert machine_fault(spec, log, UP, 100.0) == fault
         assert failure.reason(spec, 1, log) == fault
     assert machine_fault(spec, innocent, {ONE.name: 5000.0}, 100.0) == f"{TWO.name} no longer answers"
+    Path(spec.run_directory, "spec-1.json").touch()  # The report is of the attempt before.
+    assert machine_fault(spec, innocent, UP, 100.0) == ""
 
 
-def test_what_an_earlier_attempt_saw_frozen_is_no_fault_of_the_next(tmp_path: Path) -> None:
-    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
-    report_frozen(spec, TWO, 1)
-    Path(spec.run_directory, "spec-1.json").touch()
-    assert machine_fault(spec, ENDED.format(1), UP, 100.0) == ""
-    report_frozen(spec, ONE, 0, attempt=2)
-    assert machine_fault(spec, ENDED.format(1), UP, 100.0).startswith(f"rank 0 on {ONE.name} was frozen")
-
-
-def test_all_that_was_frozen_is_named_with_its_node(tmp_path: Path) -> None:
-    hosts = make_nodes(2, slots=2)
-    spec = make_spec(hosts=hosts, efs_mount=str(tmp_path))
-    report_frozen(spec, hosts[1], None)
-    assert failure.frozen_ranks(spec) == f"what starts the ranks on {TWO.name} was frozen (stopped, state T) for 10 s"
-    report_frozen(spec, hosts[0], 1, 0)
-    report_frozen(spec, hosts[1], None, 3, seconds=12.0)
-    assert failure.frozen_ranks(spec) == (
-        f"ranks 0-1 on {ONE.name} and rank 3 on {TWO.name} were frozen (stopped, state T) for 12 s"
+def test_stuck_ranks_are_named_with_their_node_and_junk_is_ignored(tmp_path: Path) -> None:
+    hosts = make_nodes(3, slots=2)
+    spec = make_spec(hosts=hosts, efs_mount=str(tmp_path), stall_after_s=90)
+    report_stuck(spec, hosts[2], "5 many")
+    assert failure.stuck_ranks(spec) == ""
+    report_stuck(spec, hosts[0], "1 0 -3")
+    report_stuck(spec, hosts[1], "3 0 77")
+    RunDirectory(path=Path(spec.run_directory)).stalled(1, hosts[2].name).unlink()
+    os.mkfifo(RunDirectory(path=Path(spec.run_directory)).stalled(1, hosts[2].name))
+    assert failure.stuck_ranks(spec) == (
+        f"ranks 0-1 on {ONE.name} and rank 3 on {TWO.name} were stuck: no step, output or CPU time for 1.5 min"
     )
 
 

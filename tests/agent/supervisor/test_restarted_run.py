@@ -14,7 +14,7 @@ import pytest
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.runs import accepted_spec
-from agent.runs.directory import State
+from agent.runs.directory import RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
@@ -26,7 +26,7 @@ from agent.supervisor.notification import Notifier
 from agent.supervisor.predecessor import Predecessor
 from agent.supervisor.restart import Restarts
 from agent.supervisor.supervisor import Supervisor
-from tests.agent.supervisor.restarting import ONE, SPEC, TWO, FakeHosts, report_frozen
+from tests.agent.supervisor.restarting import ONE, SPEC, TWO, FakeHosts
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
 
 
@@ -110,35 +110,19 @@ def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> N
     assert f"signal 9 to what is left master {ONE.name}\n" in log, "a host that is silent is not waited for"
 
 
-SEEN = json.dumps(
-    {"ranks": [{"rank": 1, "pid": 812, "name": "python3", "state": "T", "since": 1.8e9, "seconds": 10.0, "threads": 2}]}
-)
-
-
-def test_a_run_whose_rank_was_frozen_goes_on_and_the_log_and_the_record_tell_what_was_seen(
+def test_run_with_stuck_rank_restarts_and_after_the_last_restart_the_reason_names_it(
     supervised: Any, tmp_path: Path
 ) -> None:
-    directory = make_spec(efs_mount=str(tmp_path)).run_directory
-    freeze = [
-        f"echo '{SEEN}' > {directory}/frozen-{attempt}-{TWO.name}.json; echo '[launcher] rank 0 ended first: 1'; exit 1"
+    directory = RunDirectory(path=Path(make_spec(efs_mount=str(tmp_path)).run_directory))
+    stuck = [
+        f"echo 1 > {directory.stalled(attempt, TWO.name)}; echo '[launcher] rank 0 ended first: 1'; exit 1"
         for attempt in (1, 2)
     ]
-    record, log = supervised(*freeze, "exit 0")
-    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 3)
-    fault = f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
-    assert [again["for"] for again in record["course"]["restarts"]] == [fault, fault]
-    assert [(seen["attempt"], seen["node"], seen["rank"]) for seen in record["course"]["frozen"]] == [
-        (1, TWO.name, 1),
-        (2, TWO.name, 1),
-    ]
-    assert f"[supervisor] frozen on {TWO.name}: rank 1, process 812 (python3), 2 threads" in log
-
-
-def test_after_the_last_restart_the_reason_names_the_frozen_rank(supervised: Any, tmp_path: Path) -> None:
-    report = f"{make_spec(efs_mount=str(tmp_path)).run_directory}/frozen-1-{TWO.name}.json"
-    record, _ = supervised(f"echo '{SEEN}' > {report}; exit 1", restarts=0)
-    assert record["state"]["state"] == "failed"
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} was frozen (stopped, state T) for 10 s"
+    record, _ = supervised(*stuck, restarts=1, stall_after_s=600)
+    assert record["attempts"] == 2
+    fault = f"rank 1 on {TWO.name} was stuck: no step, output or CPU time for 10 min"
+    assert [again["for"] for again in record["course"]["restarts"]] == [fault]
+    assert record["state"]["reason"] == f"{fault} (after 1 restart)"
 
 
 def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
@@ -266,14 +250,3 @@ def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_u
         assert "as by a shutdown of the master; the run goes on by itself" in record["state"]["reason"]
         assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name)]
         assert log.rstrip().endswith("the run goes on by itself"), "nothing is cleaned up"
-
-
-def test_what_a_node_saw_frozen_without_a_supervisor_is_recorded_by_the_next_one(
-    supervised: Any, tmp_path: Path
-) -> None:
-    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
-    Path(spec.run_directory).mkdir(parents=True)
-    report_frozen(spec, TWO, 1)
-    record, log = supervised("exit 0", before=lost())
-    assert [(each["attempt"], each["node"], each["rank"]) for each in record["course"]["frozen"]] == [(1, TWO.name, 1)]
-    assert f"frozen on {TWO.name}: rank 1" in log

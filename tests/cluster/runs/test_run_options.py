@@ -52,16 +52,12 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
             RunOptions(ranks=ranks, secrets=("MASTER_PORT",))
 
 
-def test_a_rank_is_frozen_after_10_seconds_or_as_many_as_are_given_or_never() -> None:
-    assert RestartOptions().frozen_after_s == 10
-    assert RestartOptions(frozen_after="0").frozen_after_s == 0
-    assert RestartOptions(frozen_after="86400", restarts="0").frozen_after_s == 86_400
-
-
-@pytest.mark.parametrize("value", ["", "-1", "1.5", "10s", "never", "86401"])
-def test_a_time_that_a_rank_may_be_stopped_is_whole_seconds_up_to_a_day(value: str) -> None:
-    with pytest.raises(UsageError, match=r"--frozen-after = .*: must be a whole number from 0 to 86400"):
-        RestartOptions(frozen_after=value)
+def test_stall_minutes_are_10_or_a_whole_number_up_to_a_day() -> None:
+    assert [RestartOptions(stall_minutes=text).stall_after_s for text in ("10", "0", "1440")] == [600, 0, 86_400]
+    assert RestartOptions().stall_after_s == 600
+    for text in ("", "-1", "1.5", "10m", "1441"):
+        with pytest.raises(UsageError, match=r"--stall-minutes = .*: must be a whole number from 0 to 1440"):
+            RestartOptions(stall_minutes=text)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e9", "five"])
