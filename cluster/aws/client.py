@@ -151,6 +151,11 @@ def pause_s(*, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, **
     return min(MAX_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
 
 
+def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping[str, Any]]:
+    """Return the entries under a key in all pages of an operation's answer."""
+    return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
+
+
 @contextlib.contextmanager
 def _without_gc() -> Iterator[None]:
     """Switch the garbage collector off: a service model has more than 100,000 containers, and none is garbage."""

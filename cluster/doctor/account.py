@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from cluster.aws.client import aws_errors
 from cluster.aws.stack import describe_stack
 from cluster.deploy import cdk
 from cluster.deploy import key_pair as keypair
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.errors import AwsError, DeepcdkError
 from stacks.validation import cautions, check
 
@@ -21,24 +22,21 @@ def configuration(subject: Subject) -> Iterator[Finding]:
     """Check the configuration as a whole, as `fab up` does, without AWS."""
     name = "configuration"
     config = subject.config
-    found = [
-        Finding(check=name, state=FAIL, what=each.what, remedy=each.remedy)
-        for each in check(config, subject.aws.region)
-    ]
+    found = [finding(name, FAIL, each.what, each.remedy) for each in check(config, subject.aws.region)]
     for each in cautions(config):
         # A cluster without access can be synthesised, but `fab up` does not deploy it.
         state = WARN if config.is_reachable or each.key != "ssh_cidr" else FAIL
-        found.append(Finding(check=name, state=state, what=each.what, remedy=each.remedy))
-    yield from found or [Finding(check=name, state=OK, what="follows all rules that can be checked without AWS")]
+        found.append(finding(name, state, each.what, each.remedy))
+    yield from found or [finding(name, OK, "follows all rules that can be checked without AWS")]
 
 
 def programs(subject: Subject) -> Iterator[Finding]:
     """Check the programs that the tasks start on the laptop."""
     try:
         found = [str(cdk.find_cli(subject.project)), str(cdk.find_node())]
-        yield Finding(check="programs", state=OK, what=", ".join(found))
+        yield finding("programs", OK, ", ".join(found))
     except DeepcdkError as error:
-        yield Finding(check="programs", state=FAIL, what=error.what, remedy=error.remedy)
+        yield finding("programs", FAIL, error.what, error.remedy)
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
         yield Finding(
@@ -81,9 +79,9 @@ def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:
     status = toolkit["StackStatus"]
     if status not in _COMPLETE:
         remedy = f"repair or delete stack {cdk.TOOLKIT}; `fab up` bootstraps again"
-        return Finding(check=name, state=FAIL, what=f"stack {cdk.TOOLKIT} is {status}", remedy=remedy)
+        return finding(name, FAIL, f"stack {cdk.TOOLKIT} is {status}", remedy)
     outputs = {each["OutputKey"]: each["OutputValue"] for each in toolkit.get("Outputs", ())}
-    return Finding(check=name, state=OK, what=f"version {outputs.get('BootstrapVersion', 'unknown')}")
+    return finding(name, OK, f"version {outputs.get('BootstrapVersion', 'unknown')}")
 
 
 def stack(subject: Subject) -> Iterator[Finding]:
@@ -93,9 +91,7 @@ def stack(subject: Subject) -> Iterator[Finding]:
 
 def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
     """Judge the cluster's own stack by its entry of DescribeStacks."""
-
-    def found(state: str, what: str, remedy: str = "") -> Finding:
-        return Finding(check="stack", state=state, what=what, remedy=remedy)
+    found = functools.partial(finding, "stack")
 
     if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
         return found(OK, f"{name} is not deployed; `fab up` creates it")
@@ -124,16 +120,16 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
         try:
             public_key = keypair.find_public_key(subject.home, subject.key)
         except DeepcdkError as error:
-            yield Finding(check=check_name, state=FAIL, what=error.what, remedy=error.remedy)
+            yield finding(check_name, FAIL, error.what, error.remedy)
             return
-        yield Finding(check=check_name, state=OK, what=f"{name} does not exist; `fab up` imports {public_key}")
+        yield finding(check_name, OK, f"{name} does not exist; `fab up` imports {public_key}")
         return
     match = keypair.match(described, keypair.own_keys(subject.home, subject.key))
     if match.differs:
         other = keypair.OtherKeyError(match)
-        yield Finding(check=check_name, state=FAIL, what=f"{other.what}; {other.where}", remedy=other.remedy)
+        yield finding(check_name, FAIL, f"{other.what}; {other.where}", other.remedy)
     elif match.found:
-        yield Finding(check=check_name, state=OK, what=f"{name} holds your {match.found}")
+        yield finding(check_name, OK, f"{name} holds your {match.found}")
     else:
         what = f"EC2 does not show the public key of {name}, so it cannot be compared with yours"
-        yield Finding(check=check_name, state=UNKNOWN, what=what, remedy="log in to a node, or set another key_name")
+        yield finding(check_name, UNKNOWN, what, "log in to a node, or set another key_name")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cluster.doctor import account, existing_resources, firewall, gpus, nodes, purchases, quotas, routes
+from cluster.doctor import account, existing_resources, firewall, nodes, purchases, quotas, routes
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject
 from cluster.errors import DeepcdkError
 from cluster.terminal.tables import Table
@@ -15,7 +15,7 @@ from cluster.terminal.tables import Table
 LOCAL: Final[tuple[tuple[str, Check], ...]] = (
     ("configuration", account.configuration),
     ("programs", account.programs),
-    ("GPU floors", gpus.floors_of_types),
+    ("GPU floors", nodes.floors_of_types),
 )
 REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("CDK bootstrap", account.bootstrap),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.aws.client import aws_errors
-from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject
+from cluster.aws.client import aws_errors, entries
+from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
 from cluster.doctor.nodes import zones_of
 from stacks.config import ClusterConfig
 
@@ -33,9 +34,7 @@ def judge_vpc(
     config: ClusterConfig, vpcs: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
     """Judge whether VPC and subnets exist and belong together, and the network is that of cdk.json."""
-
-    def found(state: str, what: str, remedy: str = "") -> Finding:
-        return Finding(check="existing VPC", state=state, what=what, remedy=remedy)
+    found = functools.partial(finding, "existing VPC")
 
     if not vpcs:
         yield found(
@@ -71,12 +70,12 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
     what = f"{room} addresses free in private_subnet_ids; {config.workers} workers now, {config.max_workers} at most"
     remedy = "name larger subnets, or free addresses in these"
     if deployed:
-        return Finding(check="subnet room", state=OK, what=f"{what}; running nodes have theirs already")
+        return finding("subnet room", OK, f"{what}; running nodes have theirs already")
     if room < config.workers:
-        return Finding(check="subnet room", state=FAIL, what=what, remedy=remedy)
+        return finding("subnet room", FAIL, what, remedy)
     if room < config.max_workers:
-        return Finding(check="subnet room", state=WARN, what=what, remedy=f"{remedy}; or set max_workers to {room}")
-    return Finding(check="subnet room", state=OK, what=what)
+        return finding("subnet room", WARN, what, f"{remedy}; or set max_workers to {room}")
+    return finding("subnet room", OK, what)
 
 
 def file_system(subject: Subject) -> Iterator[Finding]:
@@ -103,17 +102,9 @@ def _own_targets(subject: Subject) -> set[str]:
     if not subject.deployed:
         return set()
     with aws_errors("listing the stack's mount targets"):
-        pages = (
-            subject.aws.client("cloudformation")
-            .get_paginator("list_stack_resources")
-            .paginate(StackName=subject.config.stack_name)
-        )
-        return {
-            each.get("PhysicalResourceId", "")
-            for page in pages
-            for each in page["StackResourceSummaries"]
-            if each["ResourceType"] == "AWS::EFS::MountTarget"
-        }
+        client, name = subject.aws.client("cloudformation"), subject.config.stack_name
+        resources = entries(client, "list_stack_resources", "StackResourceSummaries", StackName=name)
+    return {x.get("PhysicalResourceId", "") for x in resources if x["ResourceType"] == "AWS::EFS::MountTarget"}
 
 
 def judge_file_system(
@@ -126,8 +117,7 @@ def judge_file_system(
     """Judge a file system by the answers of EFS; `own` are the mount targets of this cluster."""
     fs = config.file_system_id
 
-    def found(state: str, what: str, remedy: str = "") -> Finding:
-        return Finding(check="file system", state=state, what=what, remedy=remedy)
+    found = functools.partial(finding, "file system")
 
     if not described:
         return found(FAIL, f"there is no file system {fs} in this account and region", "set the right file_system_id")
@@ -165,6 +155,6 @@ def permissions_boundary(subject: Subject) -> Iterator[Finding]:
             if error.response["Error"]["Code"] != "NoSuchEntity":
                 raise
             remedy = "set permissions_boundary to a policy of this account, or leave it out"
-            yield Finding(check=name, state=FAIL, what=f"there is no policy {arn} in this account", remedy=remedy)
+            yield finding(name, FAIL, f"there is no policy {arn} in this account", remedy)
             return
-    yield Finding(check=name, state=OK, what=f"{arn} exists")
+    yield finding(name, OK, f"{arn} exists")

@@ -31,6 +31,11 @@ class Finding:
     remedy: str = ""
 
 
+def finding(check: str, state: str, what: str, remedy: str = "") -> Finding:
+    """Return a finding."""
+    return Finding(check=check, state=state, what=what, remedy=remedy)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
     """The configuration, the account and the laptop to examine."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cluster.aws.client import aws_errors
 from cluster.doctor import quotas
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, Finding, Subject
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, Finding, Subject, finding
 from stacks.config import LUSTRE_PORTS, ClusterConfig
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
     if not config.opens_ssh_port:
         return
 
-    def found(state: str, what: str, remedy: str = "") -> Finding:
-        return Finding(check="firewall", state=state, what=what, remedy=remedy)
+    found = functools.partial(finding, "firewall")
 
     for name in config.ssh_prefix_lists:
         if name not in entries:

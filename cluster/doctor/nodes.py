@@ -1,15 +1,18 @@
-"""Checks of the nodes: images exist and fit their types, and the zones offer the types."""
+"""Checks of the nodes: their images, the zones that offer their types, and the speed that runs need of their GPUs."""
 
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.aws.client import aws_errors
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
+from cluster.aws.client import aws_errors, entries
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
+from cluster.runs.gpu_floors import floors
 from stacks import images
 from stacks.config import MASTER, WORKER, ClusterConfig
+from stacks.gpus import SPEEDS
 from stacks.instance_types import find
 
 if TYPE_CHECKING:
@@ -60,9 +63,7 @@ def judge_image(
     now: datetime.datetime,
 ) -> Finding:
     """Judge an image by its entry of DescribeImages, None if the account cannot see it."""
-
-    def found(state: str, what: str, remedy: str = "") -> Finding:
-        return Finding(check=f"{role} image", state=state, what=what, remedy=remedy)
+    found = functools.partial(finding, f"{role} image")
 
     key = f"{role}_image_id" if wanted.id else f"{role}_image_parameter"
     parameter = wanted.parameter
@@ -109,13 +110,14 @@ def offering(subject: Subject) -> Iterator[Finding]:
     zones = zones_of(subject.aws, config)
     wanted = sorted({kind for role in ROLES for kind in _types(config, role)})
     with aws_errors("reading what the zones offer"):
-        pages = (
-            subject.aws.client("ec2")
-            .get_paginator("describe_instance_type_offerings")
-            .paginate(LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": wanted}])
+        offers = entries(
+            subject.aws.client("ec2"),
+            "describe_instance_type_offerings",
+            "InstanceTypeOfferings",
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": wanted}],
         )
-        offers = [(each["InstanceType"], each["Location"]) for page in pages for each in page["InstanceTypeOfferings"]]
-    offered = {kind: {zone for name, zone in offers if name == kind} for kind in wanted}
+    offered = {kind: {each["Location"] for each in offers if each["InstanceType"] == kind} for kind in wanted}
     for kind in wanted:
         others = [other for other in config.worker_types if other != kind]
         # If another type of the workers is offered everywhere, the group launches that one.
@@ -134,9 +136,9 @@ def judge_offering(
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
     if not zones:
-        return Finding(check=name, state=UNKNOWN, what="the zones of the subnets are not known")
+        return finding(name, UNKNOWN, "the zones of the subnets are not known")
     if not missing:
-        return Finding(check=name, state=OK, what=f"offered in {', '.join(zones)}")
+        return finding(name, OK, f"offered in {', '.join(zones)}")
     elsewhere = ", ".join(sorted(offered)) or "no zone of this region"
     remedy = (
         "take another instance type, or another region"
@@ -146,7 +148,7 @@ def judge_offering(
         else "name subnets of a zone that offers it, or take another type"
     )
     what = f"not offered in {', '.join(missing)}, where the nodes would be; offered in {elsewhere}"
-    return Finding(check=name, state=WARN if spare else FAIL, what=what, remedy=remedy)
+    return finding(name, WARN if spare else FAIL, what, remedy)
 
 
 def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:
@@ -168,3 +170,28 @@ def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:
     zones = sorted(each["ZoneName"] for each in listed["AvailabilityZones"])
     preferred = {subnet["AvailabilityZone"] for subnet in defaults}
     return [zone for zone in zones if not preferred or zone in preferred][: config.availability_zones]
+
+
+def floors_of_types(subject: Subject) -> Iterator[Finding]:
+    """Report, for each type of workers with GPUs, the speeds below which a run does not start."""
+    for name in subject.config.worker_types:
+        kind = find(name)
+        if kind is None or not kind.gpus:
+            continue
+        found = floors((name, name), efa=subject.config.efa)
+        speed = SPEEDS.get(kind.gpu_name)
+        if speed is None:
+            what = f"{name}: no published figure of {kind.gpu_name} GPUs is known: their speed is measured, not judged"
+            remedy = "compare the figures of the pre-flight on two nodes before a long run"
+            yield finding("GPU floors", WARN, what, remedy)
+            continue
+        network = (
+            f"all GPUs of two nodes add up at {found.allreduce_gb_s:.3g} GB/s or more"
+            if found.allreduce_gb_s
+            else "the allreduce is measured, not judged, for its slowest link has no published figure"
+        )
+        what = (
+            f"{name}: a run starts if each {kind.gpu_name} multiplies at {found.matmul_tflops:.3g} TFLOP/s or more "
+            f"({speed.source}), and {network}; `fab train --allow-degraded` starts below it"
+        )
+        yield finding("GPU floors", OK, what)

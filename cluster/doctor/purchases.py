@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from cluster.aws.client import aws_errors
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.doctor.nodes import zones_of
 from stacks.config import ClusterConfig
 
@@ -19,7 +20,7 @@ def reservation(subject: Subject) -> Iterator[Finding]:
         return
     if not wanted.startswith("cr-"):
         what = f"{wanted} is a group of reservations, whose members are not checked"
-        yield Finding(check="capacity reservation", state=UNKNOWN, what=what)
+        yield finding("capacity reservation", UNKNOWN, what)
         return
     with aws_errors(f"describing {wanted}"):
         # A filter, since asking for a missing id directly is an error.
@@ -36,8 +37,7 @@ def judge_reservation(
     """Judge a reservation by its entry of DescribeCapacityReservations, None if there is none."""
     wanted = config.capacity_reservation
 
-    def found(state: str, what: str, remedy: str = "") -> Finding:
-        return Finding(check="capacity reservation", state=state, what=what, remedy=remedy)
+    found = functools.partial(finding, "capacity reservation")
 
     if described is None:
         return found(FAIL, f"there is no {wanted} in this account and region", "set the right capacity_reservation")

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from cluster.aws.client import aws_errors
-from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject
+from cluster.aws.client import aws_errors, entries
+from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
 
-if TYPE_CHECKING:
-    from types_boto3_ec2.type_defs import FilterTypeDef
-
+ROUTES: Final = "VPC routes"
 _INTERNET: Final = "0.0.0.0/0"
 _PUBLIC_WAYS: Final = ("igw-",)
 # A NAT gateway or instance, an interface of a firewall, a transit gateway, Cloud WAN, a VPN, a firewall's endpoint. A
 # peering connection is none: it carries only what is addressed to the other VPC ("VPC peering limitations").
 _PRIVATE_WAYS: Final = ("nat-", "i-", "eni-", "tgw-", "arn:", "vgw-", "vpce-")
 _TARGETS: Final = (
-    "NatGatewayId",
-    "TransitGatewayId",
-    "InstanceId",
-    "NetworkInterfaceId",
-    "CoreNetworkArn",
-    "VpcPeeringConnectionId",
-    "LocalGatewayId",
-    "CarrierGatewayId",
-    "GatewayId",
-)
+    "NatGatewayId", "TransitGatewayId", "InstanceId", "NetworkInterfaceId", "CoreNetworkArn",
+    "VpcPeeringConnectionId", "LocalGatewayId", "CarrierGatewayId", "GatewayId",
+)  # fmt: skip
 """Fields of a route with its target: EC2 gives the one that fits, and an instance's interface beside the instance."""
 
 _Answers = Sequence[Mapping[str, Any]]
@@ -38,19 +29,16 @@ def ways_out(subject: Subject) -> Iterator[Finding]:
     config = subject.config
     if not config.vpc_id:
         return
-    ec2 = subject.aws.client("ec2")
-    mine: list[FilterTypeDef] = [{"Name": "vpc-id", "Values": [config.vpc_id]}]
+    ec2, mine = subject.aws.client("ec2"), [{"Name": "vpc-id", "Values": [config.vpc_id]}]
     with aws_errors(f"describing the route tables of {config.vpc_id}"):
-        pages = ec2.get_paginator("describe_route_tables").paginate(Filters=mine)
-        tables = [table for page in pages for table in page["RouteTables"]]
+        tables = entries(ec2, "describe_route_tables", "RouteTables", Filters=mine)
     if not tables:
-        return  # every VPC has a main table: this one does not exist, as the check of its subnets says
+        return  # Every VPC has a main table, so this VPC does not exist; the check of its subnets reports that.
     yield judge_names(config, names_of(subject))
     endpoints: _Answers = []
     if any(not _default_route(table_of(tables, each)) for each in config.private_subnet_ids):
         with aws_errors(f"describing the endpoints of {config.vpc_id}"):
-            answers = ec2.get_paginator("describe_vpc_endpoints").paginate(Filters=mine)
-            endpoints = [each for page in answers for each in page["VpcEndpoints"]]
+            endpoints = entries(ec2, "describe_vpc_endpoints", "VpcEndpoints", Filters=mine)
     yield from judge_routes(config, tables, endpoints)
 
 
@@ -68,11 +56,11 @@ def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Findin
     """Judge the attributes: without both no file system's name resolves (EFS, "Mounting with a DNS name")."""
     off = [name for name, value in attributes.items() if not value]
     if not off:
-        return Finding(check="VPC names", state=OK, what=f"{config.vpc_id} has {' and '.join(attributes)}")
+        return finding("VPC names", OK, f"{config.vpc_id} has {' and '.join(attributes)}")
     flags = {"enableDnsSupport": "--enable-dns-support", "enableDnsHostnames": "--enable-dns-hostnames"}
     calls = [f"aws ec2 modify-vpc-attribute --vpc-id {config.vpc_id} {flags[name]}" for name in off]
     what = f"{config.vpc_id} lacks {' and '.join(off)}: the names of file systems and endpoints do not resolve"
-    return Finding(check="VPC names", state=FAIL, what=what, remedy="; ".join(calls))
+    return finding("VPC names", FAIL, what, "; ".join(calls))
 
 
 def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
@@ -88,50 +76,42 @@ def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
 
 
 def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -> Iterator[Finding]:
-    """Judge the default route of each subnet; where there is none, whether endpoints stand in for it."""
-    problems: list[Finding] = []
-    for subnet in config.public_subnet_ids:
-        problems += _judge_public(subnet, table_of(tables, subnet))
-    for subnet in config.private_subnet_ids:
-        problems += _judge_private(config, subnet, table_of(tables, subnet), endpoints)
+    """Judge the default route of each subnet; if there is none, whether endpoints replace it."""
+    public = [_judge_public(subnet, table_of(tables, subnet)) for subnet in config.public_subnet_ids]
+    private = [_judge_private(config, each, table_of(tables, each), endpoints) for each in config.private_subnet_ids]
+    problems = [each for each in (*public, *private) if each]
     yield from problems
     if not problems:
-        count = len(config.public_subnet_ids) + len(config.private_subnet_ids)
-        yield Finding(check="VPC routes", state=OK, what=f"{count} subnets of {config.vpc_id} have a way out")
+        yield finding(ROUTES, OK, f"{len(public) + len(private)} subnets of {config.vpc_id} have a way out")
 
 
-def _judge_public(subnet: str, table: Mapping[str, Any]) -> list[Finding]:
-    """Judge a subnet of the master's."""
-    route = _default_route(table)
-    if route and _leads(route, _PUBLIC_WAYS):
-        return []
+def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
+    """Judge a subnet for the master."""
+    if _leads(table, _PUBLIC_WAYS):
+        return None
     remedy = f"add a route {_INTERNET} to an internet gateway to {_name(table)}, or name another public subnet"
-    what = f"{_where('public', subnet, table)} {_fault(route)}: the master cannot be reached from outside"
-    return [Finding(check="VPC routes", state=FAIL, what=what, remedy=remedy)]
+    what = f"public {subnet} ({_name(table)}) {_fault(table)}: the master cannot be reached from outside"
+    return finding(ROUTES, FAIL, what, remedy)
 
 
-def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any], endpoints: _Answers) -> list[Finding]:
-    """Judge a subnet of the workers': its nodes have no public address, so an internet gateway is no way out."""
-    route = _default_route(table)
-    if route and _leads(route, _PRIVATE_WAYS):
-        return []
-    what = f"{_where('private', subnet, table)} {_fault(route)}"
+def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any], endpoints: _Answers) -> Finding | None:
+    """Judge a subnet for workers: they have no public address, so an internet gateway is no way out."""
+    if _leads(table, _PRIVATE_WAYS):
+        return None
+    what = f"private {subnet} ({_name(table)}) {_fault(table)}"
     remedy = f"add a route {_INTERNET} to a NAT gateway, a NAT instance or a transit gateway to {_name(table)}"
-    if route:
-        return [Finding(check="VPC routes", state=FAIL, what=f"{what}: its nodes reach nothing", remedy=remedy)]
-    missing = missing_services(config, table, endpoints)
-    if missing:
+    if _default_route(table):
+        return finding(ROUTES, FAIL, f"{what}: its nodes reach nothing", remedy)
+    if missing := missing_services(config, table, endpoints):
         what = f"{what}, and endpoints for {', '.join(missing)} are missing"
-        remedy = f"{remedy}; or make these endpoints, with private names"
-        return [Finding(check="VPC routes", state=FAIL, what=what, remedy=remedy)]
+        return finding(ROUTES, FAIL, what, f"{remedy}; or make these endpoints, with private names")
     what = f"{what}, only endpoints: packages can be installed from nowhere but Amazon Linux's repositories in S3"
-    remedy = f"{remedy}; or take an image that has every package that node and run need"
-    return [Finding(check="VPC routes", state=WARN, what=what, remedy=remedy)]
+    return finding(ROUTES, WARN, what, f"{remedy}; or take an image that has every package that node and run need")
 
 
 def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:
     """Return the services that nodes call and that no endpoint answers to from subnets of this route table."""
-    there = {_service(each) for each in endpoints if _answers(each, table)}
+    there = {each["ServiceName"].rpartition(".")[2] for each in endpoints if _answers(each, table)}
     return [name for name in services(config) if name not in there]
 
 
@@ -158,25 +138,22 @@ def _answers(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
     return bool(endpoint.get("PrivateDnsEnabled"))
 
 
-def _service(endpoint: Mapping[str, Any]) -> str:
-    """Return `s3` of `com.amazonaws.us-east-1.s3`."""
-    return str(endpoint["ServiceName"]).rpartition(".")[2]
-
-
 def _default_route(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
     routes: _Answers = table.get("Routes", ())
     return next((each for each in routes if each.get("DestinationCidrBlock") == _INTERNET), None)
 
 
-def _leads(route: Mapping[str, Any], ways: tuple[str, ...]) -> bool:
-    return route.get("State") != "blackhole" and _target(route).startswith(ways)
+def _leads(table: Mapping[str, Any], ways: tuple[str, ...]) -> bool:
+    route = _default_route(table)
+    return route is not None and route.get("State") != "blackhole" and _target(route).startswith(ways)
 
 
 def _target(route: Mapping[str, Any]) -> str:
     return next((str(route[field]) for field in _TARGETS if route.get(field)), "an unknown target")
 
 
-def _fault(route: Mapping[str, Any] | None) -> str:
+def _fault(table: Mapping[str, Any]) -> str:
+    route = _default_route(table)
     if route is None:
         return f"has no route {_INTERNET}"
     gone = ", which no longer exists or takes nothing (blackhole)" if route.get("State") == "blackhole" else ""
@@ -185,7 +162,3 @@ def _fault(route: Mapping[str, Any] | None) -> str:
 
 def _name(table: Mapping[str, Any]) -> str:
     return str(table.get("RouteTableId", "the main route table"))
-
-
-def _where(kind: str, subnet: str, table: Mapping[str, Any]) -> str:
-    return f"{kind} {subnet} ({_name(table)})"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
-from cluster.doctor.nodes import image, judge_image, judge_offering, offering, zones_of
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Subject
+from cluster.doctor.nodes import floors_of_types, image, judge_image, judge_offering, offering, zones_of
 from stacks.images import Image
 from tests.cluster.doctor.conftest import Examined, config_of
 
@@ -87,3 +87,28 @@ def test_the_zones_are_the_first_by_name_or_those_of_the_subnets(subject: Examin
     assert zones_of(existing.aws, existing.config) == ["us-east-1d"]
     named = subject(availability_zones=2, zones=("us-east-1c", "us-east-1b"))
     assert zones_of(named.aws, named.config) == ["us-east-1c", "us-east-1b"]
+
+
+def told(**keys: object) -> list[tuple[str, str]]:
+    subject = Subject(aws=None, config=config_of(**keys), project=None, home=None, key="")  # type: ignore[arg-type]  # unused
+    return [(finding.state, finding.what) for finding in floors_of_types(subject)]
+
+
+def test_types_with_gpus_are_told_their_floors_and_others_nothing() -> None:
+    ((state, what),) = told(worker_instance_type="p5.48xlarge", efa=True)
+    assert state == OK
+    assert "each H100 multiplies at 494 TFLOP/s or more (NVIDIA H100 data sheet" in what
+    assert "all GPUs of two nodes add up at 200 GB/s or more" in what
+    ((_, over_tcp),) = told(worker_instance_type="p4d.24xlarge")
+    assert "add up at 0.312 GB/s or more" in over_tcp
+    assert told(worker_instance_type="c5.2xlarge") == []
+
+
+def test_what_has_no_published_figure_is_said_to_be_measured_and_not_judged() -> None:
+    ((state, what),) = told(worker_instance_type="g4dn.xlarge")
+    assert (state, "the allreduce is measured, not judged" in what) == (OK, True)
+    ((state, what),) = told(worker_instance_type="g7e.2xlarge")
+    assert (state, what.partition(" GPUs")[0]) == (
+        WARN,
+        "g7e.2xlarge: no published figure of RTX PRO Server 6000",
+    )
