@@ -153,7 +153,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("compare", "--run", "one", "--run", "two", "--format", "csv"), "must be some of html, md, json"),
         (("report", "--run", "one", "--format", "html,md", "--into", "one.html"), "must be a directory"),
         (("report", "--run", "tests"), "no stack deepcdk"),
-        (("report", "--run", "./tests"), "holds no record.json"),
+        (("report", "--run", "./tests"), "has no record.json"),
         (("notebook", "--port", "65536"), "from 1 to 65535"),
         (("notebook", "--requirements", "missing.txt"), "--requirements"),
         (("tensorboard", "--port", "9" * 5000), "from 1 to 65535"),

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import replace_file
-from cluster.bench.bench_plot import draw_bench
 from cluster.bench.measurements import Bench
 from cluster.errors import DeepcdkError
-from cluster.planner.plot import save
+from cluster.plots.bench import draw_bench
+from cluster.plots.style import save
 
 JSON_FILE: Final = "bench.json"
 PICTURE: Final = "bench.png"

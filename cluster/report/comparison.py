@@ -1,4 +1,4 @@
-"""Runs side by side: what differs between them, and repeats of the same settings averaged with their spread."""
+"""Several runs side by side: what differs, and repeats with the same settings averaged with their spread."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ import dataclasses
 import itertools
 import statistics
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cluster.report.model import EpochPoint, Headline, RunReport
-from cluster.report.run_report import SPEED_PER_NODE
+from cluster.report.curves import EpochPoint
+from cluster.report.run_report import SCALING, SPEED_PER_NODE, Headline, RunReport
 from cluster.report.run_settings import CLUSTER, GROUPS, HOROVOD, RUN, TRAINING, VERSIONS
+from cluster.report.wording import plural
 
-SCALING: Final = "scaling_efficiency"
 OWN: Final = frozenset(
     {
         *("run", "state", "reason", "started", "exit code", "attempts", "resumed from", "command", "launched"),
         *("weights (SHA-256)", "checkpoints", "size", "directory", "copy"),
     }
 )
-"""What of a run differs between any two, or is its outcome rather than a setting."""
+"""Entries of the group RUN that are no settings: they differ between any two runs, or are outcomes."""
 CODE: Final = ("recipe", "variant", "program", "payload", "runtime")
-"""What of the group RUN is to be the same in repeats."""
-MACHINES: Final = ("instances",)
-"""What of the group CLUSTER is to be the same in repeats."""
+"""Entries of the group RUN that are the same in repeats."""
 SEED: Final = "seed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Values of repeats, summed up."""
+    """Summary of the values of repeats."""
 
     count: int
     mean: float
@@ -40,20 +38,19 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Sum up one value or more."""
-        return cls(
-            count=len(values),
-            mean=statistics.fmean(values),
-            deviation=statistics.stdev(values) if len(values) > 1 else None,
-            least=min(values),
-            most=max(values),
-        )
+    def of(cls, values: Sequence[float | None]) -> Spread | None:
+        """Summarize the known values. Return None if there are none."""
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        deviation = statistics.stdev(known) if len(known) > 1 else None
+        mean = statistics.fmean(known)
+        return cls(count=len(known), mean=mean, deviation=deviation, least=min(known), most=max(known))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeanPoint:
-    """An epoch of repeats: the mean over those that have it, which are all."""
+    """An epoch of repeats. A figure is None unless every repeat has it."""
 
     epoch: int
     at_s: float
@@ -64,29 +61,30 @@ class MeanPoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repeats:
-    """Runs of the same settings on as many nodes, but for the seed; a run without its like is one alone."""
+    """A group of runs with the same settings and node count that differ only in their seed."""
 
     label: str
     """A, B, ..., Z, AA, ..."""
     runs: tuple[int, ...]
-    """Their places in `Comparison.runs`."""
-    figures: tuple[tuple[str, Spread | None], ...]
-    """The headlines' values, by key."""
+    """Indices in `Comparison.runs`."""
+    figures: dict[str, Spread | None]
+    """By the headlines' keys."""
     epochs: tuple[MeanPoint, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the label, and the number of runs if there are several."""
+        return self.label if len(self.runs) == 1 else f"{self.label}, mean of {len(self.runs)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparedSetting:
-    """One setting in each run; `-` where a run has none of that name."""
+    """One setting in each run; `-` if a run does not have it."""
 
     group: str
     name: str
     values: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Return whether it is not the same in all runs."""
-        return len(set(self.values)) > 1
+    differs: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,15 +93,15 @@ class Comparison:
 
     runs: tuple[RunReport, ...]
     labels: tuple[str, ...]
-    """Of each run: its repeats' label, with a number where there are several: A1, A2, B."""
+    """Label of each run's repeats, with a number if there are several: A1, A2, B."""
     repeats: tuple[Repeats, ...]
     headlines: tuple[tuple[Headline, ...], ...]
-    """Of each run, with the efficiency of scaling where the numbers of nodes differ."""
+    """Of each run, with the scaling efficiency if the node counts differ."""
     settings: tuple[ComparedSetting, ...]
 
 
 def compare(runs: Sequence[RunReport]) -> Comparison:
-    """Compare runs, in the order given. Pure."""
+    """Compare runs, in the order given."""
     members: dict[object, list[int]] = {}
     for place, run in enumerate(runs):
         members.setdefault(_identity(run), []).append(place)
@@ -112,7 +110,10 @@ def compare(runs: Sequence[RunReport]) -> Comparison:
         Repeats(
             label=label,
             runs=tuple(places),
-            figures=_figures([headlines[place] for place in places]),
+            figures={
+                same[0].key: Spread.of([each.value for each in same])
+                for same in zip(*(headlines[place] for place in places), strict=True)
+            },
             epochs=_mean_epochs([runs[place].curves.epochs for place in places]),
         )
         for label, places in zip(_letters(), members.values(), strict=False)
@@ -127,96 +128,75 @@ def compare(runs: Sequence[RunReport]) -> Comparison:
         labels=tuple(labels[place] for place in range(len(runs))),
         repeats=repeats,
         headlines=tuple(headlines),
-        settings=_settings(runs),
+        settings=tuple(_settings(runs)),
     )
 
 
-def _letters() -> itertools.chain[str]:
-    return itertools.chain(
-        string.ascii_uppercase, map("".join, itertools.product(string.ascii_uppercase, string.ascii_uppercase))
-    )
+def _letters() -> Iterator[str]:
+    for length in itertools.count(1):
+        yield from map("".join, itertools.product(string.ascii_uppercase, repeat=length))
 
 
 def _identity(run: RunReport) -> object:
     """Return what is the same in repeats."""
-    code, machines = run.group(RUN), run.group(CLUSTER)
+    code = run.group(RUN)
     settings = run.group(TRAINING).items() | run.group(HOROVOD).items()
     return (
         run.nodes,
         run.ranks,
         tuple(code.get(name) for name in CODE),
-        tuple(machines.get(name) for name in MACHINES),
+        run.group(CLUSTER).get("instances"),
         frozenset((name, value) for name, value in settings if name != SEED),
         frozenset(run.group(VERSIONS).items()),
-        # A program of the user's has its settings in its command alone.
-        () if run.recipe else code.get("command"),
+        None if run.recipe else code.get("command"),  # it has all the settings of a user's program
     )
 
 
 def _with_scaling(runs: Sequence[RunReport]) -> list[tuple[Headline, ...]]:
-    """Return each run's headlines, and where the numbers of nodes differ, its speed per node beside the fewest's."""
+    """Return each run's headlines, with the scaling efficiency if runs of one recipe have different node counts."""
     if len({run.nodes for run in runs}) < 2 or len({run.recipe for run in runs}) > 1:
         return [run.headlines for run in runs]
     fewest = min(run.nodes for run in runs)
-    known = [run.headline(SPEED_PER_NODE).value for run in runs if run.nodes == fewest]
-    speeds = [value for value in known if value]
+    base = Spread.of([run.headline(SPEED_PER_NODE).value for run in runs if run.nodes == fewest])
+    note = f"images/s per node, as a share of that on {plural(fewest, 'node')}"
     found = []
     for run in runs:
         speed = run.headline(SPEED_PER_NODE).value
-        share = speed / statistics.fmean(speeds) if speed is not None and speeds else None
-        headline = Headline(
-            key=SCALING,
-            title="Scaling efficiency",
-            value=share,
-            text="unknown" if share is None else f"{share:.0%}",
-            note=f"images/s per node, of those on {fewest} node{'s' * (fewest != 1)}",
-        )
-        found.append((*run.headlines, headline))
+        share = speed / base.mean if speed is not None and base and base.mean else None
+        found.append((*run.headlines, Headline.of(SCALING, share, note)))
     return found
 
 
-def _figures(headlines: Sequence[Sequence[Headline]]) -> tuple[tuple[str, Spread | None], ...]:
-    """Return the spread of each figure over repeats; None where none of them has it."""
-    found = []
-    for same in zip(*headlines, strict=True):
-        values = [each.value for each in same if each.value is not None]
-        found.append((same[0].key, Spread.of(values) if values else None))
-    return tuple(found)
-
-
 def _mean_epochs(runs: Sequence[Sequence[EpochPoint]]) -> tuple[MeanPoint, ...]:
-    """Return the means over repeats, of the epochs that all of them have."""
+    """Return the means of the epochs that all repeats have."""
     by_epoch = [{point.epoch: point for point in points} for points in runs]
     shared = sorted(set.intersection(*(set(points) for points in by_epoch)))
 
-    def spread(epoch: int, value: Callable[[EpochPoint], float | None]) -> Spread | None:
-        values = [found for points in by_epoch if (found := value(points[epoch])) is not None]
-        return Spread.of(values) if len(values) == len(by_epoch) else None
+    def spread(epoch: int, name: str) -> Spread | None:
+        values = [getattr(points[epoch], name) for points in by_epoch]
+        return None if None in values else Spread.of(values)
 
     return tuple(
         MeanPoint(
             epoch=epoch,
             at_s=statistics.fmean(points[epoch].at_s for points in by_epoch),
-            test_loss=spread(epoch, lambda point: point.test_loss),
-            test_accuracy=spread(epoch, lambda point: point.test_accuracy),
-            images_per_s_per_node=spread(epoch, lambda point: point.images_per_s_per_node),
+            test_loss=spread(epoch, "test_loss"),
+            test_accuracy=spread(epoch, "test_accuracy"),
+            images_per_s_per_node=spread(epoch, "images_per_s_per_node"),
         )
         for epoch in shared
     )
 
 
-def _settings(runs: Sequence[RunReport]) -> tuple[ComparedSetting, ...]:
-    """Return each setting that any of the runs has, in the order of the groups."""
-    found = [
-        ComparedSetting(group=RUN, name="nodes", values=tuple(f"{run.nodes}" for run in runs)),
-        ComparedSetting(group=RUN, name="ranks", values=tuple(f"{run.ranks}" for run in runs)),
-    ]
+def _settings(runs: Sequence[RunReport]) -> Iterator[ComparedSetting]:
+    """Yield each setting that any of the runs has, by group."""
     for title in GROUPS:
         groups = [run.group(title) for run in runs]
-        names = dict.fromkeys(name for group in groups for name in group)
-        found += [
-            ComparedSetting(group=title, name=name, values=tuple(group.get(name, "-") for group in groups))
-            for name in names
-            if title != RUN or name not in OWN
-        ]
-    return tuple(found)
+        if title == RUN:
+            groups = [
+                {"nodes": f"{run.nodes}", "ranks": f"{run.ranks}"} | {n: v for n, v in group.items() if n not in OWN}
+                for run, group in zip(runs, groups, strict=True)
+            ]
+        for name in dict.fromkeys(name for group in groups for name in group):
+            values = tuple(group.get(name, "-") for group in groups)
+            yield ComparedSetting(group=title, name=name, values=values, differs=len(set(values)) > 1)

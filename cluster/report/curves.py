@@ -1,88 +1,117 @@
-"""The curves of a run, from the events of its metrics.jsonl."""
+"""The curves of a run, from the events in its metrics.jsonl."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
-from cluster.report.model import Curves, EpochPoint, StepPoint
 from cluster.report.run_files import Document, number, whole
 
-MOST_STEP_POINTS: Final = 300
-"""Points of a curve over steps: as many as a figure of this width can show. More are averaged."""
+MAX_STEP_POINTS: Final = 300
+"""Points of a curve over steps. If there are more, neighbours are averaged."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpochPoint:
+    """One epoch; None for what the record does not have."""
+
+    epoch: int
+    """Counted from 1."""
+    at_s: float
+    """End of the epoch, seconds since the start of the run."""
+    train_loss: float | None = None
+    test_loss: float | None = None
+    """On the split in `Curves.evaluated`, as is `test_accuracy`."""
+    train_accuracy: float | None = None
+    test_accuracy: float | None = None
+    global_batch: int | None = None
+    image_size: int | None = None
+    """Height of the training images, pixels."""
+    images_per_s: float | None = None
+    """All ranks, during training steps."""
+    images_per_s_per_node: float | None = None
+    seconds: float | None = None
+    """Duration, including the evaluation."""
+    data_wait_s: float | None = None
+    """Time that the slowest rank waited for images."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepPoint:
+    """A training step, or the mean of consecutive ones."""
+
+    epoch: float
+    """Epochs done: 2.5 is the middle of the third."""
+    at_s: float
+    """Seconds since the start of the run."""
+    loss: float | None = None
+    accuracy: float | None = None
+    learning_rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curves:
+    """What changes during a run."""
+
+    epochs: tuple[EpochPoint, ...] = ()
+    steps: tuple[StepPoint, ...] = ()
+    evaluated: str = "test"
+    """The split that is evaluated after each epoch: test or validation."""
+
+
+P = TypeVar("P", EpochPoint, StepPoint)
 
 
 def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curves:
-    """Build the curves. `began`: unix time of the run's start.
+    """Build the curves of a run that began at a Unix time.
 
-    A resumed run repeats what it had not saved: of an epoch that was trained twice, the last time counts.
+    A resumed run repeats what it had not saved. Of an epoch that was trained twice, only the last time counts.
     """
     epochs: list[EpochPoint] = []
     steps: list[StepPoint] = []
     evaluated = "test"
-    batch: int | None = None
     for event in metrics:
-        at = number(event.get("time"))
+        at, kind, epoch = number(event.get("time")), event["event"], whole(event.get("epoch"))
         if at is None:
             continue
-        kind, at_s = event["event"], at - began
-        if kind == "start":
-            batch = whole(event.get("global_batch"))
-            if whole(event.get("validation_images")):
-                evaluated = "validation"
-        elif kind == "epoch" and (epoch := _epoch_point(event, at_s, evaluated, nodes, batch)):
-            _forget(epochs, epoch.epoch)
-            epochs.append(epoch)
-        elif kind == "step" and (step := _step_point(event, at_s)):
-            _forget(steps, step.epoch)
-            steps.append(step)
+        if kind == "start" and whole(event.get("validation_images")):
+            evaluated = "validation"
+        elif kind == "epoch" and epoch is not None:
+            speed = number(event.get("images_per_s"))
+            point = EpochPoint(
+                epoch=epoch,
+                at_s=at - began,
+                test_loss=number(event.get(f"{evaluated}_loss")),
+                test_accuracy=number(event.get(f"{evaluated}_accuracy")),
+                global_batch=whole(event.get("global_batch")),
+                image_size=whole(event.get("image_size")),
+                images_per_s_per_node=speed / nodes if speed is not None and nodes else None,
+                **{
+                    name: number(event.get(name))
+                    for name in ("train_loss", "train_accuracy", "images_per_s", "seconds", "data_wait_s")
+                },
+            )
+            _append(epochs, point)
+        elif kind == "step" and epoch is not None:
+            step, of = whole(event.get("step")), whole(event.get("steps_per_epoch"))
+            if step is not None and of is not None and of > 0:
+                values = {name: number(event.get(name)) for name in ("loss", "accuracy", "learning_rate")}
+                _append(steps, StepPoint(epoch=epoch - 1 + step / of, at_s=at - began, **values))
     return Curves(epochs=tuple(epochs), steps=tuple(thinned(steps)), evaluated=evaluated)
 
 
-def _forget(points: list[EpochPoint] | list[StepPoint], position: float) -> None:
-    """Remove the points from a position on, which a resumed run passes again."""
-    while points and points[-1].epoch >= position:
+def _append(points: list[P], point: P) -> None:
+    """Append a point, and remove those that a resumed run passes again."""
+    while points and points[-1].epoch >= point.epoch:
         points.pop()
+    points.append(point)
 
 
-def _epoch_point(event: Document, at_s: float, evaluated: str, nodes: int, batch: int | None) -> EpochPoint | None:
-    epoch, speed = whole(event.get("epoch")), number(event.get("images_per_s"))
-    if epoch is None:
-        return None
-    return EpochPoint(
-        epoch=epoch,
-        at_s=at_s,
-        train_loss=number(event.get("train_loss")),
-        test_loss=number(event.get(f"{evaluated}_loss")),
-        train_accuracy=number(event.get("train_accuracy")),
-        test_accuracy=number(event.get(f"{evaluated}_accuracy")),
-        # A record from before these were written has the batch of the start, which phases may have changed since.
-        global_batch=whole(event.get("global_batch")) if "global_batch" in event else batch,
-        image_size=whole(event.get("image_size")),
-        images_per_s=speed,
-        images_per_s_per_node=speed / nodes if speed is not None and nodes else None,
-        seconds=number(event.get("seconds")),
-        data_wait_s=number(event.get("data_wait_s")),
-    )
-
-
-def _step_point(event: Document, at_s: float) -> StepPoint | None:
-    epoch, step, of = (whole(event.get(name)) for name in ("epoch", "step", "steps_per_epoch"))
-    if epoch is None or step is None or not of or of < 0:
-        return None
-    return StepPoint(
-        epoch=epoch - 1 + step / of,
-        at_s=at_s,
-        loss=number(event.get("loss")),
-        accuracy=number(event.get("accuracy")),
-        learning_rate=number(event.get("learning_rate")),
-    )
-
-
-def thinned(points: Sequence[StepPoint], most: int = MOST_STEP_POINTS) -> list[StepPoint]:
-    """Return at most so many points, each the mean of neighbours; few points as they are."""
+def thinned(points: Sequence[StepPoint], most: int = MAX_STEP_POINTS) -> list[StepPoint]:
+    """Return at most `most` points, each the mean of neighbours."""
     if len(points) <= most:
         return list(points)
     edges = [round(number * len(points) / most) for number in range(most + 1)]
@@ -90,14 +119,12 @@ def thinned(points: Sequence[StepPoint], most: int = MOST_STEP_POINTS) -> list[S
 
 
 def _mean(points: Sequence[StepPoint]) -> StepPoint:
-    def of(values: Iterable[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
+    def of(name: str) -> float | None:
+        known = [value for point in points if (value := getattr(point, name)) is not None]
         return statistics.fmean(known) if known else None
 
     return StepPoint(
         epoch=statistics.fmean(point.epoch for point in points),
         at_s=statistics.fmean(point.at_s for point in points),
-        loss=of(point.loss for point in points),
-        accuracy=of(point.accuracy for point in points),
-        learning_rate=of(point.learning_rate for point in points),
+        **{name: of(name) for name in ("loss", "accuracy", "learning_rate")},
     )

@@ -1,78 +1,122 @@
-"""The formats of a report, and where its files go: each whole or not at all."""
+"""The formats of a report, and the files that it is written to."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
 from cluster.errors import DeepcdkError, UsageError
+from cluster.plots.style import DARK, LIGHT
+from cluster.report import tables
 from cluster.report.comparison import Comparison
-from cluster.report.model import FORMAT, RunReport
+from cluster.report.page import Page, comparison_page, run_page
+from cluster.report.run_report import RunReport
+from cluster.terminal.tables import Table
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FORMAT: Final = "deepcdk-report/1"
+"""Of the JSON documents. An incompatible change increases the number."""
 HTML, MARKDOWN, JSON = "html", "md", "json"
 FORMATS: Final = (HTML, MARKDOWN, JSON)
+_NUMBER: Final = re.compile(r"[-+$]{0,2}\d[\d,]*(\.\d+)?(e[-+]\d+)?(:\d\d)*( ?%| s)?( \N{PLUS-MINUS SIGN} .*| \(.*)?")
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """Parse --format html,md,json. Raises UsageError for another format, and for none."""
+    """Parse --format html,md,json. Raises UsageError for an unknown format, and for none."""
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not found or not set(found) <= set(FORMATS):
         raise UsageError("--format", text, f"must be some of {', '.join(FORMATS)}, with commas between")
     return found
 
 
-def run_document(report: RunReport) -> dict[str, Any]:
-    """Return the report of one run as JSON values."""
-    return {"format": FORMAT, "report": "run", **dataclasses.asdict(report)}
-
-
-def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return runs side by side as JSON values."""
-    document = dataclasses.asdict(comparison)
-    for setting, compared in zip(document["settings"], comparison.settings, strict=True):
-        setting["differs"] = compared.differs
-    for repeats in document["repeats"]:
-        repeats["figures"] = dict(repeats["figures"])
-    return {"format": FORMAT, "report": "comparison", **document}
-
-
 def rendered(report: RunReport | Comparison, kind: str) -> str:
-    """Return the report of one run, or of several side by side, in a format."""
-    from cluster.report import html, markdown
-
-    if isinstance(report, Comparison):
-        return _in_format(
-            kind,
-            lambda: comparison_document(report),
-            lambda: markdown.comparison_markdown(report),
-            lambda: html.comparison_html(report),
-        )
-    return _in_format(
-        kind, lambda: run_document(report), lambda: markdown.run_markdown(report), lambda: html.run_html(report)
-    )
-
-
-def _in_format(
-    kind: str, document: Callable[[], dict[str, Any]], as_markdown: Callable[[], str], as_html: Callable[[], str]
-) -> str:
+    """Return a report in a format."""
+    is_run = isinstance(report, RunReport)
     if kind == JSON:
-        return json.dumps(document(), indent=1) + "\n"
-    return as_markdown() if kind == MARKDOWN else as_html()
+        document = {"format": FORMAT, "report": "run" if is_run else "comparison", **dataclasses.asdict(report)}
+        return json.dumps(document, indent=1) + "\n"
+    draw = kind == HTML
+    page = run_page(report, draw=draw) if isinstance(report, RunReport) else comparison_page(report, draw=draw)
+    return _html(page) if draw else _markdown(page)
+
+
+def numeric_columns(table: Table) -> frozenset[int]:
+    """Return the columns, counted from 0, in which every known value is a number."""
+    columns = [set(column) - {"", "-", "unknown"} for column in zip(*table.rows, strict=True)]
+    return frozenset(n for n, cells in enumerate(columns) if cells and all(map(_NUMBER.fullmatch, cells)))
+
+
+def templates() -> Environment:
+    """Return the templates. They escape each value; an unknown name is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("cluster.report")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.globals |= {"light": LIGHT, "dark": DARK, "format": FORMAT, "mark": tables.MARK}
+    found.filters["numeric_columns"] = numeric_columns
+    return found
+
+
+def _html(page: Page) -> str:
+    """Return one file without scripts that loads nothing."""
+    return templates().get_template("page.html.j2").render(page=page) + "\n"
+
+
+def _markdown(page: Page) -> str:
+    """Return headlines and tables for an issue, a wiki or a terminal."""
+    parts = [f"# {escaped(page.title)}"]
+    if page.state:
+        parts.append(escaped(f"{page.state}, {page.subtitle}"))
+    if page.reason:
+        parts.append(f"> {escaped(page.reason)}")
+    for section in page.sections:
+        if section.title:
+            parts.append(f"## {section.title}")
+        if section.text:
+            parts.append(escaped(section.text))
+        if section.headlines:
+            rows = tuple((each.title, each.text, each.note) for each in section.headlines)
+            parts += _table(Table(title="", columns=("figure", "value", "note"), rows=rows))
+        if section.log:
+            parts.append("\n".join(f"    {line}" for line in section.log))
+        for table in (*section.tables, *section.folded):
+            parts += _table(table)
+        if section.images:
+            rows = tuple((each.truth, each.recognised, f"{each.confidence:.1%}") for each in section.images)
+            parts += _table(Table(title="Surest mistakes", columns=("true class", "taken for", "sure"), rows=rows))
+        if section.points:
+            parts.append("\n".join(f"- {escaped(each)}" for each in section.points))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.title:
+        yield f"### {escaped(table.title)}"
+    numeric = numeric_columns(table)
+    rule = ["---:" if number in numeric else "---" for number in range(len(table.columns))]
+    lines = [[escaped(cell) for cell in table.columns], rule, *([escaped(cell) for cell in row] for row in table.rows)]
+    yield "\n".join(f"| {' | '.join(cell or ' ' for cell in line)} |" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Return a text without effect in Markdown and in the HTML that Markdown allows."""
+    return re.sub(r"([\\`*_\[\]<>&|~$#!])", r"\\\1", text)
 
 
 def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, Path]:
-    """Return the file of each format. `default`: where it goes without --into, with no suffix.
+    """Return the file of each format. `default` is the file without --into, without its suffix.
 
-    `into` is a directory, one that exists or ends with a slash, or a file, for one format alone. Raises UsageError.
+    `into` is a directory (it exists, or ends with a slash), or a file for a single format. Raises UsageError.
     """
-    if not into:
-        return {kind: default.with_name(f"{default.name}.{kind}") for kind in formats}
-    path = Path(into)
-    if into.endswith("/") or path.is_dir():
+    path = Path(into) if into else default.parent
+    if not into or into.endswith("/") or path.is_dir():
         return {kind: path / f"{default.name}.{kind}" for kind in formats}
     if len(formats) > 1:
         raise UsageError("--into", into, "must be a directory (with a / at its end) for more than one file")
@@ -80,7 +124,7 @@ def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, 
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file of a report, and the directory above it. Raises DeepcdkError."""
+    """Write a file atomically, and create its directory. Raises DeepcdkError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)

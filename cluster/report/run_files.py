@@ -1,4 +1,4 @@
-"""Read the files of a fetched run. The master wrote them, so each is checked, and a value that is none is left out."""
+"""Read the files of a fetched run. The nodes wrote them, so invalid values are left out."""
 
 from __future__ import annotations
 
@@ -13,92 +13,84 @@ from cluster.errors import DeepcdkError
 from cluster.terminal.units import amount
 
 RUNS: Final = Path("runs")
-"""Where `fab fetch` brings runs to."""
-METRICS_FILE: Final = "metrics.jsonl"
-CONFUSION_FILE: Final = "confusion.json"
-MISTAKES_FILE: Final = "mistakes.json"
-SETTINGS_FILE: Final = "settings.json"
-MOST_BYTES: Final = 256 << 20
-"""Bytes of one file that are read: twice the metrics of a week, written twice a second."""
-LARGEST: Final = 1e15
-"""No figure of a run is larger, above zero or below; one that is could not be drawn."""
+"""Directory of fetched runs."""
+MAX_BYTES: Final = 256 << 20
+"""Size of the largest file that is read: the metrics of two weeks, written twice a second."""
+MAX_NUMBER: Final = 1e15
+"""Larger numbers are invalid; they could not be drawn."""
 
 Document = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """What a run has left, as JSON values."""
+    """The files of a run, as JSON values. A file that is missing or invalid is None."""
 
     record: Document
-    """record.json, which keeps the rule of `cluster.answers.record`."""
+    """record.json, checked with `answers.record`."""
     metrics: tuple[Document, ...] = ()
-    """The events of metrics.jsonl, in the order written; lines that hold no event are left out."""
+    """The events in metrics.jsonl, in the order written."""
     skipped_lines: int = 0
-    """Lines of metrics.jsonl that hold no event."""
+    """Lines of metrics.jsonl without an event."""
     confusion: Document | None = None
-    """confusion.json; None where the run wrote none."""
     mistakes: Document | None = None
-    """mistakes.json; None where the run wrote none."""
     settings: Document | None = None
-    """settings.json, which is there from the start; None where the run wrote none."""
 
 
 def read_run(directory: Path) -> RunFiles:
-    """Read a fetched run. Raises DeepcdkError where there is no whole record."""
+    """Read a fetched run. Raises DeepcdkError if it has no valid record."""
     path = directory / RECORD_FILE
-    try:
-        record = answers.parse(_text(path))
-        wrong = answers.record(record)
-    except FileNotFoundError:
+    text = _text(path)
+    if text is None:
         raise DeepcdkError(
-            f"{directory} holds no {RECORD_FILE}",
-            remedy="give the directory of a fetched run, as ./runs/ID, or a run's id; a run has a record from its "
+            f"{directory} has no {RECORD_FILE}",
+            remedy="give a run's id, or the directory of a fetched run, as ./runs/ID; a run has a record from its "
             "first minute on",
-        ) from None
+        )
+    try:
+        record = answers.parse(text)
+        wrong = answers.record(record)
     except ValueError as error:
-        wrong = f"it is no JSON: {error}"
+        wrong = f"invalid JSON: {error}"
     if wrong:
         raise DeepcdkError(f"{path} is not the record of a run: {wrong}", remedy="fetch the run again: `fab fetch`")
-    events, skipped = _events(directory / METRICS_FILE)
+    events, skipped = _events(_text(directory / "metrics.jsonl") or "")
+    confusion, mistakes, settings = (
+        _document(directory / f"{name}.json") for name in ("confusion", "mistakes", "settings")
+    )
     return RunFiles(
         record=record,
         metrics=events,
         skipped_lines=skipped,
-        confusion=_document(directory / CONFUSION_FILE),
-        mistakes=_document(directory / MISTAKES_FILE),
-        settings=_document(directory / SETTINGS_FILE),
+        confusion=confusion,
+        mistakes=mistakes,
+        settings=settings,
     )
 
 
-def _text(path: Path) -> str:
-    """Return a file's text. Raises FileNotFoundError, and DeepcdkError for one that is too large or unreadable."""
+def _text(path: Path) -> str | None:
+    """Return a file's text, or None if there is no file. Raises DeepcdkError if it is too large or unreadable."""
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise DeepcdkError(f"{path} has {amount(size)}, of which {amount(MOST_BYTES)} at most are read")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise DeepcdkError(f"{path} is too large: {amount(size)}, at most {amount(MAX_BYTES)} are read")
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        raise
+        return None
     except OSError as error:
         raise DeepcdkError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _document(path: Path) -> Document | None:
-    """Return a file's JSON object, None where there is no such file or it holds none."""
     try:
-        found = answers.parse(_text(path))
-    except (FileNotFoundError, ValueError):
+        found = answers.parse(_text(path) or "")
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
 
-def _events(path: Path) -> tuple[tuple[Document, ...], int]:
-    """Return the events of a file of metrics, and how many lines hold none."""
-    try:
-        lines = _text(path).splitlines()
-    except FileNotFoundError:
-        return (), 0
-    found = []
+def _events(text: str) -> tuple[tuple[Document, ...], int]:
+    """Return the events in a file of metrics, and the number of lines without one."""
+    found, lines = [], text.splitlines()
     for line in lines:
         try:
             event = answers.parse(line)
@@ -110,22 +102,27 @@ def _events(path: Path) -> tuple[tuple[Document, ...], int]:
 
 
 def number(value: object) -> float | None:
-    """Return a number up to LARGEST as it is, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+    """Return a number of at most MAX_NUMBER, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_NUMBER:
         return None
     return value
 
 
 def whole(value: object) -> int | None:
-    """Return a whole number up to LARGEST as it is, None for anything else."""
+    """Return a whole number of at most MAX_NUMBER, or None."""
     return value if isinstance(value, int) and number(value) is not None else None
 
 
 def moment(value: object) -> float | None:
-    """Return unix time, None for anything else."""
-    return None if answers.moment(value) else float(value)  # type: ignore[arg-type]  # the rule takes numbers alone
+    """Return a Unix time, or None."""
+    return None if answers.moment(value) else float(value)  # type: ignore[arg-type]  # moment accepts only numbers
 
 
 def document(value: object) -> Document:
-    """Return a JSON object as it is, an empty one for anything else."""
+    """Return a JSON object, or an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def documents(value: object) -> list[Document]:
+    """Return the JSON objects of a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

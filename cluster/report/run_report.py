@@ -1,28 +1,93 @@
-"""Build the report of one run from its files."""
+"""The report of one run as plain values, from its files."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Final
 
 from agent.spec.states import FINAL_STATES
 from cluster.aws.prices import as_of
-from cluster.planner.outcome import outcomes
-from cluster.report.confusion_matrix import confusion_of
-from cluster.report.curves import curves_of
-from cluster.report.mistaken_images import mistakes_of
-from cluster.report.model import Curves, Headline, RunReport, Timeline
+from cluster.planner.outcome import Outcome, outcomes
+from cluster.report.classes import ConfusionMatrix, MistakenImage, confusion_of, mistakes_of
+from cluster.report.curves import Curves, curves_of
 from cluster.report.run_files import Document, RunFiles, document, number, whole
-from cluster.report.run_settings import settings_of
-from cluster.report.timeline import FIRST_STEP, began, timeline_of
-from cluster.report.wording import dollars, percent, plain, rate_text, time_text
+from cluster.report.run_settings import Settings, settings_of
+from cluster.report.timeline import FIRST_STEP, Timeline, began, timeline_of
+from cluster.report.wording import dollars, percent, plain, plural, rate_text, time_text
 
-ACCURACY: Final = "test_accuracy"
-SECONDS: Final = "seconds"
-COST: Final = "usd"
-SPEED_PER_NODE: Final = "images_per_s_per_node"
-TRAINING_SHARE: Final = "training_share"
-FIRST_STEP_AFTER: Final = "first_step_s"
-DATA_WAIT: Final = "data_wait_share"
+ACCURACY, SECONDS, COST, SPEED_PER_NODE = "test_accuracy", "seconds", "usd", "images_per_s_per_node"
+TRAINING_SHARE, FIRST_STEP_AFTER, DATA_WAIT = "training_share", "first_step_s", "data_wait_share"
+SCALING: Final = "scaling_efficiency"
+"""Only in comparisons: images/s per node as a share of the images/s per node on the fewest nodes."""
+FIGURES: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
+    ACCURACY: ("Test accuracy", percent),
+    SECONDS: ("Time", time_text),
+    COST: ("Cost", dollars),
+    SPEED_PER_NODE: ("Images/s per node", rate_text),
+    TRAINING_SHARE: ("Time in training steps", lambda share: percent(share, 0)),
+    FIRST_STEP_AFTER: ("First step after", time_text),
+    DATA_WAIT: ("Waiting for images", lambda share: percent(share, 0)),
+    SCALING: ("Scaling efficiency", lambda share: percent(share, 0)),
+}
+"""Title and format of each headline."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Headline:
+    """A figure at the head of a report."""
+
+    key: str
+    """Name in JSON, with its unit."""
+    title: str
+    value: float | None
+    """None if the record does not have it."""
+    text: str
+    note: str = ""
+
+    @classmethod
+    def of(cls, key: str, value: float | None, note: str = "", title: str = "") -> Headline:
+        """Return the headline for a value, without its note if the value is unknown."""
+        default, form = FIGURES[key]
+        note = note if value is not None else ""
+        return cls(key=key, title=title or default, value=value, text=form(value), note=note)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """The report of one run."""
+
+    run_id: str
+    recipe: str
+    """Empty for the user's own program."""
+    state: str
+    reason: str
+    started: float
+    """Unix time."""
+    nodes: int
+    ranks: int
+    attempts: int
+    headlines: tuple[Headline, ...]
+    curves: Curves
+    timeline: Timeline
+    confusion: ConfusionMatrix | None
+    mistakes: tuple[MistakenImage, ...]
+    """Most confident first."""
+    settings: Settings
+    outcomes: tuple[Outcome, ...]
+    """Expected and actual figures, if the run had an estimate."""
+    last_lines: tuple[str, ...]
+    """Of the log of a failed run."""
+    missing: tuple[str, ...]
+    """A sentence for each thing that the record does not have."""
+
+    def headline(self, key: str) -> Headline:
+        """Return a headline by its key."""
+        return next(each for each in self.headlines if each.key == key)
+
+    def group(self, title: str) -> dict[str, str]:
+        """Return the settings of a group."""
+        return self.settings.get(title, {})
 
 
 def report_of(files: RunFiles) -> RunReport:
@@ -35,9 +100,9 @@ def report_of(files: RunFiles) -> RunReport:
     start = next((event for event in reversed(files.metrics) if event["event"] == "start"), {})
     return RunReport(
         run_id=record["run_id"],
-        recipe=plain(str(spec.get("recipe") or result.get("recipe") or "")),
+        recipe=plain(spec.get("recipe") or result.get("recipe")),
         state=state["state"],
-        reason=plain(str(state.get("reason") or "")),
+        reason=plain(state.get("reason")),
         started=state["started"],
         nodes=len(hosts),
         ranks=whole(start.get("ranks")) or sum(node.ranks for node in timeline.nodes),
@@ -55,122 +120,68 @@ def report_of(files: RunFiles) -> RunReport:
 
 
 def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Headline, ...]:
-    """Return the figures at the head of a report: accuracy, time, cost, efficiency."""
+    """Return the figures at the head of a report: accuracy, time, cost, speed and efficiency."""
     state, result, nodes = record["state"], document(record.get("result")), max(1, len(timeline.nodes))
     seconds = max(0.0, float(state["updated"]) - float(state["started"]))
     speed = number(result.get("images_per_s"))
     if speed is None and curves.epochs:
         speed = curves.epochs[-1].images_per_s
-    per_node = None if speed is None else speed / nodes
-    first = [
-        phase.end_s for phase in timeline.phases if phase.name == FIRST_STEP and phase.attempt == record["attempts"]
-    ]
-    first_s = first[-1] - (timeline.seconds - seconds) if first else None
-    share, wait = _training_share(result, seconds), _wait_share(result)
-    usd = number(record.get("usd"))
+    ends = [p.end_s for p in timeline.phases if p.name == FIRST_STEP and p.attempt == record["attempts"]]
+    first_step_s = ends[-1] - (timeline.seconds - seconds) if ends else None
+    training, waited = number(result.get("training_seconds")), number(result.get("data_wait_seconds"))
+    share = training / seconds if training is not None and seconds else None
+    wait = waited / training if waited is not None and training else None
     attempt = f"attempt {record['attempts']} alone" if record["attempts"] > 1 else ""
+    cost = Headline.of(COST, number(record.get("usd")), _cost_note(record, attempt))
+    if cost.value is None:
+        cost = dataclasses.replace(cost, note="no price is known for its instances")
+    on_nodes = f"{rate_text(speed)} images/s on {plural(nodes, 'node')}"
     return (
         _accuracy(result, curves),
-        Headline(
-            key=SECONDS, title="Time", value=seconds, text=time_text(seconds), note=attempt or "from start to end"
-        ),
-        Headline(key=COST, title="Cost", value=usd, text=dollars(usd), note=_priced(record, attempt)),
-        Headline(
-            key=SPEED_PER_NODE,
-            title="Images/s per node",
-            value=per_node,
-            text=rate_text(per_node),
-            note=f"{rate_text(speed)} images/s on {nodes} node{'s' * (nodes != 1)}" if speed is not None else "",
-        ),
-        Headline(
-            key=TRAINING_SHARE,
-            title="Time in training steps",
-            value=share,
-            text=percent(share, 0),
-            note="the rest: start-up, evaluation, checkpoints" if share is not None else "",
-        ),
-        Headline(
-            key=FIRST_STEP_AFTER,
-            title="First step after",
-            value=first_s,
-            text=time_text(first_s),
-            note="start to the end of the first training step" if first_s is not None else "",
-        ),
-        Headline(
-            key=DATA_WAIT,
-            title="Waiting for images",
-            value=wait,
-            text=percent(wait, 0),
-            note="of the time in training steps, the slowest rank" if wait is not None else "",
-        ),
+        Headline.of(SECONDS, seconds, attempt or "from start to end"),
+        cost,
+        Headline.of(SPEED_PER_NODE, None if speed is None else speed / nodes, on_nodes),
+        Headline.of(TRAINING_SHARE, share, "the rest: start-up, evaluation, checkpoints"),
+        Headline.of(FIRST_STEP_AFTER, first_step_s, "start to the end of the first training step"),
+        Headline.of(DATA_WAIT, wait, "of the time in training steps, the slowest rank"),
     )
 
 
 def _accuracy(result: Document, curves: Curves) -> Headline:
-    """Return the final accuracy: of the result, else of the last epoch that was evaluated."""
+    """Return the accuracy in the result, or else in the last epoch that was evaluated."""
     measured = [point for point in curves.epochs if point.test_accuracy is not None]
-    value, split = number(result.get("test_accuracy")), "test"
+    value, split, note = number(result.get("test_accuracy")), "test", ""
     if value is None and measured:
         value, split = measured[-1].test_accuracy, curves.evaluated
-    note = ""
     if measured:
         best = max(measured, key=lambda point: point.test_accuracy or 0)
         note = f"after {measured[-1].epoch} epochs; best {percent(best.test_accuracy)} in epoch {best.epoch}"
-    return Headline(key=ACCURACY, title=f"{split.capitalize()} accuracy", value=value, text=percent(value), note=note)
+    return Headline.of(ACCURACY, value, note, f"{split.capitalize()} accuracy")
 
 
-def _training_share(result: Document, seconds: float) -> float | None:
-    training = number(result.get("training_seconds"))
-    return training / seconds if training is not None and seconds else None
-
-
-def _wait_share(result: Document) -> float | None:
-    waited, training = number(result.get("data_wait_seconds")), number(result.get("training_seconds"))
-    return waited / training if waited is not None and training else None
-
-
-def _priced(record: Document, attempt: str) -> str:
-    """Return what a cost counts."""
-    if number(record.get("usd")) is None:
-        return "no price is known for its instances"
-    dated = as_of(plain(str(document(record.get("origin")).get("prices_of") or "")))
-    return ", ".join(filter(None, [f"instances on demand{dated}", _on_spot(document(record.get("spot"))), attempt]))
-
-
-def _on_spot(spot: Document) -> str:
-    """Return what the instances cost with those on spot; "" where none was."""
-    hosts, usd = whole(spot.get("hosts")), number(spot.get("usd"))
-    if not hosts:
-        return ""
-    nodes = f"{hosts} node{'s' * (hosts != 1)} on spot"
-    return (
-        f"less with {nodes}"
-        if usd is None
-        else f"{dollars(usd)} with {nodes}{as_of(plain(str(spot.get('prices_of'))))}"
-    )
+def _cost_note(record: Document, attempt: str) -> str:
+    """Return what the cost includes, and the cost with spot instances."""
+    dated = as_of(plain(document(record.get("origin")).get("prices_of")))
+    spot = document(record.get("spot"))
+    hosts, usd, on_spot = whole(spot.get("hosts")), number(spot.get("usd")), ""
+    if hosts:
+        nodes = f"{plural(hosts, 'node')} on spot"
+        prices = as_of(plain(spot.get("prices_of")))
+        on_spot = f"less with {nodes}" if usd is None else f"{dollars(usd)} with {nodes}{prices}"
+    return ", ".join(filter(None, [f"instances on demand{dated}", on_spot, attempt]))
 
 
 def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[str, ...]:
-    """Return what the record does not have, and how the next run's would."""
-    record, found = files.record, []
-    if record["state"]["state"] not in FINAL_STATES:
-        found.append("The run had not ended when this record was written.")
-    if not record.get("result"):
-        found.append("It has no result: the run wrote none, as only one of `payload.train` that succeeds does.")
-    if not curves.epochs:
-        found.append("It has no epoch: no curves are drawn.")
-    if not has_confusion:
-        found.append("It has no confusion matrix; `fab train ... -- --confusion-matrix` writes one.")
-    elif files.mistakes is None:
-        found.append(
-            "It has no images that were confused, which runs of this version write with their confusion matrix."
-        )
-    if not document(record.get("course")).get("times"):
-        found.append("It does not say when the nodes were prepared and checked.")
-    elif record["attempts"] > 1:
-        found.append(
-            "Of earlier attempts it has the training alone: not the cost, and not how the nodes were prepared."
-        )
-    if files.skipped_lines:
-        found.append(f"{files.skipped_lines} lines of metrics.jsonl hold no event.")
-    return tuple(found)
+    """Return what the record does not have."""
+    record, times = files.record, document(document(files.record.get("course")).get("times"))
+    sentences = {
+        "The run had not ended when this record was written.": record["state"]["state"] not in FINAL_STATES,
+        "There is no result. Only recipes write one, when they succeed.": not record.get("result"),
+        "There is no epoch, so no curves are drawn.": not curves.epochs,
+        "There is no confusion matrix. `fab train ... -- --confusion-matrix` writes one.": not has_confusion,
+        "There is no time at which the nodes were prepared and checked.": not times,
+        "Of earlier attempts, only the training is recorded, without cost and preparation.": times
+        and record["attempts"] > 1,
+        f"{files.skipped_lines} lines of metrics.jsonl have no event.": files.skipped_lines,
+    }
+    return tuple(sentence for sentence, is_missing in sentences.items() if is_missing)

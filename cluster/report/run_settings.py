@@ -1,12 +1,12 @@
-"""Settings and versions of a run, in groups: all that its record has of what it was made with."""
+"""Settings and versions of a run by group: everything that its record has."""
 
 from __future__ import annotations
 
+import collections
 import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cluster.report.model import Setting, SettingGroup
 from cluster.report.run_files import Document, RunFiles, document
 from cluster.report.wording import date_text, plain, value_text
 from cluster.terminal.units import amount
@@ -15,40 +15,39 @@ RUN, TRAINING, HOROVOD, RANKS = "run", "training", "Horovod", "rank 0"
 VERSIONS, CLUSTER = "versions", "cluster"
 GROUPS: Final = (RUN, TRAINING, HOROVOD, RANKS, VERSIONS, CLUSTER)
 
+Settings = dict[str, dict[str, str]]
+"""Values by name, by group."""
 
-def settings_of(files: RunFiles) -> tuple[SettingGroup, ...]:
-    """Return the groups that the record has."""
+
+def settings_of(files: RunFiles) -> Settings:
+    """Return the groups that are not empty."""
     record = files.record
     spec, result, origin = (document(record.get(name)) for name in ("spec", "result", "origin"))
+    runtime = document(document(record.get("course")).get("runtime"))
     settings = document(result.get("settings")) or document((files.settings or {}).get("settings"))
     knobs = {"controller": spec.get("controller"), "placement": spec.get("placement"), **document(spec.get("knobs"))}
-    runtime = document(document(record.get("course")).get("runtime"))
     groups: dict[str, Mapping[str, Any]] = {
         RUN: _run(record, spec, result),
         TRAINING: dict(sorted(settings.items())),
         HOROVOD: knobs if spec else {},
         RANKS: document(result.get("arrangement")),
-        # What rank 0 imported is exact; the pre-flight knows of CUDA, cuDNN, NCCL and the GPUs' driver too.
+        # The versions that rank 0 imported are exact. Those of CUDA, cuDNN, NCCL and the driver are the pre-flight's.
         VERSIONS: {**document(runtime.get("versions")), **document(result.get("versions"))},
         CLUSTER: {**_deployment(origin), **dict(sorted(document(origin.get("config")).items()))},
     }
-    return tuple(
-        SettingGroup(
-            title=title,
-            settings=tuple(Setting(name=plain(name), value=value_text(value)) for name, value in values.items()),
-        )
+    return {
+        title: {plain(name): value_text(value) for name, value in values.items()}
         for title, values in groups.items()
         if values
-    )
+    }
 
 
 def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
-    """Return what was run, on what, and where it lies."""
+    """Return what ran, on what, and where its files are."""
     state, launch = record["state"], document(record.get("launch"))
     course, origin = document(record.get("course")), document(record.get("origin"))
-    runtime = document(course.get("runtime"))
+    runtime, diff_bytes = document(course.get("runtime")), origin.get("diff_bytes")
     command = spec.get("launcher") or ["python", *(spec.get("command") or ())]
-    commit = spec.get("git_commit")
     found = {
         "run": record["run_id"],
         "state": state["state"],
@@ -61,10 +60,8 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
         "recipe": result.get("recipe") or spec.get("recipe"),
         "variant": result.get("variant"),
         "program": spec.get("program"),
-        "commit": commit,
-        "changed since the commit": f"{amount(origin['diff_bytes'])} in source.diff"
-        if origin.get("diff_bytes")
-        else None,
+        "commit": spec.get("git_commit"),
+        "changed since the commit": f"{amount(diff_bytes)} in source.diff" if diff_bytes else None,
         "payload": spec.get("payload"),
         "agent": spec.get("agent"),
         "runtime": runtime.get("path"),
@@ -82,10 +79,7 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
 
 def _deployment(origin: Document) -> dict[str, Any]:
     """Return which cluster it was."""
-    kinds = document(origin.get("instance_types"))
-    count: dict[str, int] = {}
-    for kind in kinds.values():
-        count[str(kind)] = count.get(str(kind), 0) + 1
+    count = collections.Counter(map(str, document(origin.get("instance_types")).values()))
     found = {
         "stack": origin.get("stack"),
         "region": origin.get("region"),

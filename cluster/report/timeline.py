@@ -1,172 +1,183 @@
-"""The timeline of a run: phases of each attempt, nodes, and what happened when."""
+"""The timeline of a run: the phases of each attempt, the nodes, and events."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from agent.spec.states import FINAL_STATES
-from cluster.report.model import (
-    CHECKPOINT,
-    ENDED,
-    FAULT,
-    JOINED,
-    RESUMED,
-    STRAGGLER,
-    Event,
-    NodeSpan,
-    Phase,
-    Timeline,
-)
-from cluster.report.run_files import Document, RunFiles, document, moment, number, whole
-from cluster.report.wording import plain
+from cluster.report.run_files import Document, RunFiles, document, documents, moment, number, whole
+from cluster.report.wording import plain, plural
 from cluster.terminal.units import amount
 
 PREPARING, CHECKING, STARTING = "preparing the nodes", "pre-flight checks", "starting the ranks"
 FIRST_STEP, TRAINING, CLOSING = "to the first step", "training and evaluation", "closing"
 PHASES: Final = (PREPARING, CHECKING, STARTING, FIRST_STEP, TRAINING, CLOSING)
+JOINED, CHECKPOINT, FAULT, RESUMED = "joined", "checkpoint", "fault", "resumed"
+STRAGGLER, ENDED = "straggler", "ended"
+"""Kinds of events. A straggler is a rank that became slower than the others, or is no longer slower."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of an attempt. Times are seconds since the start of the run, as in the other classes here."""
+
+    name: str
+    """One of PHASES."""
+    begin_s: float
+    end_s: float
+    attempt: int = 1
+    """Counted from 1."""
+
+    @property
+    def seconds(self) -> float:
+        """Return the duration."""
+        return self.end_s - self.begin_s
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened at one moment."""
+
+    at_s: float
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeSpan:
+    """A node of the last attempt."""
+
+    name: str
+    address: str
+    instance_type: str
+    zone: str
+    ranks: int
+    joined_s: float | None
+    """When the node was prepared and checked, or None if it never was."""
+    left_s: float
+    placement: str = ""
+    """Cores and GPU of its first rank."""
+    checks: tuple[tuple[str, str], ...] = ()
+    """Name and finding of each pre-flight check."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What happened when."""
+
+    seconds: float
+    """From the start of the run to its end, or to its last sign of life."""
+    phases: tuple[Phase, ...] = ()
+    nodes: tuple[NodeSpan, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 def began(files: RunFiles) -> float:
-    """Return the unix time at which a run's first attempt began, as far as the record goes back."""
-    began = float(files.record["state"]["started"])
+    """Return the Unix time at which the first attempt began, as far as the record shows."""
+    started = float(files.record["state"]["started"])
     for event in files.metrics[:1]:
         at, elapsed_s = moment(event.get("time")), number(event.get("elapsed_s"))
         if at is not None and elapsed_s is not None and 0 <= elapsed_s <= at:
-            began = min(began, at - elapsed_s)
-    return began
+            return min(started, at - elapsed_s)
+    return started
 
 
 def timeline_of(files: RunFiles) -> Timeline:
     """Build the timeline of a run."""
-    origin = began(files)
-    state = files.record["state"]
+    origin, state = began(files), files.record["state"]
     ended = max(float(state["updated"]), origin)
-    attempts = _attempts(files.metrics)
+    times, attempts = _times(files), _attempts(files.metrics)
+    launched = times.get("launched")
+    has_trained = bool(attempts) and launched is not None and attempts[-1][0]["time"] >= launched
+    # The record has the steps of the last attempt only. Earlier attempts are known from their metrics.
+    earlier, current = (attempts[:-1], attempts[-1]) if has_trained else (attempts, [])
     last = max(int(files.record["attempts"]), len(attempts), 1)
-    # Only the last attempt's course is kept; of those before it there is what they wrote of themselves.
-    earlier = len(attempts) - 1 if _has_started(files, attempts) else len(attempts)
-    phases: list[Phase] = []
-    for number_, events in enumerate(attempts[:earlier], 1):
-        phases += _trained(events, number_)
-    current = attempts[earlier] if earlier < len(attempts) else []
-    phases += _last_attempt(_times(files), current, ended, last)
+    marks = [mark for number_, events in enumerate(earlier, 1) for mark in _training_marks(events, number_)]
+    marks += _last_marks(times, current, ended, last)
     return Timeline(
         seconds=ended - origin,
         phases=tuple(
-            dataclasses.replace(phase, begin_s=phase.begin_s - origin, end_s=phase.end_s - origin) for phase in phases
+            Phase(name=name, begin_s=begin - origin, end_s=end - origin, attempt=attempt)
+            for (name, begin, attempt), (_, end, _) in itertools.pairwise(marks)
+            if name and end > begin
         ),
-        nodes=_nodes(files, origin, ended),
+        nodes=_nodes(files, times, origin, ended),
         events=tuple(
-            dataclasses.replace(event, at_s=event.at_s - origin)
-            for event in sorted(_events(files, attempts, ended), key=lambda event: event.at_s)
+            Event(at_s=at - origin, kind=kind, text=text)
+            for at, kind, text in sorted(_events(files, times, attempts, ended), key=lambda event: event[0])
         ),
     )
 
 
 def _times(files: RunFiles) -> dict[str, float]:
-    """Return the unix time of each step that the supervisor recorded of the last attempt.
+    """Return the Unix time of each step that the supervisor recorded in the last attempt.
 
-    The course keeps the latest time of each step: one from before the restart is of an attempt before.
+    The record has the latest time of each step. Times before the restart belong to an earlier attempt.
     """
     recorded = document(document(files.record.get("course")).get("times"))
     times = {step: at for step, value in recorded.items() if (at := moment(value)) is not None}
-    begun = times.get(_begun(times), 0.0)
+    begun = times.get("restarted", times.get("started", 0.0))
     return {step: at for step, at in times.items() if at >= begun}
 
 
-def _begun(times: Mapping[str, float]) -> str:
-    """Return the step with which the last attempt began."""
-    return "restarted" if "restarted" in times else "started"
-
-
 def _attempts(metrics: Sequence[Document]) -> list[list[Document]]:
-    """Return the events of each attempt that came to train: a `start` begins one."""
+    """Return the events of each attempt that reached training; each begins with `start`."""
     attempts: list[list[Document]] = []
     for event in metrics:
-        if moment(event.get("time")) is None:
-            continue
-        if event["event"] == "start" or not attempts:
-            attempts.append([])
-        attempts[-1].append(event)
+        if moment(event.get("time")) is not None:
+            if event["event"] == "start" or not attempts:
+                attempts.append([])
+            attempts[-1].append(event)
     return attempts
 
 
-def _has_started(files: RunFiles, attempts: Sequence[Sequence[Document]]) -> bool:
-    """Return whether the last attempt came to train, rather than an earlier one alone."""
-    launched = _times(files).get("launched")
-    return bool(attempts) and launched is not None and float(attempts[-1][0]["time"]) >= launched
+Mark = tuple[str, float, int]
+"""Name of the phase that begins, "" for none; Unix time; attempt."""
 
 
-def _trained(events: Sequence[Document], attempt: int) -> list[Phase]:
-    """Return the phases of an attempt that its own events tell."""
+def _training_marks(events: Sequence[Document], attempt: int) -> list[Mark]:
     if not events:
         return []
-    first_step = next((event["time"] for event in events if event["event"] in ("step", "epoch")), events[-1]["time"])
-    marks = [(FIRST_STEP, events[0]["time"]), (TRAINING, first_step), ("", events[-1]["time"])]
-    return _between(marks, attempt)
+    end = events[-1]["time"]
+    first_step = next((event["time"] for event in events if event["event"] in ("step", "epoch")), end)
+    return [(FIRST_STEP, events[0]["time"], attempt), (TRAINING, first_step, attempt), ("", end, attempt)]
 
 
-def _last_attempt(times: Mapping[str, float], events: Sequence[Document], ended: float, attempt: int) -> list[Phase]:
-    """Return the phases of the attempt whose course is kept."""
-    marks = [
-        (name, times[step])
-        for name, step in ((PREPARING, _begun(times)), (CHECKING, "prepared"), (STARTING, "inspected"))
-        if step in times
-    ]
+def _last_marks(times: dict[str, float], events: Sequence[Document], ended: float, attempt: int) -> list[Mark]:
+    begun = "restarted" if "restarted" in times else "started"
+    steps = ((PREPARING, begun), (CHECKING, "prepared"), (STARTING, "inspected"))
+    marks = [(name, times[step], attempt) for name, step in steps if step in times]
     if not events:
-        return _between([*marks, ("", ended)], attempt) if marks else []
-    trained = _trained(events, attempt)
-    start = trained[0].begin_s if trained else events[0]["time"]
-    close = times.get("ended", ended)
-    return [
-        *_between([*marks, ("", start)], attempt),
-        *trained,
-        *_between([(CLOSING, events[-1]["time"]), ("", close)], attempt),
-    ]
+        return [*marks, ("", ended, attempt)]
+    closing = [(CLOSING, events[-1]["time"], attempt), ("", times.get("ended", ended), attempt)]
+    return [*marks, *_training_marks(events, attempt)[:-1], *closing]
 
 
-def _between(marks: Sequence[tuple[str, float]], attempt: int) -> list[Phase]:
-    """Return a phase from each mark to the next, those that took no time left out."""
-    return [
-        Phase(name=name, begin_s=begin, end_s=end, attempt=attempt)
-        for (name, begin), (_, end) in itertools.pairwise(marks)
-        if end > begin
-    ]
-
-
-def _nodes(files: RunFiles, origin: float, ended: float) -> tuple[NodeSpan, ...]:
-    record, times = files.record, _times(files)
-    spec, kinds = document(record.get("spec")), document(document(record.get("origin")).get("instance_types"))
-    result, checks = document(record.get("result")), _checks(document(record.get("preflight")))
-    rank_hosts, placements = (result.get(name) for name in ("hosts", "placements"))
-    ready = times.get("inspected")
-    nodes = []
-    for host in spec.get("hosts") or ():
-        name = plain(host["name"])
-        nodes.append(
-            NodeSpan(
-                name=name,
-                address=plain(host["address"]),
-                instance_type=plain(str(kinds.get(host["instance_id"]) or "")),
-                zone=plain(str(host.get("zone") or "")),
-                ranks=host["slots"],
-                joined_s=None if ready is None else ready - origin,
-                left_s=times.get("ended", ended) - origin,
-                placement=_placement(host["name"], rank_hosts, placements),
-                checks=checks.get(name, ()),
-            )
+def _nodes(files: RunFiles, times: dict[str, float], origin: float, ended: float) -> tuple[NodeSpan, ...]:
+    record = files.record
+    kinds, result = document(document(record.get("origin")).get("instance_types")), document(record.get("result"))
+    checks, ready = _checks(document(record.get("preflight"))), times.get("inspected")
+    placed: dict[Any, str] = {}
+    if isinstance(result.get("hosts"), list) and isinstance(result.get("placements"), list):
+        for host, placement in zip(result["hosts"], result["placements"], strict=False):
+            placed.setdefault(str(host), plain(placement))
+    return tuple(
+        NodeSpan(
+            name=(name := plain(host["name"])),
+            address=plain(host["address"]),
+            instance_type=plain(kinds.get(host["instance_id"])),
+            zone=plain(host.get("zone")),
+            ranks=host["slots"],
+            joined_s=None if ready is None else ready - origin,
+            left_s=times.get("ended", ended) - origin,
+            placement=placed.get(host["name"], ""),
+            checks=checks.get(name, ()),
         )
-    return tuple(nodes)
-
-
-def _placement(name: str, rank_hosts: Any, placements: Any) -> str:
-    """Return the cores and GPU of a host's first rank."""
-    if not isinstance(rank_hosts, list) or not isinstance(placements, list):
-        return ""
-    return next((plain(str(placed)) for host, placed in zip(rank_hosts, placements, strict=False) if host == name), "")
+        for host in document(record.get("spec")).get("hosts") or ()
+    )
 
 
 def _checks(preflight: Document) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -174,86 +185,72 @@ def _checks(preflight: Document) -> dict[str, tuple[tuple[str, str], ...]]:
     columns, rows = preflight.get("columns"), preflight.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list):
         return {}
-    names = [plain(str(name)) for name in columns]
     return {
-        plain(str(row[0])): tuple((name, plain(str(cell))) for name, cell in zip(names[1:], row[1:], strict=False))
+        plain(row[0]): tuple((plain(name), plain(cell)) for name, cell in zip(columns[1:], row[1:], strict=False))
         for row in rows
         if isinstance(row, list) and row
     }
 
 
-def _events(files: RunFiles, attempts: Sequence[Sequence[Document]], ended: float) -> list[Event]:
-    """Return what happened, with unix times."""
-    record, times = files.record, _times(files)
-    state, spec = record["state"], document(record.get("spec"))
-    hosts = spec.get("hosts") or ()
-    found: list[Event] = []
-    if hosts and "inspected" in times:
-        text = f"{len(hosts)} node{'s' * (len(hosts) != 1)} prepared and checked"
-        found.append(Event(at_s=times["inspected"], kind=JOINED, text=text))
+Happened = tuple[float, str, str]
+"""Unix time, kind and text of an event."""
+
+
+def _events(
+    files: RunFiles, times: dict[str, float], attempts: Sequence[Sequence[Document]], ended: float
+) -> Iterator[Happened]:
+    record, state = files.record, files.record["state"]
+    inspected, hosts = times.get("inspected"), document(record.get("spec")).get("hosts") or ()
+    if hosts and inspected is not None:
+        yield inspected, JOINED, f"{plural(len(hosts), 'node')} prepared and checked"
     findings = document(record.get("preflight")).get("findings")
-    for finding in findings if isinstance(findings, list) else []:
-        at = times.get("inspected", ended)
-        found.append(Event(at_s=at, kind=FAULT, text=f"pre-flight: {plain(_finding(finding))}"))
-    restarts = document(record.get("course")).get("restarts")
-    for number_, again in enumerate(map(document, restarts if isinstance(restarts, list) else []), 1):
-        if (began_at := moment(again.get("time"))) is not None:
-            cost = _cost(record.get("recoveries"), number_ - 1)
-            text = f"restart {number_}, for {plain(str(again.get('for')))}{cost}"
-            found.append(Event(at_s=began_at, kind=FAULT, text=text))
-    for number_, events in enumerate(attempts):
-        found += [event for raw in events for event in _told(raw)]
-        if number_ < len(attempts) - 1 and events[-1]["event"] not in ("end", "stopped"):
-            text = f"attempt {number_ + 1} ended without a result"
-            found.append(Event(at_s=events[-1]["time"], kind=FAULT, text=text))
+    for finding in findings if isinstance(findings, list) else ():
+        words = [document(finding).get(name) for name in ("node", "check", "what")]
+        text = ": ".join(str(word) for word in words if word) if isinstance(finding, dict) else finding
+        yield inspected or ended, FAULT, f"pre-flight: {plain(text)}"
+    costs = record.get("recoveries") or ()
+    for place, restart in enumerate(documents(document(record.get("course")).get("restarts"))):
+        if (at := moment(restart.get("time"))) is not None:
+            cost = _cost(document(costs[place])) if place < len(costs) else ""
+            yield at, FAULT, f"restart {place + 1}: {plain(restart.get('for'))}{cost}"
+    for attempt, events in enumerate(attempts, 1):
+        for event in events:
+            for kind, text in _told(event):
+                yield event["time"], kind, text
+        if attempt < len(attempts) and events[-1]["event"] not in ("end", "stopped"):
+            yield events[-1]["time"], FAULT, f"attempt {attempt} ended without a result"
     if state["state"] in FINAL_STATES:
         text = state["state"] + (f": {plain(state['reason'])}" if state.get("reason") else "")
-        kind = FAULT if state["state"] == "failed" else ENDED
-        found.append(Event(at_s=times.get("ended", ended), kind=kind, text=text))
-    return found
+        yield times.get("ended", ended), FAULT if state["state"] == "failed" else ENDED, text
 
 
-def _cost(recoveries: object, place: int) -> str:
-    """Return what a restart has cost, in words; "" where the record does not tell."""
-    found = document(recoveries[place]) if isinstance(recoveries, list) and place < len(recoveries) else {}
-    lost, seconds = whole(found.get("steps_lost")), number(found.get("seconds"))
-    told = [] if lost is None else [f"{lost} step{'s' * (lost != 1)} made again"]
-    told += [] if seconds is None else [f"{seconds:.1f} s without one"]
-    return f": {', '.join(told)}" if told else ""
+def _cost(recovery: Document) -> str:
+    """Return the cost of a restart in words, if it is recorded."""
+    lost, seconds = whole(recovery.get("steps_lost")), number(recovery.get("seconds"))
+    known = [] if lost is None else [f"{plural(lost, 'step')} repeated"]
+    known += [] if seconds is None else [f"{seconds:.1f} s without a step"]
+    return f" ({', '.join(known)})" if known else ""
 
 
-def _finding(finding: object) -> str:
-    values = document(finding)
-    words = [values.get(name) for name in ("node", "check", "what")]
-    return ": ".join(str(word) for word in words if word) if values else str(finding)
-
-
-def _told(event: Document) -> list[Event]:
-    """Return what one event of the metrics says that belongs in a timeline."""
-    at = float(event["time"])
-    found: list[Event] = []
-    if event["event"] == "checkpoint":
+def _told(event: Document) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of what an event of the metrics adds to the timeline."""
+    name, checkpoint = event["event"], plain(event.get("checkpoint"))
+    if name == "checkpoint":
         size = number(event.get("bytes"))
-        text = plain(str(event.get("checkpoint"))) + (f", {amount(size)}" if size is not None else "")
-        found.append(Event(at_s=at, kind=CHECKPOINT, text=text))
-    elif event["event"] == "checkpoint_missed":
-        text = f"no checkpoint {plain(str(event.get('checkpoint')))}: {plain(str(event.get('reason')))}"
-        found.append(Event(at_s=at, kind=FAULT, text=text))
-    elif event["event"] == "straggler":
-        found.append(Event(at_s=at, kind=STRAGGLER, text=plain(str(event.get("text")))))
-    elif event["event"] == "start":
-        if event.get("resumed_from"):
-            ranks = whole(event.get("ranks"))
-            text = f"resumed from {plain(str(event['resumed_from']))}" + (f" on {ranks} ranks" if ranks else "")
-            found.append(Event(at_s=at, kind=RESUMED, text=text))
-        if event.get("passed_over"):
-            found.append(Event(at_s=at, kind=FAULT, text=plain(str(event["passed_over"]))))
-            if not event.get("resumed_from"):
-                found.append(Event(at_s=at, kind=RESUMED, text="begun anew, for no checkpoint was whole"))
-    elif event["event"] == "stopped":
-        text = f"stopped in epoch {plain(str(event.get('epoch')))}, step {plain(str(event.get('step')))}"
-        found.append(Event(at_s=at, kind=ENDED, text=text))
-    elif event["event"] == "epoch" and event.get("weights_agree") is False:
-        text = f"the ranks' weights differ after epoch {plain(str(event.get('epoch')))}"
-        found.append(Event(at_s=at, kind=FAULT, text=text))
-    return found
+        yield CHECKPOINT, checkpoint if size is None else f"{checkpoint}, {amount(size)}"
+    elif name == "checkpoint_missed":
+        yield FAULT, f"checkpoint {checkpoint} was not written: {plain(event.get('reason'))}"
+    elif name == "straggler":
+        yield STRAGGLER, plain(event.get("text"))
+    elif name == "start":
+        resumed, passed_over, ranks = event.get("resumed_from"), event.get("passed_over"), whole(event.get("ranks"))
+        if resumed:
+            yield RESUMED, f"resumed from {plain(resumed)}" + (f" on {plural(ranks, 'rank')}" if ranks else "")
+        if passed_over:
+            yield FAULT, plain(passed_over)
+            if not resumed:
+                yield RESUMED, "restarted from the beginning, because no checkpoint was intact"
+    elif name == "stopped":
+        yield ENDED, f"stopped in epoch {plain(event.get('epoch'))}, step {plain(event.get('step'))}"
+    elif name == "epoch" and event.get("weights_agree") is False:
+        yield FAULT, f"the ranks' weights differ after epoch {plain(event.get('epoch'))}"

@@ -1,30 +1,29 @@
-"""Values as people read them, without what a terminal, a browser or an SVG reader could take for more than text."""
+"""Format values for people, without characters that act on a terminal, a browser or an SVG reader."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from cluster.terminal.units import duration
 
-MOST_CHARACTERS: Final = 2000
-"""Of one value; a longer one is cut."""
+MAX_CHARACTERS: Final = 2000
 UNKNOWN: Final = "unknown"
-# Control characters, what turns the direction of writing (which can show a text as another), and halves of characters.
+# Control characters, characters that change the direction of text, surrogates and characters that XML forbids.
 _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
-def plain(text: str) -> str:
-    """Return a text as one line of what can be seen, cut where it is very long."""
+def plain(value: object) -> str:
+    """Return a value's text as one printable line, "" for None. A very long text is cut."""
+    text = "" if value is None else str(value)
     seen = " ".join(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text.replace("\n", " ").replace("\t", " ")).split())
-    return seen if len(seen) <= MOST_CHARACTERS else f"{seen[:MOST_CHARACTERS]}... ({len(text):,} characters)"
+    return seen if len(seen) <= MAX_CHARACTERS else f"{seen[:MAX_CHARACTERS]}... ({len(text):,} characters)"
 
 
 def value_text(value: object) -> str:
     """Return a JSON value as text: `yes`, `0.05`, `a, b`, and `-` for nothing."""
-    if value is None or value == "" or value == [] or value == {}:
+    if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -34,7 +33,7 @@ def value_text(value: object) -> str:
         return plain(", ".join(value_text(each) for each in value))
     if isinstance(value, dict):
         return plain(", ".join(f"{name} {value_text(each)}" for name, each in sorted(value.items())))
-    return plain(str(value))
+    return plain(value)
 
 
 def percent(share: float | None, digits: int = 2) -> str:
@@ -50,24 +49,24 @@ def time_text(seconds: float | None) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """Return a cost with as many digits as a small one needs."""
+    """Return a cost as $12.34, or as $0.0123 below one dollar."""
     if usd is None:
         return UNKNOWN
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
 def rate_text(per_s: float | None) -> str:
-    """Return a rate as 1,787; one below ten with two digits."""
+    """Return a rate as 1,787, or as 0.034 below ten."""
     if per_s is None:
         return UNKNOWN
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
 
 
 def date_text(unix: float) -> str:
-    """Return a moment as 2026-11-23 22:28:25 UTC."""
+    """Return a Unix time as 2026-11-23 22:28:25 UTC."""
     return f"{datetime.datetime.fromtimestamp(unix, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def listed(words: Sequence[str]) -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+def plural(count: int, word: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{count} {word}{'s' * (count != 1)}"

@@ -62,7 +62,8 @@ def plan(
     """
     # Of no use to the other tasks.
     from cluster.planner import cluster_prices, plan_table, question
-    from cluster.planner import plot as plots
+    from cluster.plots import plan as plots
+    from cluster.plots.style import save
     from cluster.ssh.fanout import words_after_dashes
     from cluster.terminal.tables import print_table
 
@@ -87,7 +88,7 @@ def plan(
     answer = asked.answer(prices.by_type)
     if picture:
         title = f"{asked.title}: cost over time, by type and number of nodes"
-        plots.save(plots.draw_candidates(answer.candidates, answer.choice.candidate, title), picture)
+        save(plots.draw_candidates(answer.candidates, answer.choice.candidate, title), picture)
     if json:
         print_result({**answer.document(), "prices": prices.document(), "plot": plot or None}, json=True)
         return

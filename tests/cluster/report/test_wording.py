@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.report.wording import dollars, listed, percent, plain, rate_text, time_text, value_text
+from cluster.report.wording import dollars, percent, plain, plural, rate_text, time_text, value_text
 
 
 @given(text=st.text())
@@ -16,12 +16,10 @@ def test_a_plain_text_is_one_line_of_characters_that_xml_allows(text: str) -> No
     assert found == plain(found)
 
 
-def test_a_text_that_turns_the_direction_of_writing_shows_that() -> None:
+def test_characters_that_change_the_direction_of_text_are_replaced_and_long_texts_are_cut() -> None:
     assert plain("a\u202eb\x1b[31m") == "a\ufffdb\ufffd[31m"
-
-
-def test_a_long_value_is_cut_and_says_how_long_it_was() -> None:
     assert plain("x" * 5000).endswith("x... (5,000 characters)")
+    assert (plain(None), plain(3)) == ("", "3")
 
 
 @pytest.mark.parametrize(
@@ -31,13 +29,13 @@ def test_a_long_value_is_cut_and_says_how_long_it_was() -> None:
         (["s3", 2], "s3, 2"), ({"t3.medium": 0.0416}, "t3.medium 0.0416"), (1e-7, "1e-07"),
     ],
 )  # fmt: skip
-def test_values_read_as_people_write_them(value: object, text: str) -> None:
+def test_json_values_as_text(value: object, text: str) -> None:
     assert value_text(value) == text
 
 
-def test_figures_have_the_digits_that_tell_something() -> None:
+def test_figures_are_rounded() -> None:
     assert (percent(0.98886), percent(None), percent(0.6, 0)) == ("98.89%", "unknown", "60%")
     assert (time_text(4.26), time_text(42), time_text(185), time_text(None)) == ("4.3 s", "42 s", "3:05", "unknown")
     assert (dollars(0.0069), dollars(1234.5), dollars(None)) == ("$0.0069", "$1,234.50", "unknown")
     assert (rate_text(1787.4), rate_text(0.034), rate_text(None)) == ("1,787", "0.034", "unknown")
-    assert (listed([]), listed(["a"]), listed(["a", "b", "c"])) == ("", "a", "a, b and c")
+    assert (plural(1, "node"), plural(2, "node")) == ("1 node", "2 nodes")

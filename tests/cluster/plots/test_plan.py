@@ -11,8 +11,9 @@ import pytest
 from cluster.errors import DeepcdkError, UsageError
 from cluster.planner.candidates import Candidate, mark_frontier
 from cluster.planner.evidence import Range
-from cluster.planner.plot import check_path, draw_candidates, save
 from cluster.planner.run_time import Parts
+from cluster.plots.plan import check_path, draw_candidates
+from cluster.plots.style import save
 
 
 def candidate(kind: str, nodes: int, minutes: float, usd: float | None) -> Candidate:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from cluster.bench.bench_plot import draw_bench
 from cluster.bench.measurements import read_bench
+from cluster.plots.bench import draw_bench
 from payload.settings.bench import TRAINING
 from tests.cluster.bench.benches import event, feeding, scaling, written
 

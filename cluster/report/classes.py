@@ -1,0 +1,113 @@
+"""What a run confused: its confusion.json and mistakes.json. Recall and precision are computed from the counts."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import struct
+from typing import Any, Final
+
+from cluster.report.run_files import Document, documents, number
+from cluster.report.wording import plain
+
+MAX_CLASSES: Final = 2000
+MAX_PAIRS: Final = 10
+MAX_IMAGES: Final = 24
+MAX_BYTES: Final = 32 << 10
+"""Size of an image; a run writes at most 8 kB."""
+MAX_PIXELS: Final = 256
+_PNG_HEAD: Final = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+"""Width and height follow."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confused:
+    """A number of images of one class that were taken for another."""
+
+    truth: str
+    recognised: str
+    images: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfusionMatrix:
+    """Which class was taken for which."""
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    """[classes, classes]: true class by recognised class."""
+    recall: tuple[float | None, ...]
+    precision: tuple[float | None, ...]
+    confused: tuple[Confused, ...]
+    """The pairs with most images, most first."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MistakenImage:
+    """A test image that was taken for another class with high confidence."""
+
+    truth: str
+    recognised: str
+    confidence: float
+    """Probability of the recognised class, 0 to 1."""
+    png_base64: str
+
+
+def confusion_of(found: Document | None) -> ConfusionMatrix | None:
+    """Return the matrix, or None if the document has no square matrix of counts."""
+    labels: Any = (found or {}).get("labels")
+    counts: Any = (found or {}).get("counts")
+    if not isinstance(labels, list) or not _is_square(counts, len(labels)):
+        return None
+    names, places = tuple(plain(label) for label in labels), range(len(labels))
+    wrong = sorted((-counts[a][b], a, b) for a in places for b in places if a != b and counts[a][b])[:MAX_PAIRS]
+    return ConfusionMatrix(
+        labels=names,
+        counts=tuple(tuple(row) for row in counts),
+        recall=tuple(_ratio(row[place], sum(row)) for place, row in enumerate(counts)),
+        precision=tuple(_ratio(counts[place][place], sum(row[place] for row in counts)) for place in places),
+        confused=tuple(Confused(truth=names[a], recognised=names[b], images=-images) for images, a, b in wrong),
+    )
+
+
+def _is_square(counts: Any, side: int) -> bool:
+    return (
+        isinstance(counts, list)
+        and 0 < len(counts) == side <= MAX_CLASSES
+        and all(isinstance(row, list) and len(row) == side for row in counts)
+        and all(type(count) is int and count >= 0 for row in counts for count in row)
+    )
+
+
+def _ratio(part: int, total: int) -> float | None:
+    return part / total if total else None
+
+
+def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
+    """Return the images of a document, without those that are no small PNG or have no probability."""
+    return tuple(
+        MistakenImage(
+            truth=plain(each.get("class")),
+            recognised=plain(each.get("recognised_as")),
+            confidence=confidence,
+            png_base64=base64.b64encode(png).decode(),
+        )
+        for each in documents((found or {}).get("images"))[:MAX_IMAGES]
+        if (confidence := number(each.get("confidence"))) is not None
+        and 0 <= confidence <= 1
+        and (png := _small_png(each.get("png")))
+    )
+
+
+def _small_png(text: Any) -> bytes | None:
+    if not isinstance(text, str) or len(text) > 2 * MAX_BYTES:
+        return None
+    try:
+        png = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if len(png) > MAX_BYTES or not png.startswith(_PNG_HEAD) or len(png) < len(_PNG_HEAD) + 8:
+        return None
+    width, height = struct.unpack_from(">II", png, len(_PNG_HEAD))
+    return png if 0 < width <= MAX_PIXELS and 0 < height <= MAX_PIXELS else None

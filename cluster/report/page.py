@@ -1,0 +1,144 @@
+"""The contents of a report in sections, which HTML and Markdown show in the same order."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cluster.plots.confusion import draw_confusion
+from cluster.plots.curves import comparison_plots, draw_plot, run_plots
+from cluster.plots.style import Drawn
+from cluster.plots.timeline import draw_timeline
+from cluster.report import tables
+from cluster.report.classes import MistakenImage
+from cluster.report.comparison import Comparison
+from cluster.report.run_report import Headline, RunReport
+from cluster.report.wording import date_text, plural
+from cluster.terminal.tables import Table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a report."""
+
+    title: str
+    """Empty for a section without a heading."""
+    text: str = ""
+    headlines: tuple[Headline, ...] = ()
+    log: tuple[str, ...] = ()
+    figures: tuple[Drawn, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    """About the tables and figures."""
+    folded: tuple[Table, ...] = ()
+    """Tables that a reader has to open in HTML."""
+    images: tuple[MistakenImage, ...] = ()
+    points: tuple[str, ...] = ()
+    is_side_by_side: bool = False
+    """Whether tables are beside the figures if there is room."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Page:
+    """A report."""
+
+    title: str
+    source: str
+    """What it was written from."""
+    sections: tuple[Section, ...]
+    state: str = ""
+    subtitle: str = ""
+    reason: str = ""
+
+
+def run_page(report: RunReport, *, draw: bool) -> Page:
+    """Return the report of one run, with figures if `draw`."""
+    timeline, matrix = report.timeline, report.confusion
+    epochs = tables.epoch_table(report.curves)
+    confusion = draw_confusion(matrix) if matrix and draw else None
+    return Page(
+        title=report.run_id,
+        source=f"run {report.run_id}",
+        state=report.state,
+        subtitle=", ".join(
+            [
+                report.recipe or "your own program",
+                plural(report.nodes, "node"),
+                plural(report.ranks, "rank"),
+                *([f"{report.attempts} attempts"] if report.attempts > 1 else []),
+                f"started {date_text(report.started)}",
+            ]
+        ),
+        reason=report.reason,
+        sections=_with_contents(
+            Section(title="", headlines=report.headlines),
+            Section(title="Last lines of the log", log=report.last_lines),
+            Section(
+                title="Curves",
+                figures=tuple(map(draw_plot, run_plots(report.curves))) if draw else (),
+                folded=(epochs,) if epochs.rows else (),
+            ),
+            Section(
+                title="Timeline",
+                figures=(draw_timeline(timeline),) if draw and timeline.phases else (),
+                tables=(*tables.timeline_tables(report), tables.node_table(timeline)),
+            ),
+            Section(
+                title="Confusion matrix",
+                text=confusion.description if confusion else "",
+                figures=(confusion,) if confusion else (),
+                tables=tables.confusion_tables(matrix) if matrix else (),
+                images=report.mistakes if matrix else (),
+                is_side_by_side=True,
+            ),
+            Section(title="Settings and versions", folded=tables.setting_tables(report)),
+            Section(title="What this record does not have", points=report.missing),
+        ),
+    )
+
+
+def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
+    """Return several runs side by side, with figures if `draw`."""
+    repeats, differences = tables.repeats_table(comparison), tables.differences_table(comparison)
+    pairs = zip(comparison.labels, comparison.runs, strict=True)
+    about_repeats = (
+        "Repeats are runs with the same code, settings, versions, machines and node count, with the same or another "
+        "seed. Time and cost of a resumed run are those of its last attempt."
+    )
+    return Page(
+        title=f"{len(comparison.runs)} runs compared",
+        source=f"{len(comparison.runs)} runs",
+        sections=_with_contents(
+            Section(title="", tables=(tables.runs_table(comparison),)),
+            Section(
+                title="Figures",
+                tables=(tables.figures_table(comparison), repeats),
+                notes=(about_repeats,) if repeats.rows else (),
+            ),
+            Section(
+                title="Curves",
+                figures=tuple(map(draw_plot, comparison_plots(comparison))) if draw else (),
+                notes=("Bands are one standard deviation up and down.",) if draw and repeats.rows else (),
+            ),
+            Section(
+                title="Settings and versions",
+                text="" if differences.rows else "All settings and versions are the same.",
+                tables=(differences,),
+                notes=(f"{tables.MARK}marks values that differ from the first run's.",) if differences.rows else (),
+                folded=(tables.same_table(comparison),),
+            ),
+            Section(
+                title="What these records do not have",
+                points=tuple(f"{label}: {sentence}" for label, run in pairs for sentence in run.missing),
+            ),
+        ),
+    )
+
+
+def _with_contents(*sections: Section) -> tuple[Section, ...]:
+    """Return sections without empty tables, and without those that then have nothing but notes."""
+    cut = [dataclasses.replace(each, tables=tuple(table for table in each.tables if table.rows)) for each in sections]
+    return tuple(
+        each
+        for each in cut
+        if each.text or each.headlines or each.log or each.figures or each.tables or each.folded or each.points
+    )

@@ -1,0 +1,165 @@
+"""The tables of a report, for HTML and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cluster.report.classes import ConfusionMatrix
+from cluster.report.comparison import Comparison, Spread
+from cluster.report.curves import Curves
+from cluster.report.run_report import FIGURES, RunReport
+from cluster.report.run_settings import CLUSTER, TRAINING
+from cluster.report.timeline import NodeSpan, Timeline
+from cluster.report.wording import date_text, percent, rate_text, time_text
+from cluster.terminal.tables import Table
+
+MARK: Final = "\N{NOT EQUAL TO} "
+"""Before a value that differs from the first run's."""
+MAX_CLASSES: Final = 30
+"""Of more classes, only those with the lowest recall are shown."""
+
+
+def epoch_table(curves: Curves) -> Table:
+    """Return one row per epoch. Columns without values are left out."""
+    split = curves.evaluated
+    columns: dict[str, tuple[str, Callable[[float], str]]] = {
+        "epoch": ("epoch", "{}".format),
+        "time": ("at_s", time_text),
+        "training loss": ("train_loss", "{:.4g}".format),
+        f"{split} loss": ("test_loss", "{:.4g}".format),
+        "training accuracy": ("train_accuracy", percent),
+        f"{split} accuracy": ("test_accuracy", percent),
+        "images/s per node": ("images_per_s_per_node", rate_text),
+        "global batch": ("global_batch", "{:,}".format),
+        "image size": ("image_size", "{:,}".format),
+        "wait for images, s": ("data_wait_s", "{:.4g}".format),
+    }
+    cells = {
+        title: ["" if (value := getattr(point, name)) is None else form(value) for point in curves.epochs]
+        for title, (name, form) in columns.items()
+    }
+    filled = {title: column for title, column in cells.items() if any(column)}
+    return Table(title="By epoch", columns=tuple(filled), rows=tuple(zip(*filled.values(), strict=True)))
+
+
+def timeline_tables(report: RunReport) -> tuple[Table, ...]:
+    """Return the tables of phases, of expected and actual figures, and of events."""
+    timeline = report.timeline
+    is_resumed = len({phase.attempt for phase in timeline.phases}) > 1
+    phases = tuple(
+        (phase.name, *([f"{phase.attempt}"] if is_resumed else []), time_text(phase.begin_s), time_text(phase.seconds))
+        for phase in timeline.phases
+    )
+    events = tuple((time_text(max(0.0, event.at_s)), event.kind, event.text) for event in timeline.events)
+    expected = tuple(each.texts for each in report.outcomes)
+    return (
+        Table(title="Phases", columns=("phase", *(["attempt"] if is_resumed else []), "from", "took"), rows=phases),
+        Table(title="Expected and actual", columns=("", "expected", "actual", "difference"), rows=expected),
+        Table(title="Events", columns=("at", "what", ""), rows=events),
+    )
+
+
+def node_table(timeline: Timeline) -> Table:
+    """Return the nodes, with a column for each pre-flight check that found something."""
+    checks = list(dict.fromkeys(name for node in timeline.nodes for name, found in node.checks if found != "-"))
+
+    def row(node: NodeSpan) -> tuple[str, ...]:
+        found = dict(node.checks)
+        ready = "-" if node.joined_s is None else time_text(node.joined_s)
+        known = (node.name, node.address, node.instance_type or "-", node.zone or "-", f"{node.ranks}", ready)
+        return (*known, node.placement or "-", *(found.get(name, "-") for name in checks))
+
+    columns = ("node", "address", "type", "zone", "ranks", "ready after", "first rank on", *checks)
+    return Table(title="Nodes", columns=columns, rows=tuple(map(row, timeline.nodes)))
+
+
+def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
+    """Return the pairs that were confused most, and recall and precision by class."""
+    order, title = list(range(len(matrix.labels))), "By class"
+    if len(order) > MAX_CLASSES:
+        order.sort(key=lambda number: (matrix.recall[number] is None, matrix.recall[number] or 0.0))
+        order, title = order[:MAX_CLASSES], f"The {MAX_CLASSES} classes with the lowest recall"
+
+    def share(value: float | None) -> str:
+        return "-" if value is None else percent(value)
+
+    classes = tuple(
+        (matrix.labels[n], f"{sum(matrix.counts[n]):,}", share(matrix.recall[n]), share(matrix.precision[n]))
+        for n in order
+    )
+    pairs = tuple((pair.truth, pair.recognised, f"{pair.images:,}") for pair in matrix.confused)
+    return (
+        Table(title="Most often confused", columns=("true class", "taken for", "images"), rows=pairs),
+        Table(title=title, columns=("class", "images", "recall", "precision"), rows=classes),
+    )
+
+
+def setting_tables(report: RunReport) -> tuple[Table, ...]:
+    """Return the settings, one table per group."""
+    return tuple(
+        Table(title=title[:1].upper() + title[1:], columns=("", "value"), rows=tuple(group.items()))
+        for title, group in report.settings.items()
+    )
+
+
+def runs_table(comparison: Comparison) -> Table:
+    """Return which label is which run."""
+    rows = tuple(
+        (
+            label,
+            run.run_id,
+            run.group(CLUSTER).get("stack", "-"),
+            run.recipe or "-",
+            run.state,
+            f"{run.nodes}",
+            run.group(TRAINING).get("seed", "-"),
+            date_text(run.started),
+        )
+        for label, run in zip(comparison.labels, comparison.runs, strict=True)
+    )
+    return Table(title="Runs", columns=("", "run", "cluster", "recipe", "state", "nodes", "seed", "started"), rows=rows)
+
+
+def figures_table(comparison: Comparison) -> Table:
+    """Return each run's headlines."""
+    rows = tuple((same[0].title, *(each.text for each in same)) for same in zip(*comparison.headlines, strict=True))
+    return Table(title="By run", columns=("", *comparison.labels), rows=rows)
+
+
+def repeats_table(comparison: Comparison) -> Table:
+    """Return the mean and spread of the headlines of repeats; no rows if no run was repeated."""
+    repeated = [group for group in comparison.repeats if len(group.runs) > 1]
+    rows = tuple(
+        (each.title, *(_spread_text(each.key, group.figures[each.key]) for group in repeated))
+        for each in comparison.headlines[0]
+        if repeated
+    )
+    columns = ("", *(f"{group.label}, {len(group.runs)} runs" for group in repeated))
+    return Table(
+        title="Repeats: mean \N{PLUS-MINUS SIGN} standard deviation (least to most)", columns=columns, rows=rows
+    )
+
+
+def _spread_text(key: str, spread: Spread | None) -> str:
+    form = FIGURES[key][1]
+    if spread is None or spread.deviation is None:
+        return form(spread.mean if spread else None)
+    mean, deviation, least, most = map(form, (spread.mean, spread.deviation, spread.least, spread.most))
+    return f"{mean} \N{PLUS-MINUS SIGN} {deviation} ({least} to {most})"
+
+
+def differences_table(comparison: Comparison) -> Table:
+    """Return the settings that differ. Values that differ from the first run's are marked."""
+    rows = tuple(
+        (each.name, each.group, *(value if value == each.values[0] else f"{MARK}{value}" for value in each.values))
+        for each in comparison.settings
+        if each.differs
+    )
+    return Table(title="What differs", columns=("setting", "of", *comparison.labels), rows=rows)
+
+
+def same_table(comparison: Comparison) -> Table:
+    """Return the settings that are the same in all runs."""
+    rows = tuple((f"{each.group}: {each.name}", each.values[0]) for each in comparison.settings if not each.differs)
+    return Table(title="The same in all runs", columns=("", "value"), rows=rows)
