@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from agent.remote.command import OWN_TREE
-from agent.spec.horovod import MPI
+from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, MPI, cycle_ms
 from agent.spec.launchers import HOROVOD
 from agent.spec.rank_command import REPORTING, rank_command
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
+
+ASSUMED_STEP_MS: Final = 25.0
+"""The step of a user's program, which nobody can estimate. Two ranks over Gloo get a cycle of 2.2 ms, which by the rule
+of `cycle_ms` costs no more than Horovod's own 1 ms for steps from 10 ms on."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,18 +29,12 @@ class Interpreters:
     """Directory of the environment that Horovod and Open MPI belong to on all hosts; the ranks' own may lie over it."""
 
 
-def document(
-    spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str], cycle: str = ""
-) -> dict[str, Any]:
-    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into.
-
-    `cycle`: Horovod's, and what it was chosen by, where it was (`agent.launch.first_steps`).
-    """
+def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
     return {
         "command": list(command),
         "directory": str(OWN_TREE),
         "environment": dict(variables),
-        "horovod_cycle": cycle,
         "rank_command": rank_command(spec, python) if spec.command else [],
         "rank_directory": spec.working_directory,
         "rank_environment": dict(spec.environment),
@@ -103,4 +101,18 @@ def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, s
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(spec.ranks)),
         RUN_VARIABLE: spec.run_id,
         RUNS_VARIABLE: spec.runs_root,
+        **program_cycle(spec),
     }
+
+
+def program_cycle(spec: RunSpec) -> dict[str, str]:
+    """Return the variable with Horovod's cycle for a user's program on CPUs; nothing if the user chose the cycle.
+
+    A recipe's ranks choose by themselves. On GPUs Horovod's thread takes no core from the compute.
+    """
+    kind, given = spec.runtime_kind, {*dict(spec.environment), *spec.secrets}
+    if not spec.program or spec.rank_launcher != HOROVOD or spec.ranks < 2 or (kind and kind.has_gpus):
+        return {}
+    if spec.knobs.cycle_time_ms is not None or spec.knobs.autotune or given & {CYCLE_TIME, AUTOTUNE}:
+        return {}
+    return {CYCLE_TIME: f"{cycle_ms(ASSUMED_STEP_MS, spec.ranks, spec.controller):g}"}

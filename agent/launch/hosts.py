@@ -74,12 +74,12 @@ class Hosts:
             answers = list(pool.map(reachability.answers, hosts))
         return [host for host, does in zip(hosts, answers, strict=True) if does]
 
-    def start(self, command: Sequence[str], output: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
-        """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
+    def start(self, command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start a launcher in a session of its own, with the environment of Horovod's."""
         return subprocess.Popen(
             command,
             cwd=OWN_TREE,
-            env={**launcher_environment(self._spec, login()), **variables},
+            env=launcher_environment(self._spec, login()),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

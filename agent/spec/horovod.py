@@ -60,8 +60,8 @@ class Knobs:
     fusion_threshold_mb: Annotated[int | None, "Horovod: MiB of gradients that travel together; default: 128"] = None
     """Size of the buffer in which small gradients travel together, MiB; 0: each alone. Horovod's default: 128."""
     cycle_time_ms: Annotated[float | None, "Horovod: ms between gatherings of gradients; default: by the step"] = None
-    """How often the background thread gathers gradients. None: by the step, which a recipe's ranks estimate and those
-    of a program have measured in an earlier run (`agent.launch.first_steps`), or the autotuner's choice."""
+    """How often the background thread gathers gradients. None: by the step, which a recipe's ranks estimate and
+    which is assumed for a program, or the autotuner's choice."""
     cache_capacity: Annotated[int | None, "Horovod: tensors that need no negotiation any more; default: 1024"] = None
     """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: Annotated[

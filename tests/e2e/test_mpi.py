@@ -97,7 +97,7 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(
 
 @pytest.mark.parametrize(("nodes", "controller"), [(2, "mpi"), (1, "auto")])
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(
-    cluster: EmbeddedCloud, program: Path, met: tuple[int, dict[str, Any], str], nodes: int, controller: str
+    cluster: EmbeddedCloud, program: Path, nodes: int, controller: str
 ) -> None:
     if nodes == 1 and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core takes one rank, and nobody is left to be ended")
@@ -107,10 +107,6 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
     assert record["state"]["reason"] == f"rank 1 on {host} ended first, with signal 9"
-    # The steps of the run before, of the same script and with other words, are known by now.
-    assert met[1]["state"]["state"] == "succeeded"
-    assert re.fullmatch(r"\S+ ms, for steps of \S+ ms, measured in run \S+", record["launch"]["horovod_cycle"])
-    assert f"Horovod's cycle: {record['launch']['horovod_cycle']}" in log
     for node in cluster.instances("worker"):
         left = cluster.on(node["InstanceId"], "pgrep", "-f", "train.py|orted|mpi_rank", check=False)
         assert left.stdout == "", left.stdout

@@ -1,16 +1,14 @@
-"""Stand by a user's program: for what Horovod and Keras 3 do wrong together without a word, and to time its steps.
+"""Catch silent bugs of Horovod with Keras 3 in the user's program.
 
 Python imports this module by itself when a program starts: `agent.launch.rank` puts its directory first in PYTHONPATH.
 
 - With Keras 3, `hvd.DistributedOptimizer` averages nothing: no error, and the ranks drift apart. Here it is an error.
 - Where a program then ends with one of the errors that Keras 3 brings, the remedy follows the traceback.
-- Rank 0 measures its first steps (`deepcdk_first_steps`).
 - With TF_USE_LEGACY_KERAS=1, `import keras` means Keras 2 too, as `tf.keras` does: Horovod's callbacks import it so.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -139,14 +137,5 @@ def install(legacy: bool) -> None:
     sys.excepthook = report
 
 
-def measure(path: str) -> None:
-    """Have the first steps measured once the program imports Horovod."""
-    from deepcdk_first_steps import watch  # type: ignore[import-not-found]  # beside this module, as Python found it
-
-    sys.meta_path.insert(0, Watch("horovod.tensorflow", functools.partial(watch, path)))
-
-
 if __name__ == "sitecustomize" and "HOROVOD_RANK" in os.environ:
-    if os.environ["HOROVOD_RANK"] == "0" and (record := os.environ.get("DEEPCDK_FIRST_STEPS")):
-        measure(record)
     install(os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"))

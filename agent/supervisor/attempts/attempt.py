@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -14,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import IO, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.launch.first_steps import Cycle, choose_cycle
 from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
 from agent.launch.hosts import POLL_S, Hosts, login
 from agent.preflight import checks
@@ -124,19 +122,15 @@ class Attempt:
         """Launch the ranks, wait for their end, and return how they ended."""
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         stage(self.spec)
-        cycle = choose_cycle(self.spec)
-        self._tell_launch(command, pythons, cycle)
+        self._tell_launch(command, pythons)
         began = time.monotonic()
-        launcher = self._launcher = self.hosts.start(command, self.log, **(cycle.variables if cycle else {}))
+        launcher = self._launcher = self.hosts.start(command, self.log)
         self.stored.record_step("launched")
         self.stored.update(state="running", reason="")
         stopped = not self._watch(launcher)
         if stopped:
             self._stop_ranks(launcher)
         status = launcher.wait()
-        if cycle:
-            with contextlib.suppress(OSError):  # It costs the next run its cycle alone.
-                cycle.keep(self.spec.run_id)
         if stopped:
             return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
         if status == 0:
@@ -145,14 +139,11 @@ class Attempt:
         fault = self._fault(log, time.monotonic() - began)
         return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
 
-    def _tell_launch(self, command: Sequence[str], pythons: Interpreters, cycle: Cycle | None) -> None:
+    def _tell_launch(self, command: Sequence[str], pythons: Interpreters) -> None:
         """Write down the launcher's command and environment."""
-        environ = {**launcher_environment(self.spec, login()), **(cycle.variables if cycle else {})}
-        started = document(self.spec, pythons.ranks, command, environ, str(cycle or ""))
+        started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
         write_atomically(self._directory.launched, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
-        if cycle:
-            self.log_line(f"Horovod's cycle: {cycle}")
 
     def _watch(self, launcher: subprocess.Popen[bytes]) -> bool:
         """Wait for the end of a launcher; return False as soon as the run is to stop before that."""

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from agent.launch.horovodrun_command import (
 )
 from agent.spec.horovod import Knobs
 from agent.spec.nodes import RANK_USER
-from tests.factories import make_program_spec, make_spec
+from tests.factories import make_node, make_program_spec, make_spec
 
 PYTHON = "/opt/deepcdk/runtime/ab/bin/python"
 MASTERS = "/opt/deepcdk/runtime/cd/bin/python"
@@ -93,10 +94,9 @@ def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, .
 
 def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
     spec = make_program_spec(command=("train.py", "two words"), environment=(("NAME", "value"),), secrets=("TOKEN",))
-    found = document(spec, PYTHON, horovodrun(spec, PYTHONS), launcher_environment(spec, {}), "2 ms, for a reason")
+    found = document(spec, PYTHON, horovodrun(spec, PYTHONS), launcher_environment(spec, {}))
     assert found["command"] == horovodrun(spec, PYTHONS)
     assert found["rank_command"] == [PYTHON, "train.py", "two words"]
-    assert found["horovod_cycle"] == "2 ms, for a reason"
     assert (found["rank_environment"], found["rank_secrets"]) == ({"NAME": "value"}, ["TOKEN"])
     assert json.loads(json.dumps(found)) == found
 
@@ -132,3 +132,23 @@ def test_the_agents_ssh_comes_before_the_systems_and_logs_in_as_the_user_of_rank
     assert done.stdout == ",".join(["-l", RANK_USER, *words[1:], ""])
     assert not any(each.startswith("/mnt/efs") for each in path), "every rank can write there"
     assert "/usr/bin" in path
+
+
+@pytest.mark.parametrize(
+    ("changes", "cycle"),
+    [
+        ({}, "2.2"),
+        ({"controller": "mpi"}, "1"),
+        ({"knobs": Knobs(cycle_time_ms=2)}, None),
+        ({"knobs": Knobs(autotune=True)}, None),
+        ({"environment": (("HOROVOD_AUTOTUNE", "1"),)}, None),
+        ({"secrets": ("HOROVOD_CYCLE_TIME",)}, None),
+        ({"rank_launcher": "plain"}, None),
+        ({"hosts": (make_node(1),)}, None),
+        ({"hosts": (make_node(1, slots=2, kind="x86_64-sm90"),)}, None),
+    ],
+)
+def test_program_on_cpus_gets_a_cycle_unless_the_user_chose_one(changes: dict[str, Any], cycle: str | None) -> None:
+    values = {"hosts": (make_node(1, slots=2),), "controller": "gloo", **changes}
+    assert launcher_environment(make_program_spec(**values), {}).get("HOROVOD_CYCLE_TIME") == cycle
+    assert "HOROVOD_CYCLE_TIME" not in launcher_environment(make_spec(), {})

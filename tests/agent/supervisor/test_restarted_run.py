@@ -37,7 +37,6 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
     monkeypatch.setattr(supervising, "Restarts", in_haste)
     monkeypatch.setattr(attempt, "stage", lambda spec: None)
-    monkeypatch.setattr(attempt, "choose_cycle", lambda spec: None)
     monkeypatch.setattr(Attempt, "_prepare", lambda self: (pythons, {}))
 
     def signal_run(
