@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz bench docs lock snapshots clean
+.PHONY: help setup demo test test-all test-localcloud test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz bench docs lock snapshots clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -25,8 +25,11 @@ test: setup lint ## check style and types, run the unit tests and the main path 
 	$(python) -m pytest -m "not ($(unit)) and not full" -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 # Tests with hosts mostly wait, so the machine has room for more processes than cores. tests/conftest.py distributes them.
-test-all: test ## run every test: also faults, hostile nodes, policies, Debian, fuzzing (45 minutes on two cores)
+test-all: test test-localcloud ## run every test: also faults, hostile nodes, policies, Debian, fuzzing (45 minutes on two cores)
 	$(python) -m pytest -m full -n 3 --dist loadfile --no-loadscope-reorder --durations=40
+
+test-localcloud: setup ## run the embedded cloud's own tests (localcloud/tests)
+	LOCALCLOUD_REQUIRE_ALL='$(DEEPCDK_REQUIRE_ALL)' $(python) -m pytest localcloud/tests -n 2 --dist loadgroup --durations=20
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow
 	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20

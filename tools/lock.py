@@ -1,6 +1,6 @@
 """Resolve the lock files from pyproject.toml: versions and hashes, and no index. `make lock` runs it.
 
-requirements/dev.txt     all groups, for a developer's machine
+requirements/dev.txt     all groups and the embedded cloud's dependencies, for a developer's machine
 requirements/uv.txt      the uv that set-up installs with
 agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
 agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build
@@ -24,7 +24,7 @@ from tools.setup import uv_program
 ROOT: Final = Path(__file__).resolve().parent.parent
 UV: Final = "uv==0.13.8"
 NODE: Final = Path("agent/environment")
-GROUPS: Final = ("node", "localcloud", "dev")
+GROUPS: Final = ("node", "dev")
 OPTIONS: Final = (
     "--universal",
     "--python-version=3.11",
@@ -66,7 +66,7 @@ def main() -> int:
     all_groups = [f"--group={name}" for name in GROUPS]
     wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
         (Path("requirements/uv.txt"), stdin, [UV], None),
-        (dev, ["pyproject.toml", *all_groups], [], None),
+        (dev, ["pyproject.toml", "localcloud/pyproject.toml", *all_groups], [], None),
         (NODE / "requirements.txt", ["--group=node"], [], dev),
         (NODE / "requirements-gpu.txt", stdin, with_tensorflow(node, "tensorflow[and-cuda]"), dev),
         (NODE / "requirements-aarch64.txt", stdin, with_tensorflow(node, "tensorflow"), dev),

@@ -39,6 +39,7 @@ VENV: Final = ROOT / ".venv"
 PYTHON: Final = VENV / "bin" / "python"
 STATE: Final = ROOT / ".setup"
 DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
+LOCALCLOUD: Final = ROOT / "localcloud" / "src"
 UV_LOCK: Final = ROOT / "requirements" / "uv.txt"
 FAB: Final = VENV / "bin" / "fab"
 NODE_LOCK: Final = ROOT / "package-lock.json"
@@ -97,7 +98,7 @@ def make_venv(log: Log, uv: Path, python: Path) -> None:
         pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--require-hashes"]
         log.run([*pip, "--requirement", str(DEV_LOCK)], ROOT)
     # The project's packages are found from any folder, without an installation to go stale.
-    (site_packages() / "deepcdk.pth").write_text(f"{ROOT}\n")
+    (site_packages() / "deepcdk.pth").write_text(f"{ROOT}\n{LOCALCLOUD}\n")
 
 
 def link_commands(log: Log) -> None:
@@ -195,7 +196,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
     cache = default_cache(environ)
     uv = uv_program(cache)
     runtime, master = node_runtime(cache), node_master_environment(cache)
-    venv_key = key_of(DEV_LOCK, str(python), sys.version, str(ROOT))
+    venv_key = key_of(DEV_LOCK, str(python), sys.version, str(LOCALCLOUD))
     horovod = [Path(module).resolve() for module in sorted((ROOT / "agent" / "environment").glob("*.py"))]
     node = VENV / "bin" / "node"
     return [

@@ -1,0 +1,279 @@
+"""The command line: start, stop and look at a cloud, and run commands on its laptop and in its hosts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from localcloud import control, host_kinds, laptop, lifecycle, options
+from localcloud.chaos import chaos_options
+from localcloud.daemon import main as run_daemon
+from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.hosts import cpu_limit
+from localcloud.layout import Layout, log_tail
+from localcloud.machines import guest_agent
+
+_COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
+
+
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return the exit code: 0, 1 for a failure, 2 for wrong arguments."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        return code
+    except LocalCloudError as error:
+        print(f"localcloud: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("localcloud: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m localcloud", description="An AWS of one machine: an API, real hosts, real networks. Needs root."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, help: str, run: Any) -> argparse.ArgumentParser:
+        # argparse lists the commands that have a help text; the two that `start` runs have none.
+        shown: dict[str, Any] = {"help": help} if help else {}
+        command = commands.add_parser(name, description=help, **shown)
+        command.add_argument("--name", default="lc0", help="name of the cloud (default: lc0)")
+        command.set_defaults(run=run)
+        return command
+
+    for role, help, run in (
+        ("start", "start a cloud and return when it answers", _start),
+        ("supervise", "", _supervise),
+        ("daemon", "", _daemon),
+    ):
+        command = add(role, help, run)
+        options.add_arguments(command)
+        command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
+    add("stop", "stop a cloud and remove everything of it", _stop)
+    for name in ("status", "show"):
+        add(name, "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
+    for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
+        command = add(name, help, _enter)
+        command.set_defaults(place="laptop" if name == "run" else "outside")
+        command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    add("shell", "open a shell on the laptop", _shell)
+    command = add("exec", "run a command in a host as root, past its network", _exec)
+    command.add_argument("instance")
+    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    for name, help in (("kill", "kill every process of a host, as a crash"), ("logs", "print a host's console")):
+        command = add(name, help, _kill if name == "kill" else _logs)
+        command.add_argument("instance", nargs="?" if name == "logs" else None)
+    command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
+    command.add_argument("instance")
+    command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
+    command.add_argument(
+        "--recommendation", action="store_true", help="give no notice, but recommend that the instance be replaced"
+    )
+    command = add("limit", "limit the capacity for an instance type, or lift the limit", _limit)
+    command.add_argument("type")
+    command.add_argument("count", type=int, nargs="?", help="without it the limit is lifted")
+    chaos_options.add_arguments(add("chaos", "carry out faults drawn from a seed, and undo those that last", _chaos))
+    for name, help in (("cut", "drop all packets of a host"), ("mend", "end a cut")):
+        command = add(name, help, _cut)
+        command.set_defaults(do=name)
+        command.add_argument("instance")
+    return parser
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    chosen = options.from_arguments(arguments)
+    lifecycle.check(chosen)
+    host_kinds.prepare(chosen, os.environ)
+    state = lifecycle.start(chosen)
+    layout = Layout(name=arguments.name)
+    name = "" if arguments.name == "lc0" else f" --name {arguments.name}"
+    print(f"embedded cloud {arguments.name} is up after {time.monotonic() - started:.1f} s")
+    print(f"  AWS API   {state['endpoint']} (on the laptop and on the hosts)")
+    print(f"  laptop    python -m localcloud run{name} -- COMMAND, or shell; home: {layout.laptop}")
+    if state["packages"]:
+        print(f"  packages  hosts and laptop reach {', '.join(state['packages'])}, through this machine's own network")
+    if state["manners"] is not None:
+        print(f"  manners   of a real account, by seed {state['manners']}")
+    print(f"  state     {layout.run}; shared file systems: {layout.efs}")
+    print(f"  stop      python -m localcloud stop{name}")
+    return 0
+
+
+def _supervise(arguments: argparse.Namespace) -> int:
+    return lifecycle.supervise(options.from_arguments(arguments), arguments.lock)
+
+
+def _daemon(arguments: argparse.Namespace) -> int:
+    lifecycle.die_with_parent()
+    run_daemon(options.from_arguments(arguments))
+    return 0
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    if lifecycle.stop(arguments.name):
+        took_s = time.monotonic() - started
+        print(f"embedded cloud {arguments.name} stopped after {took_s:.1f} s; nothing is left of it")
+    else:
+        print(f"embedded cloud {arguments.name} was not running; nothing is left of it")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = control.request(Layout(name=arguments.name), {"do": "status"})
+    if arguments.json:
+        print(json.dumps(status, indent=2))
+        return 0
+    print(f"embedded cloud {status['name']}: {status['endpoint']}, state in {status['state_directory']}")
+    if status.get("manners") is not None:  # a cloud that an earlier version started has no such key
+        print(f"manners of a real account, by seed {status['manners']}")
+    if status["error"]:
+        print(f"error: {status['error']}")
+    rows = [[str(host[column]) or "-" for column in _COLUMNS] for host in status["hosts"]]
+    print(table([[column.replace("_", " ") for column in _COLUMNS], *rows]) if rows else "no hosts")
+    return 0
+
+
+def _enter(arguments: argparse.Namespace) -> int:
+    return _enter_namespace(arguments.name, arguments.place, _command(arguments))
+
+
+def _shell(arguments: argparse.Namespace) -> int:
+    return _enter_namespace(arguments.name, "laptop", [os.environ.get("SHELL", "/bin/bash")])
+
+
+def _enter_namespace(name: str, place: str, command: Sequence[str]) -> int:
+    layout = Layout(name=name)
+    state = lifecycle.read_state(layout)
+    if os.geteuid() != 0:
+        raise LocalCloudError("only root can enter the laptop's namespace; run it with sudo")
+    variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"], region=state["region"])
+    sys.stdout.flush()
+    return _execute(lambda: laptop.replace_process(state, place, command, variables), command[0])
+
+
+def _exec(arguments: argparse.Namespace) -> int:
+    host = _host(arguments)
+    if host["agent"]:
+        return _exec_by_agent(Path(host["agent"]), _command(arguments))
+    if host["pid"]:
+        with contextlib.suppress(OSError):  # it ended meanwhile, or only root may: nsenter will say so
+            cpu_limit.join(host["pid"])
+    argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
+    return _execute(lambda: os.execvp(argv[0], argv), argv[0])
+
+
+def _exec_by_agent(agent: Path, command: Sequence[str]) -> int:
+    """Run a command in a machine, which has no namespaces here; without input, and with all its output at the end."""
+    done = guest_agent.execute(agent, command)
+    sys.stdout.buffer.write(done.output)
+    sys.stdout.flush()
+    sys.stderr.buffer.write(done.errors)
+    sys.stderr.flush()
+    return done.exit_code
+
+
+def _execute(execute: Any, command: str) -> int:
+    try:
+        execute()
+    except FileNotFoundError:
+        print(f"localcloud: {command}: command not found", file=sys.stderr)
+        return 127
+    except PermissionError:
+        print(f"localcloud: {command}: not executable", file=sys.stderr)
+    return 126
+
+
+def _kill(arguments: argparse.Namespace) -> int:
+    host = _host(arguments)
+    if host["pid"]:
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(host["pid"], signal.SIGKILL)
+    print(f"killed {host['instance_id']} ({host['private_ip']})")
+    return 0
+
+
+def _cut(arguments: argparse.Namespace) -> int:
+    status = control.request(Layout(name=arguments.name), {"do": arguments.do, "instance": arguments.instance})
+    if status["error"]:
+        raise LocalCloudError(status["error"])
+    print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
+    return 0
+
+
+def _chaos(arguments: argparse.Namespace) -> int:
+    return chaos_options.carry_out(Layout(name=arguments.name), arguments)
+
+
+def _interrupt(arguments: argparse.Namespace) -> int:
+    host, notice_s = _host(arguments), max(0.0, arguments.notice)
+    if arguments.recommendation:
+        control.request(Layout(name=arguments.name), {"do": "recommend", "instance": host["instance_id"]})
+        print(f"{host['instance_id']} ({host['private_ip']}) has a rebalance recommendation in its metadata")
+        return 0
+    control.request(
+        Layout(name=arguments.name), {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)}
+    )
+    print(f"{host['instance_id']} ({host['private_ip']}) is interrupted in {notice_s:g} s; its metadata has the notice")
+    return 0
+
+
+def _limit(arguments: argparse.Namespace) -> int:
+    if arguments.count is not None and arguments.count < 0:
+        raise LocalCloudError(f"limit {arguments.count}: must be 0 or more")
+    count = "" if arguments.count is None else str(arguments.count)
+    control.request(Layout(name=arguments.name), {"do": "limit", "type": arguments.type, "count": count})
+    print(f"capacity for {count or 'any number of'} {arguments.type}")
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    layout = Layout(name=arguments.name)
+    lifecycle.read_state(layout)
+    path = layout.console(arguments.instance) if arguments.instance else layout.log
+    if not path.exists():
+        raise UnknownInstanceError(arguments.instance, sorted(p.stem for p in path.parent.glob("*.log")))
+    print(log_tail(path, lines=2000))
+    return 0
+
+
+def _host(arguments: argparse.Namespace) -> dict[str, Any]:
+    hosts = control.request(Layout(name=arguments.name), {"do": "status"})["hosts"]
+    for host in hosts:
+        if arguments.instance in (host["instance_id"], host["hostname"], host["private_ip"]):
+            return dict(host)
+    raise UnknownInstanceError(arguments.instance, [host["instance_id"] for host in hosts])
+
+
+def _command(arguments: argparse.Namespace) -> list[str]:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else list(arguments.command)
+    if not command:
+        raise LocalCloudError(f"give a command, such as: -- {shlex.join(['aws', 'sts', 'get-caller-identity'])}")
+    return command
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as text in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)

@@ -1,0 +1,127 @@
+"""Auto Scaling groups keep their instances."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks, nodes
+from localcloud.api.cloud import Cloud
+
+
+def _ids(cloud: Cloud) -> list[str]:
+    return [instance.id for instance in cloud.snapshot().instances]
+
+
+def test_growing_keeps_the_first_and_shrinking_takes_from_the_fullest_zone(
+    cloud: Cloud, client: Client, stacks: Stacks
+) -> None:
+    group = stacks.physical(stacks.create(nodes(2)), "Nodes")
+    autoscaling = client("autoscaling")
+    first = _ids(cloud)
+    autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=5)
+    assert _ids(cloud)[:2] == first
+    assert sorted(Counter(i.zone for i in cloud.snapshot().instances).values()) == [2, 3]
+    autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=2)
+    assert _ids(cloud) == first
+    assert {i.zone for i in cloud.snapshot().instances} == {"us-east-1a", "us-east-1b"}
+
+
+def test_a_second_network_interface_is_refused_and_not_left_out(stacks: Stacks) -> None:
+    group = {"Fn::GetAtt": ["Group", "GroupId"]}
+    interfaces = [{"DeviceIndex": index, "Groups": [group]} for index in (0, 1)]
+    resources = nodes(1, data={"NetworkInterfaces": interfaces})
+    del resources["Template"]["Properties"]["LaunchTemplateData"]["SecurityGroupIds"]
+    name = stacks.create(resources)
+    assert any("asks for 2" in reason for reason in stacks.reasons(name, "Nodes"))
+
+
+def test_a_terminated_member_is_replaced(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    stacks.create(nodes(2))
+    gone, kept = _ids(cloud)
+    client("ec2").terminate_instances(InstanceIds=[gone])
+    cloud.wait_for_change(0)
+    assert kept in _ids(cloud)
+    assert gone not in _ids(cloud)
+    assert len(_ids(cloud)) == 2
+
+
+def test_an_unhealthy_member_is_replaced(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    stacks.create(nodes(1))
+    (sick,) = _ids(cloud)
+    client("autoscaling").set_instance_health(InstanceId=sick, HealthStatus="Unhealthy")
+    cloud.wait_for_change(0)
+    (healthy,) = _ids(cloud)
+    assert healthy != sick
+
+
+def test_termination_with_decrement_is_not_replaced(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    group = stacks.physical(stacks.create(nodes(3)), "Nodes")
+    autoscaling = client("autoscaling")
+    gone, *kept = _ids(cloud)
+    autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=gone, ShouldDecrementDesiredCapacity=True)
+    assert _ids(cloud) == kept
+    (described,) = autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]
+    assert described["DesiredCapacity"] == 2
+    assert [each["InstanceId"] for each in described["Instances"]] == kept
+
+
+def test_protected_members_survive_shrinking(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    group = stacks.physical(stacks.create(nodes(2)), "Nodes")
+    autoscaling = client("autoscaling")
+    newest = _ids(cloud)[-1]
+    autoscaling.set_instance_protection(AutoScalingGroupName=group, InstanceIds=[newest], ProtectedFromScaleIn=True)
+    autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
+    assert _ids(cloud) == [newest]
+
+
+def test_a_size_out_of_bounds_is_refused(client: Client, stacks: Stacks) -> None:
+    group = stacks.physical(stacks.create(nodes(1)), "Nodes")
+    with pytest.raises(ClientError, match="is above max value 64"):
+        client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, DesiredCapacity=65)
+    for wanted, words in ((65, "65 is above max value 64"), (0, "0 is below min value 1")):
+        client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, MinSize=1)
+        with pytest.raises(ClientError, match=f"New SetDesiredCapacity value {words} for the AutoScalingGroup"):
+            client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=wanted)
+    with pytest.raises(ClientError, match="AutoScalingGroup name not found"):
+        client("autoscaling").set_desired_capacity(AutoScalingGroupName="nobody", DesiredCapacity=1)
+
+
+def test_new_members_come_from_the_version_that_the_group_names(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    resources = nodes(1)
+    name = stacks.create(resources)
+    resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceType"] = "m5.large"
+    stacks.update(name, resources)
+    (old,) = cloud.snapshot().instances
+    assert old.instance_type == "c5.large", "a new version leaves the instances alone"
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=stacks.physical(name, "Nodes"), DesiredCapacity=2)
+    assert {i.instance_type for i in cloud.snapshot().instances} == {"c5.large", "m5.large"}
+
+
+def test_an_unknown_key_pair_fails_the_launch(stacks: Stacks) -> None:
+    name = stacks.create(nodes(1, data={"KeyName": "lost"}))
+    assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
+    assert any("The key pair 'lost' does not exist" in reason for reason in stacks.reasons(name, "Nodes"))
+
+
+def test_a_launch_that_fails_later_is_a_failed_activity(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    client("ec2").create_key_pair(KeyName="brief")
+    group = stacks.physical(stacks.create(nodes(1, data={"KeyName": "brief"})), "Nodes")
+    client("ec2").delete_key_pair(KeyName="brief")
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=2)
+    assert len(_ids(cloud)) == 1
+    latest = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
+    assert latest["StatusCode"] == "Failed"
+    assert latest["StatusMessage"] == "The key pair 'brief' does not exist"
+
+
+def test_a_group_with_instances_is_deleted_only_by_force(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    resources = nodes(1)
+    resources["Nodes"]["Properties"]["NewInstancesProtectedFromScaleIn"] = True
+    group = stacks.physical(stacks.create(resources), "Nodes")
+    with pytest.raises(ClientError, match="ResourceInUse"):
+        client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=group)
+    client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=group, ForceDelete=True)
+    assert _ids(cloud) == []

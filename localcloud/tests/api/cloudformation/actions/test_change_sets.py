@@ -1,0 +1,246 @@
+"""Change sets: what the CDK CLI deploys with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks, nodes
+
+
+def _propose(client: Client, name: str, resources: dict[str, Any], kind: str = "UPDATE") -> dict[str, Any]:
+    cf = client("cloudformation")
+    cf.create_change_set(
+        StackName=name, ChangeSetName="next", ChangeSetType=kind, TemplateBody=json.dumps({"Resources": resources})
+    )
+    found: dict[str, Any] = cf.describe_change_set(StackName=name, ChangeSetName="next")
+    return found
+
+
+def _by_name(description: dict[str, Any]) -> dict[str, Any]:
+    return {each["ResourceChange"]["LogicalResourceId"]: each["ResourceChange"] for each in description["Changes"]}
+
+
+def test_a_change_set_creates_a_stack(client: Client, stacks: Stacks) -> None:
+    stacks.names.append("made-by-change-set")
+    found = _propose(client, "made-by-change-set", nodes(1), "CREATE")
+    assert {change["ResourceChange"]["Action"] for change in found["Changes"]} == {"Add"}
+    cf = client("cloudformation")
+    assert stacks.describe("made-by-change-set")["StackStatus"] == "REVIEW_IN_PROGRESS"
+    cf.execute_change_set(StackName="made-by-change-set", ChangeSetName="next")
+    assert stacks.settle("made-by-change-set") == "CREATE_COMPLETE"
+    with pytest.raises(ClientError) as caught:
+        cf.describe_change_set(StackName="made-by-change-set", ChangeSetName="next")
+    assert caught.value.response["Error"]["Code"] == "ChangeSetNotFound"
+    cf.delete_change_set(StackName="made-by-change-set", ChangeSetName="never-was")
+
+
+def _named(client: Client, stack: str, name: str, resources: dict[str, Any], kind: str = "UPDATE") -> str:
+    """Make a change set of this name; return its ARN."""
+    made = client("cloudformation").create_change_set(
+        StackName=stack, ChangeSetName=name, ChangeSetType=kind, TemplateBody=json.dumps({"Resources": resources})
+    )
+    return str(made["Id"])
+
+
+def _code(caught: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(caught.value.response["Error"]["Code"])
+
+
+def test_an_executed_change_set_is_found_by_its_arn_alone(client: Client, stacks: Stacks) -> None:
+    name, cf = stacks.create(nodes(0)), client("cloudformation")
+    resources = nodes(0)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    arn = _named(client, name, "first", resources)
+    cf.execute_change_set(ChangeSetName=arn)
+    stacks.settle(name)
+    assert cf.list_change_sets(StackName=name)["Summaries"] == []
+    with pytest.raises(ClientError) as caught:
+        cf.describe_change_set(StackName=name, ChangeSetName="first")
+    assert _code(caught) == "ChangeSetNotFound"
+    found = cf.describe_change_set(ChangeSetName=arn)
+    assert (found["Status"], found["ExecutionStatus"]) == ("CREATE_COMPLETE", "EXECUTE_COMPLETE")
+    assert stacks.describe(name)["ChangeSetId"] == arn
+    with pytest.raises(ClientError, match="current execution status") as caught:
+        cf.execute_change_set(ChangeSetName=arn)
+    assert _code(caught) == "InvalidChangeSetStatus"
+
+
+def test_an_execution_deletes_the_stacks_other_change_sets(client: Client, stacks: Stacks) -> None:
+    cf, name = client("cloudformation"), "made-by-one-of-two"
+    stacks.names.append(name)
+    first = _named(client, name, "first", nodes(0), "CREATE")
+    second = _named(client, name, "second", nodes(0), "CREATE")
+    assert [each["ChangeSetId"] for each in cf.list_change_sets(StackName=name)["Summaries"]] == [first, second]
+    cf.execute_change_set(ChangeSetName=second)
+    for operation in (cf.describe_change_set, cf.execute_change_set):
+        with pytest.raises(ClientError) as caught:
+            operation(ChangeSetName=first)
+        assert _code(caught) == "ChangeSetNotFound"
+    stacks.settle(name)
+    with pytest.raises(ClientError, match="already exists and cannot be created again"):
+        _named(client, name, "third", nodes(0), "CREATE")
+
+
+def test_a_direct_update_makes_change_sets_obsolete(client: Client, stacks: Stacks) -> None:
+    name, cf = stacks.create(nodes(0)), client("cloudformation")
+    resources = nodes(0)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    arn = _named(client, name, "first", resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "yet another"
+    stacks.update(name, resources)
+    assert cf.describe_change_set(ChangeSetName=arn)["ExecutionStatus"] == "OBSOLETE"
+    with pytest.raises(ClientError, match=r"current execution status of \[OBSOLETE\]") as caught:
+        cf.execute_change_set(ChangeSetName=arn)
+    assert _code(caught) == "InvalidChangeSetStatus"
+
+
+def test_a_stacks_change_sets_go_with_it(client: Client, stacks: Stacks) -> None:
+    arn = _named(client, "never-made", "first", nodes(0), "CREATE")
+    client("cloudformation").delete_stack(StackName="never-made")
+    with pytest.raises(ClientError) as caught:
+        client("cloudformation").execute_change_set(ChangeSetName=arn)
+    assert _code(caught) == "ChangeSetNotFound"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("first", "AlreadyExistsException"), ("1st", "ValidationError"), ("a_b", "ValidationError")]
+)
+def test_a_change_set_has_a_name_of_its_own_within_the_rule(
+    client: Client, stacks: Stacks, name: str, code: str
+) -> None:
+    stack = stacks.create(nodes(0))
+    _named(client, stack, "first", nodes(1))
+    with pytest.raises(ClientError) as caught:
+        _named(client, stack, name, nodes(1))
+    assert _code(caught) == code
+
+
+def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: Stacks) -> None:
+    resources = nodes(1)
+    name = stacks.create(resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    resources["Nodes"]["Properties"]["MaxSize"] = "9"
+    del resources["B"]
+    resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [{"Ref": "A"}]
+    found = _propose(client, name, resources)
+    changes = {each["ResourceChange"]["LogicalResourceId"]: each["ResourceChange"] for each in found["Changes"]}
+    assert set(changes) == {"Group", "Template", "Nodes", "B"}
+    assert (changes["Group"]["Replacement"], changes["Group"]["PolicyAction"]) == ("True", "ReplaceAndDelete")
+    (follows,) = changes["Template"]["Details"]
+    assert (follows["ChangeSource"], follows["CausingEntity"]) == ("ResourceAttribute", "Group.GroupId")
+    assert follows["Evaluation"] == "Dynamic"
+    assert changes["Nodes"]["Replacement"] == "Conditional", "AWS says so of a group's launch template and subnets"
+    recreation = {each["Target"]["Name"]: each["Target"]["RequiresRecreation"] for each in changes["Nodes"]["Details"]}
+    assert recreation == {"LaunchTemplate": "Conditionally", "MaxSize": "Never", "VPCZoneIdentifier": "Conditionally"}
+    assert {detail.get("CausingEntity") for detail in changes["Nodes"]["Details"]} == {
+        None, "Template", "Template.LatestVersionNumber",
+    }  # fmt: skip
+    assert (changes["B"]["Action"], changes["B"]["PolicyAction"]) == ("Remove", "Delete")
+
+
+def test_what_follows_is_found_whatever_the_order_in_the_template(client: Client, stacks: Stacks) -> None:
+    resources = dict(reversed(nodes(0).items()))
+    name = stacks.create(resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    found = [each["ResourceChange"]["LogicalResourceId"] for each in _propose(client, name, resources)["Changes"]]
+    assert found == ["Nodes", "Template", "Group"]
+
+
+def test_a_reference_to_what_is_replaced_replaces_conditionally_and_what_is_retained_says_so(
+    client: Client, stacks: Stacks
+) -> None:
+    resources = nodes(0)
+    resources["Rule"] = {
+        "Type": "AWS::EC2::SecurityGroupIngress",
+        "Properties": {"GroupId": {"Fn::GetAtt": ["Group", "GroupId"]}, "IpProtocol": "-1", "CidrIp": "10.0.0.0/8"},
+    }
+    resources["Group"].update(DeletionPolicy="Retain", UpdateReplacePolicy="Retain")
+    name = stacks.create(resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    changes = _by_name(_propose(client, name, resources))
+    assert changes["Rule"]["Replacement"] == "Conditional"
+    assert changes["Group"]["PolicyAction"] == "ReplaceAndRetain"
+    for gone in ("Rule", "Nodes", "Template", "Group"):
+        del resources[gone]
+    client("cloudformation").delete_change_set(StackName=name, ChangeSetName="next")
+    assert _by_name(_propose(client, name, resources))["Group"]["PolicyAction"] == "Retain"
+
+
+def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(client: Client, stacks: Stacks) -> None:
+    declared = {"Image": {"Type": "String", "Default": "ami-03cf127a"}}
+    resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
+    name = stacks.create(resources, Parameters=declared)
+    resources["Nodes"]["UpdatePolicy"] = {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
+    resources["Vpc"]["Properties"]["Tags"] = [{"Key": "a", "Value": "b"}]
+    cf = client("cloudformation")
+    cf.create_change_set(
+        StackName=name,
+        ChangeSetName="next",
+        TemplateBody=json.dumps({"Resources": resources, "Parameters": declared}),
+        Parameters=[{"ParameterKey": "Image", "ParameterValue": "ami-12c6146b"}],
+    )
+    changes = _by_name(cf.describe_change_set(StackName=name, ChangeSetName="next"))
+    (image,) = changes["Template"]["Details"]
+    assert (image["ChangeSource"], image["CausingEntity"], image["Evaluation"]) == (
+        "ParameterReference", "Image", "Static",
+    )  # fmt: skip
+    assert "UpdatePolicy" in changes["Nodes"]["Scope"]
+    assert (changes["Vpc"]["Scope"], changes["Vpc"]["Replacement"]) == (["Tags"], "False")
+
+
+def test_a_change_set_without_changes_fails_with_the_words_that_the_cli_knows(client: Client, stacks: Stacks) -> None:
+    resources = nodes(1)
+    name = stacks.create(resources)
+    found = _propose(client, name, resources)
+    assert (found["Status"], found["ExecutionStatus"]) == ("FAILED", "UNAVAILABLE")
+    assert found["StatusReason"].startswith("The submitted information didn't contain changes.")
+    with pytest.raises(ClientError, match="cannot be executed in its current status"):
+        client("cloudformation").execute_change_set(StackName=name, ChangeSetName="next")
+
+
+def test_templates_are_fetched_from_buckets_by_either_style_of_address() -> None:
+    from localcloud.api.cloudformation.actions.base import bucket_and_key
+
+    assert bucket_and_key("http://198.18.0.1/assets/a/b.json") == ("assets", "a/b.json")
+    assert bucket_and_key("https://s3.us-east-1.amazonaws.com/assets/b.json") == ("assets", "b.json")
+    assert bucket_and_key("https://assets.s3.us-east-1.amazonaws.com/b.json") == ("assets", "b.json")
+
+
+def test_a_previous_parameter_of_the_store_is_fetched_anew(client: Client, stacks: Stacks) -> None:
+    ssm, cf = client("ssm"), client("cloudformation")
+    ssm.put_parameter(Name="/image", Type="String", Value="ami-03cf127a")
+    declared = {"Image": {"Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", "Default": "/image"}}
+    resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
+    name = stacks.create(resources, Parameters=declared)
+    ssm.put_parameter(Name="/image", Type="String", Value="ami-12c6146b", Overwrite=True)
+    cf.update_stack(
+        StackName=name,
+        UsePreviousTemplate=True,
+        Parameters=[{"ParameterKey": "Image", "UsePreviousValue": True}],
+    )
+    stacks.settle(name)
+    assert stacks.describe(name)["Parameters"] == [
+        {"ParameterKey": "Image", "ParameterValue": "/image", "ResolvedValue": "ami-12c6146b"}
+    ]
+    versions = client("ec2").describe_launch_template_versions(LaunchTemplateId=stacks.physical(name, "Template"))
+    assert [each["LaunchTemplateData"]["ImageId"] for each in versions["LaunchTemplateVersions"]][-1] == "ami-12c6146b"
+
+
+def test_exports_are_imported_and_guarded(client: Client, stacks: Stacks) -> None:
+    exporter = stacks.create(nodes(0), Outputs={"Vpc": {"Value": {"Ref": "Vpc"}, "Export": {"Name": "the-vpc"}}})
+    importer = stacks.create(
+        {
+            "Group": {
+                "Type": "AWS::EC2::SecurityGroup",
+                "Properties": {"GroupDescription": "x", "VpcId": {"Fn::ImportValue": "the-vpc"}},
+            }
+        }
+    )
+    exports = client("cloudformation").list_exports()["Exports"]
+    assert [(each["Name"], each["Value"]) for each in exports] == [("the-vpc", stacks.physical(exporter, "Vpc"))]
+    with pytest.raises(ClientError, match=f"in use by {importer}"):
+        client("cloudformation").delete_stack(StackName=exporter)

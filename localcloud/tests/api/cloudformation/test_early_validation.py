@@ -1,0 +1,78 @@
+"""Properties that break a schema are refused before anything is made, and those known only later when they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks
+from localcloud.api.cloud import Cloud
+from localcloud.snapshot import Snapshot
+
+_PATTERN = "failed validation constraint for keyword [pattern]"
+
+
+def _log_group(name: Any) -> dict[str, Any]:
+    return {"Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}}}
+
+
+def _later() -> dict[str, Any]:
+    """Return resources of which one has a name that is known only when the other is there, and breaks its schema."""
+    name = {"Fn::Join": ["", [{"Fn::GetAtt": ["Words", "TopicName"]}, " and more"]]}
+    return {"Words": {"Type": "AWS::SNS::Topic"}, **_log_group(name)}
+
+
+def test_a_change_set_fails_with_awss_reason_and_the_rest_is_in_its_events(client: Client) -> None:
+    formation = client("cloudformation")
+    where = {"StackName": "early", "ChangeSetName": "one"}
+    body = json.dumps({"Resources": _log_group("a b")})
+    formation.create_change_set(**where, ChangeSetType="CREATE", TemplateBody=body)
+    found = formation.describe_change_set(**where)
+    assert (found["Status"], found["ExecutionStatus"]) == ("FAILED", "UNAVAILABLE")
+    assert found["StatusReason"] == (
+        "The following hook(s)/validation failed: [AWS::EarlyValidation::PropertyValidation]. To troubleshoot Early "
+        "Validation errors, use the DescribeEvents API for detailed failure information."
+    )
+    (event,) = formation.describe_events(**where, Filters={"FailedEvents": True})["OperationEvents"]
+    assert (event["EventType"], event["LogicalResourceId"]) == ("VALIDATION_ERROR", "Logs")
+    assert event["ValidationPath"] == "/Resources/Logs/Properties/LogGroupName"
+    assert event["ValidationStatusReason"] == _PATTERN
+    with pytest.raises(ClientError, match="InvalidChangeSetStatus"):
+        formation.execute_change_set(**where)
+    formation.delete_stack(StackName="early")
+
+
+def test_events_are_those_of_a_change_set(client: Client) -> None:
+    with pytest.raises(ClientError, match="give ChangeSetName"):
+        client("cloudformation").describe_events(StackName="early")
+
+
+def test_a_stack_is_not_made_or_changed(cloud: Cloud, stacks: Stacks) -> None:
+    with pytest.raises(ClientError, match=r"Early validation failed: .*/Resources/Logs/Properties/LogGroupName"):
+        stacks.create(_log_group("a b"))
+    assert cloud.snapshot() == Snapshot()
+    name = stacks.create(_log_group("a-b"))
+    with pytest.raises(ClientError, match="Early validation failed"):
+        stacks.update(name, _log_group("a c"))
+    assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
+
+
+def test_parameters_and_conditions_are_known_beforehand(stacks: Stacks) -> None:
+    chosen = {"Fn::If": ["Odd", {"Ref": "Name"}, "fine"]}
+    parameters = {"Name": {"Type": "String", "Default": "a b"}}
+    odd = {"Odd": {"Fn::Equals": ["1", "1"]}}
+    with pytest.raises(ClientError, match="Early validation failed"):
+        stacks.create(_log_group(chosen), Parameters=parameters, Conditions=odd)
+    even = {"Odd": {"Fn::Equals": ["1", "2"]}}
+    name = stacks.create(_log_group(chosen), Parameters=parameters, Conditions=even)
+    assert stacks.physical(name, "Logs") == "fine"
+
+
+def test_what_is_known_only_later_fails_its_resource(stacks: Stacks) -> None:
+    name = stacks.create(_later())
+    assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
+    refused = f"Properties validation failed for resource Logs with message:\n#/LogGroupName: {_PATTERN}"
+    assert f"CREATE_FAILED: {refused}" in stacks.reasons(name, "Logs")

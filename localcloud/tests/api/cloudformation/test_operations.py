@@ -1,0 +1,216 @@
+"""Stacks are created, changed, undone and deleted as by CloudFormation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks, network, nodes
+from localcloud.api.cloud import Cloud
+from localcloud.snapshot import Snapshot
+
+_BAD_SUBNET = {
+    "Type": "AWS::EC2::Subnet",
+    "DependsOn": ["A", "B"],
+    "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "192.168.0.0/24"},
+}
+
+
+def _signalled(count: int, timeout: str = "PT20S") -> dict[str, Any]:
+    return nodes(count, CreationPolicy={"ResourceSignal": {"Count": count, "Timeout": timeout}})
+
+
+def _signal(client: Client, cloud: Cloud, name: str, *statuses: str) -> None:
+    for instance, status in zip(cloud.snapshot().instances, statuses, strict=False):
+        client("cloudformation").signal_resource(
+            StackName=name, LogicalResourceId="Nodes", UniqueId=instance.id, Status=status
+        )
+
+
+def test_create_scale_edit_destroy(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    resources = nodes(2)
+    name = stacks.create(resources, Outputs={"Vpc": {"Value": {"Ref": "Vpc"}}})
+    assert stacks.describe(name)["Outputs"] == [{"OutputKey": "Vpc", "OutputValue": stacks.physical(name, "Vpc")}]
+    first = [instance.id for instance in cloud.snapshot().instances]
+    groups = [stacks.physical(name, each) for each in ("Group", "Nodes", "Template")]
+    resources["Nodes"]["Properties"]["DesiredCapacity"] = "4"
+    stacks.update(name, resources)
+    assert [instance.id for instance in cloud.snapshot().instances][:2] == first
+    assert len(cloud.snapshot().instances) == 4
+    resources["Group"]["Properties"]["SecurityGroupIngress"] = [
+        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "CidrIp": "100.64.0.0/30"}
+    ]
+    resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceType"] = "c5.xlarge"
+    resources["Nodes"]["Properties"]["DesiredCapacity"] = "2"
+    stacks.update(name, resources)
+    assert [stacks.physical(name, each) for each in ("Group", "Nodes", "Template")] == groups, "all in place"
+    (group,) = [each for each in cloud.snapshot().security_groups if each.id == groups[0]]
+    assert [rule.cidrs for rule in group.ingress] == [("100.64.0.0/30",)]
+    assert len(cloud.snapshot().instances) == 2
+    stacks.delete(name)
+    assert cloud.snapshot() == Snapshot()
+    with pytest.raises(ClientError, match="does not exist"):
+        stacks.describe(name)
+
+
+def test_a_stack_waits_for_its_signals(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    name = stacks.create(_signalled(2), wait=False)
+    stacks.await_status(name, "Nodes", "CREATE_IN_PROGRESS")
+    _signal(client, cloud, name, "SUCCESS")
+    assert stacks.describe(name)["StackStatus"] == "CREATE_IN_PROGRESS"
+    with pytest.raises(ClientError, match=r"already exists\. Signals may only be updated with a FAILURE"):
+        _signal(client, cloud, name, "SUCCESS")
+    last = cloud.snapshot().instances[1].id
+    client("cloudformation").signal_resource(StackName=name, LogicalResourceId="Nodes", UniqueId=last, Status="SUCCESS")
+    assert stacks.settle(name) == "CREATE_COMPLETE"
+    assert f"CREATE_IN_PROGRESS: Received SUCCESS signal with UniqueId {last}" in stacks.reasons(name, "Nodes")
+    with pytest.raises(ClientError, match="is in CREATE_COMPLETE state and cannot be signaled"):
+        _signal(client, cloud, name, "SUCCESS")
+
+
+def test_a_failure_signal_fails_the_stack_and_rolls_it_back(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    name = stacks.create(_signalled(2), wait=False)
+    stacks.await_status(name, "Nodes", "CREATE_IN_PROGRESS")
+    _signal(client, cloud, name, "SUCCESS", "FAILURE")
+    assert stacks.settle(name) == "ROLLBACK_COMPLETE"
+    assert cloud.snapshot() == Snapshot()
+    failed = [each for each in stacks.reasons(name, "Nodes") if each.startswith("CREATE_FAILED")]
+    assert failed == [
+        "CREATE_FAILED: Received 1 FAILURE signal(s) out of 2.  "
+        "Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"
+    ]
+    assert stacks.reasons(name, name)[1] == (
+        "ROLLBACK_IN_PROGRESS: The following resource(s) failed to create: [Nodes]. Rollback requested by user."
+    )
+    with pytest.raises(ClientError, match="is in ROLLBACK_COMPLETE state and can not be updated"):
+        stacks.update(name, nodes(1))
+
+
+def test_signals_that_do_not_come_fail_the_stack(stacks: Stacks) -> None:
+    name = stacks.create(_signalled(1, "PT0S"))
+    assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
+    assert "CREATE_FAILED: Failed to receive 1 resource signal(s) within the specified duration" in stacks.reasons(
+        name, "Nodes"
+    )
+
+
+def test_without_rollback_what_was_made_stays_and_can_be_mended(cloud: Cloud, stacks: Stacks) -> None:
+    resources = {**network(), "Bad": _BAD_SUBNET}
+    name = stacks.create(resources, options={"DisableRollback": True})
+    assert stacks.describe(name)["StackStatus"] == "CREATE_FAILED"
+    assert len(cloud.snapshot().subnets) == 2
+    del resources["Bad"]
+    stacks.update(name, resources)
+    assert stacks.describe(name)["StackStatus"] == "UPDATE_COMPLETE"
+
+
+def test_a_failed_update_goes_back_to_the_former_template(cloud: Cloud, stacks: Stacks) -> None:
+    resources = nodes(2)
+    name = stacks.create(resources)
+    before = cloud.snapshot()
+    changed = {
+        **resources,
+        "Bad": {**_BAD_SUBNET, "DependsOn": ["Nodes", "Extra"]},
+        "Extra": {"Type": "AWS::EC2::InternetGateway"},
+    }
+    changed["Nodes"] = {
+        **resources["Nodes"],
+        "Properties": {**resources["Nodes"]["Properties"], "DesiredCapacity": "3"},
+    }
+    stacks.update(name, changed)
+    assert stacks.describe(name)["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    assert cloud.snapshot() == before
+    assert any(each.startswith("CREATE_FAILED: Resource handler returned") for each in stacks.reasons(name, "Bad"))
+    assert stacks.reasons(name, "Extra")[-1].startswith("DELETE_COMPLETE")
+    changed["Bad"] = {**_BAD_SUBNET, "Condition": "Never"}
+    stacks.update(name, changed, Conditions={"Never": {"Fn::Equals": ["1", "2"]}})
+    assert stacks.describe(name)["StackStatus"] == "UPDATE_COMPLETE"
+    assert len(cloud.snapshot().instances) == 3
+
+
+def test_a_property_that_cannot_change_replaces_the_resource(cloud: Cloud, stacks: Stacks) -> None:
+    resources = network()
+    name = stacks.create(resources)
+    old = stacks.physical(name, "Group")
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    stacks.update(name, resources)
+    assert stacks.physical(name, "Group") != old
+    assert old not in {group.id for group in cloud.snapshot().security_groups}
+
+
+def test_retained_resources_survive_their_stack(client: Client, stacks: Stacks) -> None:
+    name = stacks.create({"Files": {"Type": "AWS::EFS::FileSystem", "DeletionPolicy": "Retain"}, **network()})
+    files = stacks.physical(name, "Files")
+    stacks.delete(name)
+    efs = client("efs")
+    assert [each["FileSystemId"] for each in efs.describe_file_systems()["FileSystems"]] == [files]
+    efs.delete_file_system(FileSystemId=files)
+
+
+def test_a_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, stacks: Stacks) -> None:
+    name = stacks.create(network())
+    stack_id = stacks.describe(name)["StackId"]
+    for _ in range(3):
+        client("cloudformation").delete_stack(StackName=stack_id)
+    assert stacks.settle(stack_id) == "DELETE_COMPLETE"
+
+
+def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) -> None:
+    name = stacks.create({"Bucket": {"Type": "AWS::S3::Bucket"}, **network()})
+    bucket = stacks.physical(name, "Bucket")
+    s3 = client("s3")
+    s3.put_object(Bucket=bucket, Key="result", Body=b"1")
+    stacks.delete(name)
+    described = stacks.describe(name)
+    assert described["StackStatus"] == "DELETE_FAILED"
+    assert "failed to delete: [Bucket]" in described["StackStatusReason"]
+    s3.delete_object(Bucket=bucket, Key="result")
+    stacks.delete(name)
+
+
+def test_nothing_is_made_of_a_template_that_is_not_supported(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    with pytest.raises(ClientError, match=r"does not support AWS::Kinesis::Stream \(resource Stream\)"):
+        stacks.create({**network(), "Stream": {"Type": "AWS::Kinesis::Stream"}})
+    assert cloud.snapshot() == Snapshot()
+    assert stacks.names[-1] not in {s["StackName"] for s in client("cloudformation").describe_stacks()["Stacks"]}
+
+
+def test_iam_resources_want_a_capability(stacks: Stacks) -> None:
+    role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {}}}
+    with pytest.raises(ClientError, match=r"Requires capabilities : \[CAPABILITY_IAM\]"):
+        stacks.create({"Role": role})
+
+
+def test_a_protected_stack_is_not_deleted(client: Client, stacks: Stacks) -> None:
+    name = stacks.create(network(), options={"EnableTerminationProtection": True})
+    with pytest.raises(ClientError, match="TerminationProtection is enabled"):
+        stacks.delete(name)
+    client("cloudformation").update_termination_protection(StackName=name, EnableTerminationProtection=False)
+    stacks.delete(name)
+
+
+def test_a_rolling_update_replaces_all_in_batches_and_waits(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    policy = {"AutoScalingRollingUpdate": {"MaxBatchSize": 2, "WaitOnResourceSignals": True, "PauseTime": "PT20S"}}
+    resources = nodes(2, UpdatePolicy=policy)
+    name = stacks.create(resources)
+    before = {instance.id for instance in cloud.snapshot().instances}
+    resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceType"] = "c5.xlarge"
+    stacks.update(name, resources, wait=False)
+    stacks.await_status(name, "Nodes", "UPDATE_IN_PROGRESS")
+    while before & {instance.id for instance in cloud.snapshot().instances} or len(cloud.snapshot().instances) < 2:
+        cloud.wait_for_change(0.05)
+    _signal(client, cloud, name, "SUCCESS", "SUCCESS")
+    assert stacks.settle(name) == "UPDATE_COMPLETE"
+    assert {instance.instance_type for instance in cloud.snapshot().instances} == {"c5.xlarge"}
+
+
+def test_unmodified_sizes_are_left_alone_where_the_policy_says_so(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    policy = {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
+    resources = nodes(1, UpdatePolicy=policy)
+    name = stacks.create(resources)
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=stacks.physical(name, "Nodes"), DesiredCapacity=3)
+    resources["Nodes"]["Properties"]["Cooldown"] = "60"
+    stacks.update(name, resources)
+    assert len(cloud.snapshot().instances) == 3

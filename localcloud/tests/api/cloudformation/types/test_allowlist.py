@@ -1,0 +1,148 @@
+"""A template that would not be honoured whole is refused whole, and says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.templates import nodes
+from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES, check, needed_capabilities, unknown_paths
+
+
+def _check(resources: dict[str, Any], **sections: Any) -> None:
+    check({"Resources": resources, **sections}, holds=lambda name: name == "True")
+
+
+def test_a_cluster_is_supported() -> None:
+    _check(nodes(2))
+
+
+def test_every_finding_is_named_with_its_resource() -> None:
+    resources = nodes(2)
+    resources["Stream"] = {"Type": "AWS::Kinesis::Stream"}
+    resources["Nodes"]["Properties"]["PlacementGroup"] = "x"
+    resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceMarketOptions"] = {"MarketType": "spot"}
+    resources["Vpc"]["Condition2"] = "x"
+    with pytest.raises(ValidationError) as caught:
+        _check(resources)
+    for text in (
+        "does not support AWS::Kinesis::Stream (resource Stream)",
+        "property PlacementGroup of AWS::AutoScaling::AutoScalingGroup (resource Nodes)",
+        "property LaunchTemplateData.InstanceMarketOptions of AWS::EC2::LaunchTemplate (resource Template)",
+        "attribute Condition2 of a resource (Vpc, AWS::EC2::VPC)",
+    ):
+        assert text in caught.value.message
+
+
+def test_efa_devices_are_refused_with_the_reason() -> None:
+    resources = nodes(1)
+    resources["Template"]["Properties"]["LaunchTemplateData"]["NetworkInterfaces"] = [
+        {"DeviceIndex": 0, "NetworkCardIndex": 0, "InterfaceType": "interface"},
+        {"DeviceIndex": 1, "NetworkCardIndex": 0, "InterfaceType": "efa-only"},
+    ]
+    with pytest.raises(ValidationError) as caught:
+        _check(resources)
+    where = "of AWS::EC2::LaunchTemplate (resource Template)"
+    for text in (
+        f"property LaunchTemplateData.NetworkInterfaces.InterfaceType {where}: its hosts have no EFA devices",
+        f"property LaunchTemplateData.NetworkInterfaces.NetworkCardIndex {where}: its hosts have one network interface",
+    ):
+        assert text in caught.value.message
+
+
+def test_what_has_no_meaning_here_of_a_mixed_group_is_refused_with_the_reason() -> None:
+    resources = nodes(1)
+    resources["Nodes"]["Properties"]["MixedInstancesPolicy"] = {
+        "InstancesDistribution": {"OnDemandBaseCapacity": 0, "SpotMaxPrice": "0.10"},
+        "LaunchTemplate": {"Overrides": [{"InstanceType": "c5.large", "WeightedCapacity": "2"}]},
+    }
+    with pytest.raises(ValidationError) as caught:
+        _check(resources)
+    assert "InstancesDistribution.SpotMaxPrice" in caught.value.message
+    assert "nothing has a price here" in caught.value.message
+    assert "an instance counts as one here" in caught.value.message
+    assert "OnDemandBaseCapacity" not in caught.value.message
+
+
+def test_reserved_capacity_is_refused_with_the_reason() -> None:
+    resources = nodes(1)
+    data = resources["Template"]["Properties"]["LaunchTemplateData"]
+    data["CapacityReservationSpecification"] = {"CapacityReservationTarget": {"CapacityReservationId": "cr-01234567"}}
+    with pytest.raises(ValidationError, match="nothing is scarce here, so nothing can be reserved"):
+        _check(resources)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"DeletionPolicy": "Snapshot"}, "DeletionPolicy Snapshot"),
+        ({"UpdatePolicy": {"AutoScalingReplacingUpdate": {"WillReplace": True}}}, "AutoScalingReplacingUpdate"),
+        ({"CreationPolicy": {"ResourceSignal": {"Timeout": "15 minutes"}}}, "not an ISO 8601 duration"),
+        ({"CreationPolicy": {"ResourceSignal": {"Number": 1}}}, "ResourceSignal.Number"),
+    ],
+)
+def test_policies_are_checked(change: dict[str, Any], message: str) -> None:
+    resources = nodes(1)
+    resources["Nodes"] |= change
+    with pytest.raises(ValidationError, match=message):
+        _check(resources)
+
+
+def test_a_creation_policy_is_for_groups_only() -> None:
+    resources = nodes(1)
+    resources["Vpc"]["CreationPolicy"] = {"ResourceSignal": {}}
+    with pytest.raises(ValidationError, match=r"CreationPolicy \(resource Vpc"):
+        _check(resources)
+
+
+def test_unknown_functions_and_dynamic_references_are_refused() -> None:
+    resources = nodes(1)
+    resources["Vpc"]["Properties"]["CidrBlock"] = {"Fn::Cidr": ["10.0.0.0/8", 1, 16]}
+    resources["Template"]["Properties"]["LaunchTemplateData"]["ImageId"] = "{{resolve:ssm:/ami}}"
+    with pytest.raises(ValidationError, match=r"Fn::Cidr.*dynamic references"):
+        _check(resources)
+
+
+def test_a_resource_whose_condition_is_false_may_be_anything() -> None:
+    resources = nodes(1)
+    resources["Key"] = {"Type": "AWS::SQS::Queue", "Condition": "False", "Properties": {"Anything": 1}}
+    _check(resources)
+    resources["Key"]["Condition"] = "True"
+    with pytest.raises(ValidationError, match="AWS::SQS::Queue"):
+        _check(resources)
+
+
+def test_references_must_lead_somewhere() -> None:
+    resources = nodes(1)
+    resources["A"]["Properties"]["VpcId"] = {"Ref": "Nowhere"}
+    with pytest.raises(ValidationError, match=r"Unresolved resource dependencies \[Nowhere\]"):
+        _check(resources)
+    with pytest.raises(ValidationError, match=r"\[Gone\] in the Outputs block"):
+        _check(nodes(1), Outputs={"X": {"Value": {"Ref": "Gone"}}})
+    with pytest.raises(ValidationError, match="resource Vpc does not support attribute type Colour"):
+        _check(nodes(1), Outputs={"X": {"Value": {"Fn::GetAtt": ["Vpc", "Colour"]}}})
+
+
+def test_lists_and_both_branches_are_looked_into() -> None:
+    known = frozenset({"A.B", "C"})
+    assert unknown_paths({"A": [{"B": 1}, {"X": 1}], "C": {"any": 1}}, known) == ["A.X"]
+    assert unknown_paths({"A": {"Fn::If": ["c", {"B": 1}, {"Y": 1}]}}, known) == ["A.Y"]
+
+
+@pytest.mark.parametrize("resource_type", RESOURCE_TYPES.values(), ids=lambda resource_type: resource_type.name)
+def test_every_inert_property_has_a_reason(resource_type: Any) -> None:
+    assert all(len(reason) > 10 for reason in resource_type.inert.values())
+    assert not resource_type.honoured & set(resource_type.inert)
+    assert not resource_type.paths() & set(resource_type.refused)
+    first = {path.split(".", 1)[0] for path in resource_type.paths()}
+    assert resource_type.replaced_by <= first
+
+
+def test_iam_resources_ask_for_capabilities() -> None:
+    role: dict[str, Any] = {"Type": "AWS::IAM::Role", "Properties": {}}
+    assert needed_capabilities({"Resources": nodes(1)}) == []
+    assert needed_capabilities({"Resources": {"R": role}}) == ["CAPABILITY_IAM"]
+    role["Properties"]["RoleName"] = "x"
+    assert needed_capabilities({"Resources": {"R": role}}) == ["CAPABILITY_NAMED_IAM"]

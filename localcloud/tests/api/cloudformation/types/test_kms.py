@@ -1,0 +1,61 @@
+"""Keys that stacks make: described, rotated, and removed after a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.templates import Client, Stacks
+
+POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::123456789012:root"}, "Action": "kms:*", "Resource": "*"}
+    ],
+}
+
+
+def key(**properties: Any) -> dict[str, Any]:
+    return {"Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": POLICY, **properties}}}
+
+
+def file_system(key: object) -> dict[str, Any]:
+    return {"Files": {"Type": "AWS::EFS::FileSystem", "Properties": {"Encrypted": True, "KmsKeyId": key}}}
+
+
+def test_a_key_is_made_changed_and_scheduled_for_deletion(stacks: Stacks, client: Client) -> None:
+    kms = client("kms")
+    name = stacks.create(key(EnableKeyRotation=True, PendingWindowInDays=9, Tags=[{"Key": "a", "Value": "1"}]))
+    id = stacks.physical(name, "Key")
+    assert kms.get_key_rotation_status(KeyId=id)["KeyRotationEnabled"] is True
+    assert kms.list_resource_tags(KeyId=id)["Tags"] == [{"TagKey": "a", "TagValue": "1"}]
+    changed = {**POLICY, "Id": "other"}
+    stacks.update(name, key(KeyPolicy=changed, PendingWindowInDays=9, Tags=[{"Key": "b", "Value": "2"}]))
+    assert stacks.physical(name, "Key") == id
+    assert kms.get_key_rotation_status(KeyId=id)["KeyRotationEnabled"] is False
+    assert "other" in kms.get_key_policy(KeyId=id, PolicyName="default")["Policy"]
+    assert kms.list_resource_tags(KeyId=id)["Tags"] == [{"TagKey": "b", "TagValue": "2"}]
+    stacks.delete(name)
+    state = kms.describe_key(KeyId=id)["KeyMetadata"]
+    assert state["KeyState"] == "PendingDeletion"
+
+
+def test_a_file_system_wants_a_key_that_exists_and_can_be_used(stacks: Stacks, client: Client) -> None:
+    made = stacks.create({**key(), **file_system({"Fn::GetAtt": ["Key", "Arn"]})})
+    (files,) = client("efs").describe_file_systems(FileSystemId=stacks.physical(made, "Files"))["FileSystems"]
+    assert files["KmsKeyId"].endswith(stacks.physical(made, "Key"))
+    unknown = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    failed = stacks.create(file_system(unknown))
+    assert stacks.describe(failed)["StackStatus"] == "ROLLBACK_COMPLETE"
+    kept = client("kms").create_key()["KeyMetadata"]["KeyId"]
+    client("kms").schedule_key_deletion(KeyId=kept, PendingWindowInDays=7)
+    failed = stacks.create(file_system(kept))
+    assert any("its state is PendingDeletion" in reason for reason in stacks.reasons(failed, "Files"))
+
+
+def test_a_change_of_the_key_replaces_the_file_system(stacks: Stacks) -> None:
+    first = {**key(), **file_system({"Ref": "Key"})}
+    name = stacks.create(first)
+    before = stacks.physical(name, "Files")
+    other = key()["Key"]
+    stacks.update(name, {**first, "Other": other, **file_system({"Ref": "Other"})})
+    assert stacks.physical(name, "Files") != before

@@ -1,0 +1,284 @@
+"""Alarms look at metrics, change their states, and act."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks, nodes
+from localcloud.api.cloud import Cloud
+from localcloud.snapshot import HostLoad
+
+IDLE = "IF(FILL(size, REPEAT) > 0 AND FILL(cpu, REPEAT) < 5, 1, 0)"
+
+
+@dataclasses.dataclass
+class Clock:
+    """Let minutes pass: moto's moments and the alarms' clock follow this one."""
+
+    now: datetime.datetime = datetime.datetime(2026, 1, 1, 12, 0, 30)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("localcloud.api.cloudwatch.metrics.utcnow", lambda: clock.now)
+    monkeypatch.setattr("localcloud.api.cloudwatch.evaluation.utcnow", lambda: clock.now)
+    return clock
+
+
+def minutes(cloud: Cloud, clock: Clock, count: int, *, cpu: float | None = None, group: str = "") -> None:
+    """Let minutes pass, with all hosts as busy; without a load, with no word from any host."""
+    for _ in range(count):
+        clock.now += datetime.timedelta(minutes=1)
+        loads = []
+        if cpu is not None:
+            loads = [
+                HostLoad(instance_id=i.id, group=group, cpu_percent=cpu, received_bytes=0, sent_bytes=0)
+                for i in cloud.snapshot().instances
+            ]
+        cloud.record(loads)
+
+
+def metric(id: str, namespace: str, name: str, statistic: str, group: str) -> dict[str, Any]:
+    dimensions = [{"Name": "AutoScalingGroupName", "Value": group}]
+    named = {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
+    return {"Id": id, "ReturnData": False, "MetricStat": {"Metric": named, "Period": 300, "Stat": statistic}}
+
+
+@pytest.fixture
+def group(stacks: Stacks) -> str:
+    resources = nodes(2)
+    resources["Nodes"]["Properties"]["MetricsCollection"] = [{"Granularity": "1Minute"}]
+    return stacks.physical(stacks.create(resources), "Nodes")
+
+
+@pytest.fixture
+def idle(client: Client, group: str) -> str:
+    """Put an alarm that empties the group after three idle periods of five minutes."""
+    policy = client("autoscaling").put_scaling_policy(
+        AutoScalingGroupName=group,
+        PolicyName="empty",
+        PolicyType="StepScaling",
+        AdjustmentType="ExactCapacity",
+        StepAdjustments=[{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 0}],
+    )["PolicyARN"]
+    client("cloudwatch").put_metric_alarm(
+        AlarmName="idle",
+        ComparisonOperator="GreaterThanThreshold",
+        Threshold=0.5,
+        EvaluationPeriods=3,
+        TreatMissingData="notBreaching",
+        AlarmActions=[policy],
+        Metrics=[
+            {"Id": "idle", "Expression": IDLE},
+            metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", group),
+            metric("cpu", "AWS/EC2", "CPUUtilization", "Maximum", group),
+        ],
+    )
+    return "idle"
+
+
+def state(client: Client, name: str) -> str:
+    (found,) = client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]
+    return str(found["StateValue"])
+
+
+def size(cloud: Cloud) -> int:
+    return len(cloud.snapshot().instances)
+
+
+def test_a_new_alarm_knows_nothing_and_does_nothing_before_the_first_data(
+    cloud: Cloud, client: Client, clock: Clock, idle: str
+) -> None:
+    assert state(client, idle) == "INSUFFICIENT_DATA"
+    minutes(cloud, clock, 30)
+    assert (state(client, idle), size(cloud)) == ("OK", 2)
+
+
+def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
+    cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
+) -> None:
+    minutes(cloud, clock, 10, cpu=1, group=group)
+    assert (state(client, idle), size(cloud)) == ("OK", 2)
+    minutes(cloud, clock, 6, cpu=1, group=group)
+    assert size(cloud) == 0
+    minutes(cloud, clock, 1)
+    assert state(client, idle) == "OK", "an empty group is not idle, so the alarm does not repeat its action"
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=2)
+    minutes(cloud, clock, 14, cpu=1, group=group)
+    assert size(cloud) == 2, "the clock began anew when the group grew"
+    minutes(cloud, clock, 6, cpu=1, group=group)
+    assert size(cloud) == 0
+    activity = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
+    assert "monitor alarm idle in state ALARM triggered policy empty" in activity["Cause"]
+
+
+def test_one_busy_moment_keeps_the_group(cloud: Cloud, client: Client, clock: Clock, idle: str, group: str) -> None:
+    for _ in range(4):
+        minutes(cloud, clock, 8, cpu=1, group=group)
+        minutes(cloud, clock, 1, cpu=40, group=group)
+    assert (state(client, idle), size(cloud)) == ("OK", 2)
+
+
+def test_hosts_of_which_nothing_is_known_are_not_idle(
+    cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
+) -> None:
+    minutes(cloud, clock, 5, cpu=1, group=group)
+    minutes(cloud, clock, 3)
+    assert size(cloud) == 2
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
+    minutes(cloud, clock, 60)
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=2)
+    minutes(cloud, clock, 60)
+    assert (state(client, idle), size(cloud)) == ("OK", 2)
+
+
+def test_a_topic_is_told_once_and_a_queue_behind_it_is_measured(
+    cloud: Cloud, client: Client, clock: Clock, group: str
+) -> None:
+    topic = client("sns").create_topic(Name="told")["TopicArn"]
+    queue = client("sqs").create_queue(QueueName="heard")["QueueUrl"]
+    client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint="arn:aws:sqs:us-east-1:123456789012:heard")
+    for name, namespace, measured, dimension in (
+        ("many", "AWS/AutoScaling", "GroupDesiredCapacity", {"Name": "AutoScalingGroupName", "Value": group}),
+        ("waiting", "AWS/SQS", "ApproximateNumberOfMessagesVisible", {"Name": "QueueName", "Value": "heard"}),
+    ):
+        client("cloudwatch").put_metric_alarm(
+            AlarmName=name,
+            Namespace=namespace,
+            MetricName=measured,
+            Dimensions=[dimension],
+            Statistic="Maximum",
+            Period=60,
+            EvaluationPeriods=1,
+            Threshold=1,
+            ComparisonOperator="GreaterThanOrEqualToThreshold",
+            AlarmActions=[topic] if name == "many" else [],
+        )
+    minutes(cloud, clock, 5)
+    assert (state(client, "many"), state(client, "waiting")) == ("ALARM", "ALARM")
+    (message,) = client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    assert "NewStateValue" in message["Body"]
+
+
+def test_an_alarm_on_the_age_of_a_queues_message_keeps_one_there_for_longer_than_sqs_does(
+    cloud: Cloud, client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day_s = 86400
+    monkeypatch.setattr(
+        "moto.sqs.models.unix_time_millis", lambda: clock.now.replace(tzinfo=datetime.UTC).timestamp() * 1000
+    )
+    topic = client("sns").create_topic(Name="renewed")["TopicArn"]
+    held = {"MessageRetentionPeriod": str(14 * day_s)}
+    queue = client("sqs").create_queue(QueueName="held", Attributes=held)["QueueUrl"]
+    client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint="arn:aws:sqs:us-east-1:123456789012:held")
+    for name, measured, threshold, period, missing, actions in (
+        ("spent", "ApproximateNumberOfMessagesVisible", 1, 60, "ignore", []),
+        ("renewal", "ApproximateAgeOfOldestMessage", 12 * day_s, 3600, "notBreaching", [topic]),
+    ):
+        client("cloudwatch").put_metric_alarm(
+            AlarmName=name,
+            Namespace="AWS/SQS",
+            MetricName=measured,
+            Dimensions=[{"Name": "QueueName", "Value": "held"}],
+            Statistic="Maximum",
+            Period=period,
+            EvaluationPeriods=1,
+            Threshold=threshold,
+            ComparisonOperator="GreaterThanOrEqualToThreshold",
+            TreatMissingData=missing,
+            AlarmActions=actions,
+        )
+
+    def days(count: int) -> set[str]:
+        seen = set()
+        for _ in range(count * 4):
+            clock.now += datetime.timedelta(hours=6)
+            cloud.record([])
+            seen.add(state(client, "spent"))
+        return seen
+
+    days(1)
+    client("sns").publish(TopicArn=topic, Message="spent")
+    assert days(45) == {"ALARM"}
+    client("sqs").purge_queue(QueueUrl=queue)
+    days(1)
+    assert days(30) == {"OK"}
+    client("cloudwatch").delete_alarms(AlarmNames=["renewal"])
+    client("sns").publish(TopicArn=topic, Message="spent")
+    assert (days(13), state(client, "spent")) == ({"ALARM"}, "ALARM")
+    days(2)
+    assert state(client, "spent") == "OK", "SQS itself keeps it for two weeks"
+
+
+def test_an_alarm_over_days_looks_at_full_hours_only(cloud: Cloud, client: Client, clock: Clock, group: str) -> None:
+    client("cloudwatch").put_metric_alarm(
+        AlarmName="days",
+        Namespace="AWS/AutoScaling",
+        MetricName="GroupInServiceInstances",
+        Dimensions=[{"Name": "AutoScalingGroupName", "Value": group}],
+        Statistic="Minimum",
+        Period=3600,
+        EvaluationPeriods=25,
+        DatapointsToAlarm=1,
+        Threshold=0,
+        ComparisonOperator="GreaterThanThreshold",
+    )
+    minutes(cloud, clock, 58)
+    assert state(client, "days") == "INSUFFICIENT_DATA"
+    minutes(cloud, clock, 2)
+    assert state(client, "days") == "ALARM"
+
+
+def test_an_alarm_that_is_changed_keeps_its_state(cloud: Cloud, client: Client, clock: Clock, idle: str) -> None:
+    minutes(cloud, clock, 2)
+    (before,) = client("cloudwatch").describe_alarms(AlarmNames=[idle])["MetricAlarms"]
+    changed = {key: before[key] for key in ("AlarmName", "ComparisonOperator", "Metrics", "EvaluationPeriods")}
+    client("cloudwatch").put_metric_alarm(**changed, Threshold=0.7)
+    assert state(client, idle) == before["StateValue"] == "OK"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ExtendedStatistic": "p99", "Statistic": None}, "the statistic p99"),
+        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:terminate"]}, "the action arn:aws:automate"),
+        ({"Period": 300, "EvaluationPeriods": 289}, "a day"),
+        ({"Period": 3600, "EvaluationPeriods": 169}, "a week"),
+        ({"ComparisonOperator": "GreaterThanUpperThreshold"}, "the comparison GreaterThanUpperThreshold"),
+    ],
+)
+def test_what_is_not_carried_out_is_refused_by_name(client: Client, change: dict[str, Any], message: str) -> None:
+    values: dict[str, Any] = {
+        "AlarmName": "refused",
+        "Namespace": "AWS/EC2",
+        "MetricName": "CPUUtilization",
+        "Statistic": "Maximum",
+        "Period": 60,
+        "EvaluationPeriods": 1,
+        "Threshold": 1,
+        "ComparisonOperator": "GreaterThanThreshold",
+        **change,
+    }
+    with pytest.raises(ClientError, match=message):
+        client("cloudwatch").put_metric_alarm(**{key: value for key, value in values.items() if value is not None})
+    assert client("cloudwatch").describe_alarms(AlarmNames=["refused"])["MetricAlarms"] == []
+
+
+def test_expressions_that_name_nothing_are_refused(client: Client) -> None:
+    with pytest.raises(ClientError, match=r"Error in expression '[a-z]+': Undefined variable [a-z]+"):
+        client("cloudwatch").put_metric_alarm(
+            AlarmName="refused",
+            ComparisonOperator="GreaterThanThreshold",
+            Threshold=0,
+            EvaluationPeriods=1,
+            Metrics=[
+                {"Id": "e", "Expression": "lost + size"},
+                metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", "nodes"),
+            ],
+        )

@@ -1,0 +1,89 @@
+"""Step scaling: which step, which size, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.templates import Client, Stacks, nodes
+from localcloud.api.cloudwatch.scaling import chosen_step, new_capacity
+
+STEPS = [
+    {"MetricIntervalUpperBound": -10, "ScalingAdjustment": -2},
+    {"MetricIntervalLowerBound": -10, "MetricIntervalUpperBound": 0, "ScalingAdjustment": -1},
+    {"MetricIntervalLowerBound": 0, "MetricIntervalUpperBound": 10, "ScalingAdjustment": 1},
+    {"MetricIntervalLowerBound": 10, "ScalingAdjustment": 2},
+]
+
+
+@pytest.mark.parametrize(("beyond", "step"), [(-11, -2), (-10, -2), (-1, -1), (0, -1), (1, 1), (10, 2), (99, 2)])
+def test_the_step_is_the_one_that_the_value_lies_in(beyond: float, step: int) -> None:
+    assert chosen_step(STEPS, beyond) == step
+
+
+def test_no_step_fits_no_change() -> None:
+    assert chosen_step([STEPS[3]], 5) is None
+
+
+@given(st.sampled_from(["ExactCapacity", "ChangeInCapacity"]), st.integers(-99, 99), st.integers(2, 8))
+def test_a_size_stays_within_the_groups_bounds(kind: str, adjustment: int, desired: int) -> None:
+    assert 2 <= new_capacity(kind, adjustment, desired, 2, 8) <= 8
+
+
+def test_an_exact_capacity_is_what_it_says() -> None:
+    assert new_capacity("ExactCapacity", 0, 5, 0, 8) == 0
+    assert new_capacity("ChangeInCapacity", -2, 5, 0, 8) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"PolicyType": "SimpleScaling", "ScalingAdjustment": 1}, "no policy type but StepScaling, not SimpleScaling"),
+        ({"AdjustmentType": "PercentChangeInCapacity"}, "no adjustment type but ExactCapacity and ChangeInCapacity"),
+        ({"AutoScalingGroupName": "nobody"}, "Group not found"),
+        ({"StepAdjustments": []}, "At least one StepAdjustment"),
+    ],
+)
+def test_other_policies_are_refused_by_name(
+    client: Client, stacks: Stacks, values: dict[str, Any], message: str
+) -> None:
+    group = stacks.physical(stacks.create(nodes(0)), "Nodes")
+    good: dict[str, Any] = {
+        "AutoScalingGroupName": group,
+        "PolicyName": "refused",
+        "PolicyType": "StepScaling",
+        "AdjustmentType": "ExactCapacity",
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 0}],
+    }
+    with pytest.raises(ClientError, match=message):
+        client("autoscaling").put_scaling_policy(**(good | values))
+
+
+def test_a_policy_is_carried_out_by_name_and_by_arn_with_the_value_that_is_given(
+    client: Client, stacks: Stacks
+) -> None:
+    autoscaling = client("autoscaling")
+    group = stacks.physical(stacks.create(nodes(2)), "Nodes")
+    arn = autoscaling.put_scaling_policy(
+        AutoScalingGroupName=group, PolicyName="none", PolicyType="StepScaling", AdjustmentType="ExactCapacity",
+        StepAdjustments=[{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 0}],
+    )["PolicyARN"]  # fmt: skip
+
+    def desired() -> int:
+        (found,) = autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]
+        return int(found["DesiredCapacity"])
+
+    for wrong, message in (
+        ({"PolicyName": arn}, "Step scaling needs MetricValue and BreachThreshold"),
+        ({"PolicyName": arn, "MetricValue": 1.0, "BreachThreshold": 2.0}, "There is no step adjustment"),
+        ({"PolicyName": "other", "MetricValue": 1.0, "BreachThreshold": 0.0}, "Unable to find policy other"),
+    ):
+        with pytest.raises(ClientError, match=message):
+            autoscaling.execute_policy(**wrong)
+    assert desired() == 2
+    autoscaling.execute_policy(PolicyName=arn, MetricValue=1.0, BreachThreshold=0.0)
+    assert desired() == 0

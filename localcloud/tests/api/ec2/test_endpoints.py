@@ -1,0 +1,91 @@
+"""A gateway endpoint is a route in each of its tables, which comes and goes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks
+
+S3 = "com.amazonaws.us-east-1.s3"
+
+
+def resources(*tables: str, **properties: Any) -> dict[str, Any]:
+    """Return a VPC with two route tables, and an endpoint in those named."""
+    table = {"Type": "AWS::EC2::RouteTable", "Properties": {"VpcId": {"Ref": "Vpc"}}}
+    return {
+        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}},
+        "One": table,
+        "Two": table,
+        "Endpoint": {
+            "Type": "AWS::EC2::VPCEndpoint",
+            "Properties": {
+                "VpcEndpointType": "Gateway",
+                "VpcId": {"Ref": "Vpc"},
+                "ServiceName": S3,
+                "RouteTableIds": [{"Ref": name} for name in tables],
+                **properties,
+            },
+        },
+    }
+
+
+def targets(client: Client, stacks: Stacks, stack: str) -> dict[str, str]:
+    """Return the target of each table's route to S3, by the table's name in the template."""
+    found: dict[str, str] = {}
+    for name in ("One", "Two"):
+        (table,) = client("ec2").describe_route_tables(RouteTableIds=[stacks.physical(stack, name)])["RouteTables"]
+        routes = [each["GatewayId"] for each in table["Routes"] if "DestinationPrefixListId" in each]
+        if routes:
+            (found[name],) = routes
+    return found
+
+
+def test_each_of_its_tables_has_a_route_to_the_services_prefix_list(client: Client, stacks: Stacks) -> None:
+    stack = stacks.create(resources("One"))
+    endpoint = stacks.physical(stack, "Endpoint")
+    assert targets(client, stacks, stack) == {"One": endpoint}
+    stacks.update(stack, resources("One", "Two"))
+    assert targets(client, stacks, stack) == {"One": endpoint, "Two": endpoint}
+    stacks.update(stack, resources("Two"))
+    assert targets(client, stacks, stack) == {"Two": endpoint}
+    (described,) = client("ec2").describe_vpc_endpoints(VpcEndpointIds=[endpoint])["VpcEndpoints"]
+    assert (described["State"], described["RouteTableIds"]) == ("available", [stacks.physical(stack, "Two")])
+
+
+def test_a_deleted_one_leaves_no_route_and_is_no_longer_described(client: Client, stacks: Stacks) -> None:
+    stack = stacks.create(resources("One"))
+    endpoint = stacks.physical(stack, "Endpoint")
+    without = {name: item for name, item in resources().items() if name != "Endpoint"}
+    stacks.update(stack, without)
+    assert targets(client, stacks, stack) == {}
+    with pytest.raises(ClientError) as raised:
+        client("ec2").describe_vpc_endpoints(VpcEndpointIds=[endpoint])
+    assert raised.value.response["Error"]["Code"] == "InvalidVpcEndpointId.NotFound"
+    stacks.delete(stack)
+
+
+def test_a_second_one_of_a_service_is_refused_where_the_table_leads_there_already(
+    client: Client, stacks: Stacks
+) -> None:
+    stack = stacks.create(resources("One"))
+    one, two = (stacks.physical(stack, name) for name in ("One", "Two"))
+    ec2, vpc = client("ec2"), stacks.physical(stack, "Vpc")
+    with pytest.raises(ClientError, match=f"route table {one} already has a route") as raised:
+        ec2.create_vpc_endpoint(VpcId=vpc, ServiceName=S3, VpcEndpointType="Gateway", RouteTableIds=[one])
+    assert raised.value.response["Error"]["Code"] == "RouteAlreadyExists"
+    made = ec2.create_vpc_endpoint(VpcId=vpc, ServiceName=S3, VpcEndpointType="Gateway", RouteTableIds=[two])
+    second = made["VpcEndpoint"]["VpcEndpointId"]
+    with pytest.raises(ClientError, match="RouteAlreadyExists"):
+        ec2.modify_vpc_endpoint(VpcEndpointId=second, AddRouteTableIds=[one])
+    assert targets(client, stacks, stack)["Two"] == second
+    ec2.delete_vpc_endpoints(VpcEndpointIds=[second])
+
+
+def test_interfaces_are_refused_with_the_reason(stacks: Stacks) -> None:
+    with pytest.raises(ClientError, match=r"SubnetIds of AWS::EC2::VPCEndpoint .* every service at one address"):
+        stacks.create(resources(VpcEndpointType="Interface", SubnetIds=["subnet-0123456789abcdef0"]))
+    stack = stacks.create(resources(VpcEndpointType="Interface"))
+    assert any("no VPC endpoint of type Interface" in each for each in stacks.reasons(stack, "Endpoint"))

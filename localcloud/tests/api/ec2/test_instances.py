@@ -1,0 +1,30 @@
+"""Instances as their launch template says."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks, nodes
+from localcloud.api.cloud import Cloud
+
+
+def test_a_protected_instance_is_terminated_by_its_group_alone(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    group = stacks.physical(stacks.create(nodes(2, data={"DisableApiTermination": True})), "Nodes")
+    first, second = (instance.id for instance in cloud.snapshot().instances)
+    with pytest.raises(ClientError, match="OperationNotPermitted"):
+        client("ec2").terminate_instances(InstanceIds=[first])
+    assert len(cloud.snapshot().instances) == 2
+    client("autoscaling").terminate_instance_in_auto_scaling_group(
+        InstanceId=second, ShouldDecrementDesiredCapacity=True
+    )
+    assert [instance.id for instance in cloud.snapshot().instances] == [first]
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
+    assert cloud.snapshot().instances == ()
+
+
+def test_without_protection_anybody_terminates(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    stacks.create(nodes(1))
+    (only,) = cloud.snapshot().instances
+    client("ec2").terminate_instances(InstanceIds=[only.id])
+    assert only.id not in [instance.id for instance in cloud.snapshot().instances]

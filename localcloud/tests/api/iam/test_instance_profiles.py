@@ -1,0 +1,19 @@
+"""Instance profiles give up only the roles that they hold."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client
+
+
+def test_a_role_that_is_not_in_a_profile_cannot_be_removed_from_it(client: Client) -> None:
+    iam = client("iam")
+    iam.create_role(RoleName="runner", AssumeRolePolicyDocument="{}")
+    iam.create_instance_profile(InstanceProfileName="nodes")
+    with pytest.raises(ClientError, match=r"\(NoSuchEntity\).*The role with name runner cannot be found"):
+        iam.remove_role_from_instance_profile(InstanceProfileName="nodes", RoleName="runner")
+    iam.add_role_to_instance_profile(InstanceProfileName="nodes", RoleName="runner")
+    iam.remove_role_from_instance_profile(InstanceProfileName="nodes", RoleName="runner")
+    assert iam.get_instance_profile(InstanceProfileName="nodes")["InstanceProfile"]["Roles"] == []

@@ -1,0 +1,168 @@
+"""Small templates, and a driver that makes stacks of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from waiting import eventually
+
+Client = Callable[[str], Any]
+
+_numbers = itertools.count(1)
+
+
+class Stacks:
+    """Create, change and watch stacks from small templates."""
+
+    def __init__(self, client: Client) -> None:
+        self._cf = client("cloudformation")
+        self.names: list[str] = []
+
+    def create(self, resources: dict[str, Any], *, wait: bool = True, **more: Any) -> str:
+        """Create a stack of these resources; return its name."""
+        name = f"stack{next(_numbers)}"
+        self.names.append(name)
+        self._cf.create_stack(StackName=name, TemplateBody=_body(resources, more), **_options(more))
+        if wait:
+            self.settle(name)
+        return name
+
+    def update(self, name: str, resources: dict[str, Any], *, wait: bool = True, **more: Any) -> None:
+        """Update a stack to these resources."""
+        self._cf.update_stack(StackName=name, TemplateBody=_body(resources, more), **_options(more))
+        if wait:
+            self.settle(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a stack and wait for the end."""
+        found = self._cf.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
+        self._cf.delete_stack(StackName=name)
+        self.settle(found)
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Return a stack's description."""
+        found: dict[str, Any] = self._cf.describe_stacks(StackName=name)["Stacks"][0]
+        return found
+
+    def settle(self, name: str, timeout_s: float = 120.0) -> str:
+        """Wait until no operation is in progress; return the status."""
+
+        def settled() -> str | None:
+            status: str = self.describe(name)["StackStatus"]
+            return None if status.endswith("_IN_PROGRESS") else status
+
+        return eventually(settled, timeout_s, f"an end of what stack {name} is doing")
+
+    def physical(self, name: str, logical: str) -> str:
+        """Return the physical id of a resource."""
+        found = self._cf.describe_stack_resource(StackName=name, LogicalResourceId=logical)
+        physical: str = found["StackResourceDetail"]["PhysicalResourceId"]
+        return physical
+
+    def reasons(self, name: str, logical: str) -> list[str]:
+        """Return status and reason of a resource's events, oldest first."""
+        events = self._cf.describe_stack_events(StackName=name)["StackEvents"]
+        return [
+            f"{event['ResourceStatus']}: {event.get('ResourceStatusReason', '')}"
+            for event in reversed(events)
+            if event["LogicalResourceId"] == logical
+        ]
+
+    def await_status(self, name: str, logical: str, status: str, timeout_s: float = 120.0) -> None:
+        """Wait until a resource exists and has a status."""
+
+        def come() -> bool:
+            found = self._cf.describe_stack_resources(StackName=name, LogicalResourceId=logical)["StackResources"]
+            return bool(found and found[0]["ResourceStatus"] == status and found[0].get("PhysicalResourceId"))
+
+        eventually(come, timeout_s, f"{logical} of {name} as {status}")
+
+
+def _body(resources: dict[str, Any], more: dict[str, Any]) -> str:
+    sections = {key: value for key, value in more.items() if key in ("Parameters", "Outputs", "Conditions", "Mappings")}
+    return json.dumps({"Resources": resources, **sections})
+
+
+def _options(more: dict[str, Any]) -> dict[str, Any]:
+    return dict(more.get("options", {}))
+
+
+def network() -> dict[str, Any]:
+    """Return a VPC with two subnets in two zones, and a security group."""
+    number = next(_numbers) % 250
+    return {
+        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": f"10.{number}.0.0/16"}},
+        "A": _subnet(number, 1, 0),
+        "B": _subnet(number, 2, 1),
+        "Group": {
+            "Type": "AWS::EC2::SecurityGroup",
+            "Properties": {"GroupDescription": "nodes", "VpcId": {"Ref": "Vpc"}},
+        },
+    }
+
+
+def _subnet(number: int, third: int, zone: int) -> dict[str, Any]:
+    return {
+        "Type": "AWS::EC2::Subnet",
+        "Properties": {
+            "VpcId": {"Ref": "Vpc"},
+            "CidrBlock": f"10.{number}.{third}.0/24",
+            "AvailabilityZone": {"Fn::Select": [zone, {"Fn::GetAZs": ""}]},
+        },
+    }
+
+
+def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) -> dict[str, Any]:
+    """Return a network with an Auto Scaling group of `count` over both subnets; `attributes` are the group's own."""
+    return {
+        **network(),
+        "Template": {
+            "Type": "AWS::EC2::LaunchTemplate",
+            "Properties": {
+                "LaunchTemplateData": {
+                    "ImageId": "ami-03cf127a",
+                    "InstanceType": "c5.large",
+                    "SecurityGroupIds": [{"Fn::GetAtt": ["Group", "GroupId"]}],
+                    "UserData": {"Fn::Base64": {"Fn::Sub": "#!/bin/sh\necho ${AWS::StackName}\n"}},
+                    **(data or {}),
+                }
+            },
+        },
+        "Nodes": {
+            "Type": "AWS::AutoScaling::AutoScalingGroup",
+            "Properties": {
+                "MinSize": "0",
+                "MaxSize": "64",
+                "DesiredCapacity": str(count),
+                "VPCZoneIdentifier": [{"Ref": "A"}, {"Ref": "B"}],
+                "LaunchTemplate": {
+                    "LaunchTemplateId": {"Ref": "Template"},
+                    "Version": {"Fn::GetAtt": ["Template", "LatestVersionNumber"]},
+                },
+            },
+            **attributes,
+        },
+    }
+
+
+def mixed(
+    count: int, *types: str, base: int = 0, percent: int = 0, data: dict[str, Any] | None = None, **attributes: Any
+) -> dict[str, Any]:
+    """Return the same with a mixed instances policy: `base` on demand, of the rest `percent`, of these types."""
+    resources = nodes(count, data=data, **attributes)
+    properties = resources["Nodes"]["Properties"]
+    properties["MixedInstancesPolicy"] = {
+        "InstancesDistribution": {
+            "OnDemandBaseCapacity": base,
+            "OnDemandPercentageAboveBaseCapacity": percent,
+            "SpotAllocationStrategy": "capacity-optimized",
+        },
+        "LaunchTemplate": {
+            "LaunchTemplateSpecification": properties.pop("LaunchTemplate"),
+            **({"Overrides": [{"InstanceType": each} for each in types]} if types else {}),
+        },
+    }
+    return resources

@@ -1,0 +1,205 @@
+"""The cloud as a whole: what it shows of itself, who is told of changes, and what its API says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from api.templates import Client, Stacks, nodes
+from localcloud.api import moto_patches
+from localcloud.api.cloud import Cloud
+from localcloud.api.error_replies import WrongMotoError
+from localcloud.snapshot import Snapshot
+
+_PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuR6nDqj0yVq0Xl3xgBXlmqpHkVXfqhYBBbGJhqVdzc someone"
+
+
+def test_an_untouched_account_shows_nothing(cloud: Cloud) -> None:
+    assert cloud.snapshot() == Snapshot()
+
+
+def test_a_snapshot_shows_what_a_template_asked_for(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    client("ec2").import_key_pair(KeyName="someone", PublicKeyMaterial=_PUBLIC_KEY.encode())
+    resources = nodes(
+        2,
+        data={
+            "KeyName": "someone",
+            "MetadataOptions": {"HttpTokens": "required"},
+            "IamInstanceProfile": {"Arn": {"Fn::GetAtt": ["Profile", "Arn"]}},
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "from", "Value": "template"}]}],
+        },
+    )
+    resources["Role"] = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Statement": []}}}
+    resources["Profile"] = {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": [{"Ref": "Role"}]}}
+    resources["Nodes"]["Properties"]["Tags"] = [{"Key": "role", "Value": "worker", "PropagateAtLaunch": True}]
+    resources["Gateway"] = {"Type": "AWS::EC2::InternetGateway"}
+    resources["Attachment"] = {
+        "Type": "AWS::EC2::VPCGatewayAttachment",
+        "Properties": {"VpcId": {"Ref": "Vpc"}, "InternetGatewayId": {"Ref": "Gateway"}},
+    }
+    resources["Routes"] = {"Type": "AWS::EC2::RouteTable", "Properties": {"VpcId": {"Ref": "Vpc"}}}
+    resources["Out"] = {
+        "Type": "AWS::EC2::Route",
+        "DependsOn": "Attachment",
+        "Properties": {
+            "RouteTableId": {"Ref": "Routes"},
+            "DestinationCidrBlock": "0.0.0.0/0",
+            "GatewayId": {"Ref": "Gateway"},
+        },
+    }
+    resources["Association"] = {
+        "Type": "AWS::EC2::SubnetRouteTableAssociation",
+        "Properties": {"RouteTableId": {"Ref": "Routes"}, "SubnetId": {"Ref": "A"}},
+    }
+    resources["Group"]["Properties"]["SecurityGroupIngress"] = [
+        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "CidrIp": "100.64.0.0/30", "Description": "SSH"}
+    ]
+    resources["Files"] = {"Type": "AWS::EFS::FileSystem"}
+    resources["Target"] = {
+        "Type": "AWS::EFS::MountTarget",
+        "Properties": {
+            "FileSystemId": {"Ref": "Files"},
+            "SubnetId": {"Ref": "A"},
+            "SecurityGroups": [{"Ref": "Group"}],
+        },
+    }
+    name = stacks.create(resources, options={"Capabilities": ["CAPABILITY_IAM"]})
+    assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
+    seen = cloud.snapshot()
+    assert len(seen.vpcs) == 1
+    by_id = {subnet.id: subnet for subnet in seen.subnets}
+    assert by_id[stacks.physical(name, "A")].default_route == stacks.physical(name, "Gateway")
+    assert by_id[stacks.physical(name, "B")].default_route == ""
+    group = next(group for group in seen.security_groups if group.id == stacks.physical(name, "Group"))
+    assert [(r.protocol, r.from_port, r.to_port, r.cidrs) for r in group.ingress] == [
+        ("tcp", 22, 22, ("100.64.0.0/30",))
+    ]
+    assert [(rule.protocol, rule.cidrs) for rule in group.egress] == [("-1", ("0.0.0.0/0",))]
+    (target,) = seen.mount_targets
+    assert target.group_ids == (group.id,)
+    assert target.ip.endswith(".1.4")
+    one = seen.instances[0]
+    assert one.user_data == f"#!/bin/sh\necho {name}\n".encode()
+    assert one.public_key == _PUBLIC_KEY
+    assert one.group_ids == (group.id,)
+    assert one.role_name == stacks.physical(name, "Role")
+    assert one.metadata_tokens_required
+    assert {("from", "template"), ("role", "worker"), ("aws:cloudformation:stack-name", name)} <= set(one.tags)
+    assert {instance.zone for instance in seen.instances} == {"us-east-1a", "us-east-1b"}
+
+
+def test_64_instances_are_all_shown(cloud: Cloud, stacks: Stacks) -> None:
+    stacks.create(nodes(64))
+    assert len(cloud.snapshot().instances) == 64
+
+
+def test_a_change_wakes_whoever_waits_and_a_look_does_not(cloud: Cloud, client: Client) -> None:
+    while cloud.wait_for_change(0):
+        pass
+    client("ec2").describe_vpcs()
+    assert not cloud.wait_for_change(0)
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(cloud.wait_for_change(60)))
+    waiter.start()
+    vpc = client("ec2").create_vpc(CidrBlock="10.250.0.0/16")["Vpc"]["VpcId"]
+    waiter.join(60)
+    assert woken == [True]
+    client("ec2").delete_vpc(VpcId=vpc)
+
+
+def test_console_output_is_what_the_host_printed(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    stacks.create(nodes(1))
+    (instance,) = cloud.snapshot().instances
+    assert "Output" not in client("ec2").get_console_output(InstanceId=instance.id)
+    cloud.set_console_output(instance.id, "booting\n")
+    assert client("ec2").get_console_output(InstanceId=instance.id, Latest=True)["Output"] == "booting\n"
+
+
+def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client, endpoint: str) -> None:
+    import boto3
+
+    allowed = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument=trust)
+    given = cloud.role_credentials("nodes", "i-0123456789abcdef0")
+    assert given["Expiration"].endswith("Z")
+    sts = boto3.Session().client(
+        "sts",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=given["AccessKeyId"],
+        aws_secret_access_key=given["SecretAccessKey"],
+        aws_session_token=given["Token"],
+    )
+    assert sts.get_caller_identity()["Arn"].endswith(":assumed-role/nodes/i-0123456789abcdef0")
+
+
+def test_an_action_that_is_missing_is_named_at_once(client: Client) -> None:
+    with pytest.raises(ClientError, match="ec2:DescribeIpams") as caught:
+        client("ec2").describe_ipams()
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+
+def test_a_service_that_is_missing_is_named_at_once(client: Client) -> None:
+    with pytest.raises(ClientError, match="does not implement pricing:GetProducts") as caught:
+        client("pricing").get_products(ServiceCode="AmazonEC2")
+    assert caught.value.response["Error"]["Code"] == "InvalidAction"
+    assert "nothing here answers for pricing.us-east-1.amazonaws.com" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("service", "module", "method", "call"),
+    [
+        ("ec2", "moto.ec2.models.EC2Backend", "describe_vpcs", lambda c: c.describe_vpcs()),
+        ("ssm", "moto.ssm.models.SimpleSystemManagerBackend", "get_parameter", lambda c: c.get_parameter(Name="/x")),
+        ("iam", "moto.iam.models.IAMBackend", "list_roles", lambda c: c.list_roles()),
+    ],
+)
+def test_a_fault_of_the_server_is_no_5xx(
+    client: Client, monkeypatch: pytest.MonkeyPatch, service: str, module: str, method: str, call: Any
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(f"{module}.{method}", fail, raising=False)
+    with pytest.raises(ClientError, match=r"InternalFailure.*RuntimeError: out of order") as caught:
+        call(client(service))
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+
+def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9.9")
+    with pytest.raises(WrongMotoError, match=rf"moto 9\.9\.9 is installed.*{moto_patches.MOTO_VERSION}"):
+        moto_patches.apply()
+
+
+def test_the_image_parameters_of_aws_are_known(client: Client) -> None:
+    name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+    assert client("ssm").get_parameter(Name=name)["Parameter"]["Value"].startswith("ami-")
+
+
+def test_a_failed_host_is_replaced_three_times_and_no_more(cloud: Cloud, stacks: Stacks) -> None:
+    stacks.create(nodes(1))
+    seen = []
+    for _ in range(5):
+        seen += [instance.id for instance in cloud.snapshot().instances]
+        if cloud.snapshot().instances:
+            cloud.instance_failed(seen[-1], "no memory left")
+        cloud.wait_for_change(0)
+    assert len(seen) == len(set(seen)) == 3
+
+
+def test_hosts_that_die_after_they_have_run_are_all_replaced(cloud: Cloud, stacks: Stacks) -> None:
+    stacks.create(nodes(4))
+    seen: set[str] = set()
+    for _ in range(3):
+        present = {instance.id for instance in cloud.snapshot().instances}
+        assert len(present) == 4 and not present & seen
+        seen |= present
+        for id in present:
+            cloud.instance_failed(id, "killed", has_run=True)
+        cloud.wait_for_change(0)

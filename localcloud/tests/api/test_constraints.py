@@ -1,0 +1,106 @@
+"""Calls whose parameters break what AWS's models state are refused as by AWS, and sound ones are carried out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from moto.core.utils import get_service_model
+
+from api.templates import Client
+from localcloud.api.cloud import REGION, Cloud
+from localcloud.api.constraints import CODES, compiled
+from localcloud.laptop import ACCESS_KEY_ID
+
+_DETECTED = "1 validation error detected: Value"
+
+
+@pytest.mark.parametrize(
+    ("service", "action", "parameters", "code", "text"),
+    [
+        (
+            "autoscaling",
+            "describe_auto_scaling_groups",
+            {"MaxRecords": 101},
+            "ValidationError",
+            "'101' at 'maxRecords' failed to satisfy constraint: Member must have value less than or equal to 100",
+        ),
+        (
+            "iam",
+            "create_role",
+            {"RoleName": "a b", "AssumeRolePolicyDocument": "{}"},
+            "ValidationError",
+            r"'a b' at 'roleName' failed to satisfy constraint: Member must satisfy regular expression pattern: [\w",
+        ),
+        (
+            "efs",
+            "create_file_system",
+            {"CreationToken": "x", "PerformanceMode": "fast"},
+            "ValidationException",
+            "'fast' at 'performanceMode' failed to satisfy constraint: Member must satisfy enum value set: "
+            "[generalPurpose, maxIO]",
+        ),
+        (
+            "logs",
+            "create_log_group",
+            {"logGroupName": "x" * 513},
+            "InvalidParameterException",
+            f"'{'x' * 513}' at 'logGroupName' failed to satisfy constraint: Member must have length less than or equal "
+            "to 512",
+        ),
+        (
+            "ssm",
+            "add_tags_to_resource",
+            {"ResourceType": "Parameter", "ResourceId": "p", "Tags": [{"Key": "a%b", "Value": "v"}]},
+            "ValidationException",
+            "'a%b' at 'tags.1.member.key' failed to satisfy constraint: Member must satisfy regular expression pattern",
+        ),
+        (
+            "cloudwatch",
+            "put_metric_alarm",
+            {"AlarmName": "a", "EvaluationPeriods": 0, "ComparisonOperator": "GreaterThanThreshold"},
+            "ValidationError",
+            "'0' at 'evaluationPeriods' failed to satisfy constraint: Member must have value greater than or equal to "
+            "1",
+        ),
+    ],
+)
+def test_a_parameter_outside_its_constraint_is_refused(
+    client: Client, service: str, action: str, parameters: dict[str, object], code: str, text: str
+) -> None:
+    session: Any = boto3.Session()
+    unchecked = session.client(
+        service,
+        region_name=REGION,
+        endpoint_url=client(service).meta.endpoint_url,
+        aws_access_key_id=ACCESS_KEY_ID,
+        aws_secret_access_key="secret",
+        config=Config(retries={"max_attempts": 0}, parameter_validation=False),
+    )
+    with pytest.raises(ClientError) as refusal:
+        getattr(unchecked, action)(**parameters)
+    error = refusal.value.response["Error"]
+    assert error["Code"] == code
+    assert error["Message"].startswith(f"{_DETECTED} {text}")
+
+
+def test_all_that_is_broken_is_named_in_one_error(client: Client) -> None:
+    with pytest.raises(ClientError, match=r"2 validation errors detected: .*'path'.*; .*'roleName'"):
+        client("iam").create_role(RoleName="a b", Path="x", AssumeRolePolicyDocument="{}")
+
+
+def test_only_cloudformation_sets_the_tags_that_are_reserved_for_it(client: Client, cloud: Cloud) -> None:
+    tags = [{"Key": "aws:cloudformation:stack-name", "Value": "one"}]
+    with pytest.raises(ClientError, match=r"at 'tags\.1\.member\.key'"):
+        client("efs").create_file_system(CreationToken="theirs", Tags=tags)
+    assert cloud.loopback.client("efs").create_file_system(CreationToken="ours", Tags=tags)["FileSystemId"]
+
+
+@pytest.mark.parametrize("service", CODES)
+def test_every_pattern_of_the_models_can_be_read(service: str) -> None:
+    model = get_service_model(service)
+    patterns = {model.shape_for(name).metadata.get("pattern") for name in model.shape_names} - {None}
+    assert len([compiled(pattern) for pattern in patterns]) == len(patterns) > 0

@@ -1,0 +1,172 @@
+"""A call that fails leaves nothing behind, and so a stack whose creation fails is rolled back whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api.templates import Stacks, network, nodes
+from localcloud.api import error_replies, server
+from localcloud.api.cloud import ACCOUNT, Cloud
+from localcloud.api.loopback import Loopback
+from localcloud.snapshot import Snapshot
+
+_CAPABLE = {"Capabilities": ["CAPABILITY_NAMED_IAM"]}
+
+
+def _trust() -> dict[str, Any]:
+    allowed = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    return {"Version": "2012-10-17", "Statement": [allowed]}
+
+
+def _policy(action: str) -> dict[str, Any]:
+    return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": action, "Resource": "*"}]}
+
+
+def _key_policy() -> dict[str, Any]:
+    owner = {"Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}
+    policy = _policy("kms:*")
+    return {**policy, "Statement": [{**each, **owner} for each in policy["Statement"]]}
+
+
+def _target(number: int, subnet: str) -> dict[str, Any]:
+    groups = [{"Fn::GetAtt": ["Group", "GroupId"]}] * number
+    system = {"FileSystemId": {"Ref": "Files"}, "SubnetId": {"Ref": subnet}}
+    return {"Type": "AWS::EFS::MountTarget", "Properties": {**system, "SecurityGroups": groups}}
+
+
+def _volume(**ebs: Any) -> dict[str, Any]:
+    return {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8, **ebs}}]}
+
+
+_FAILING: dict[str, Callable[[], dict[str, Any]]] = {
+    "a launch after which a volume is refused": lambda: nodes(2, data=_volume(Encrypted=False, KmsKeyId="k")),
+    "a NAT gateway with an address that is not there": lambda: {
+        **network(),
+        "Nat": {
+            "Type": "AWS::EC2::NatGateway",
+            "Properties": {"SubnetId": {"Ref": "A"}, "AllocationId": "eipalloc-00000000"},
+        },
+    },
+    "a mount target with six groups": lambda: {
+        **network(),
+        "Files": {"Type": "AWS::EFS::FileSystem", "Properties": {}},
+        "Target": _target(6, "A"),
+    },
+    "a profile of a role that is not there": lambda: {
+        **network(),
+        "Profile": {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": ["nobody"]}},
+    },
+    "a group with a tag too many": lambda: nodes(
+        1,
+        Properties={
+            **nodes(1)["Nodes"]["Properties"],
+            "Tags": [{"Key": f"k{n}", "Value": "v", "PropagateAtLaunch": True} for n in range(60)],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _FAILING)
+def test_a_creation_that_fails_halfway_is_rolled_back_whole(case: str, cloud: Cloud, stacks: Stacks) -> None:
+    name = stacks.create(_FAILING[case](), options=_CAPABLE)
+    assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
+    assert cloud.snapshot() == Snapshot()
+
+
+def _typical() -> dict[str, Any]:
+    """Return resources that take several calls each, with all that makes these necessary."""
+    resources = nodes(1)
+    tags = [{"Key": "team", "Value": "a"}]
+    resources["Nodes"]["Properties"]["MetricsCollection"] = [{"Granularity": "1Minute"}]
+    resources["Vpc"]["Properties"] |= {"EnableDnsHostnames": True, "Tags": tags}
+    resources["Group"]["Properties"] |= {
+        "SecurityGroupIngress": [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "CidrIp": "198.18.0.0/24"}],
+        "SecurityGroupEgress": [{"IpProtocol": "-1", "CidrIp": "198.18.0.0/15"}],
+    }
+    bucket = {"VersioningConfiguration": {"Status": "Enabled"}, "Tags": tags}
+    role = {"AssumeRolePolicyDocument": _trust(), "Policies": [{"PolicyName": "p", "PolicyDocument": _policy("s3:*")}]}
+    return {
+        **resources,
+        "Table": {"Type": "AWS::EC2::RouteTable", "Properties": {"VpcId": {"Ref": "Vpc"}}},
+        "Files": {"Type": "AWS::EFS::FileSystem", "Properties": {}},
+        "Target": _target(1, "A"),
+        "Role": {"Type": "AWS::IAM::Role", "Properties": role},
+        "Profile": {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": [{"Ref": "Role"}]}},
+        "Inline": {
+            "Type": "AWS::IAM::Policy",
+            "Properties": {"PolicyName": "q", "PolicyDocument": _policy("ec2:*"), "Roles": [{"Ref": "Role"}]},
+        },
+        "Managed": {
+            "Type": "AWS::IAM::ManagedPolicy",
+            "Properties": {"PolicyDocument": _policy("sqs:*"), "Roles": [{"Ref": "Role"}]},
+        },
+        "Topic": {"Type": "AWS::SNS::Topic", "Properties": {"DisplayName": "words"}},
+        "Queue": {"Type": "AWS::SQS::Queue", "Properties": {}},
+        "Bucket": {"Type": "AWS::S3::Bucket", "Properties": bucket},
+        "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"RetentionInDays": 7}},
+        "Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": _key_policy(), "EnableKeyRotation": True}},
+    }
+
+
+class _Failing:
+    """An API of which one request that changes something fails."""
+
+    def __init__(self, application: Any, number: int) -> None:
+        self._application = application
+        self._left = number
+        self.failed = ""
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        action = server._action(environ)
+        if not self.failed and not action.startswith(server._READING):
+            self._left -= 1
+            if self._left < 0:
+                self.failed = f"{error_replies.service_of(environ)[0]}:{action}"
+                status, headers, body = error_replies.reply(environ, "Throttling", "Rate exceeded")
+                start_response(f"{status} Error", headers)
+                return [body]
+        return self._application(environ, start_response)
+
+
+@pytest.fixture
+def application(cloud: Cloud) -> Iterator[Any]:
+    """Return the API as CloudFormation uses it, and restore it afterwards."""
+    kept = cloud.loopback._application
+    yield kept
+    cloud.loopback._application = kept
+
+
+def _left(aws: Loopback) -> dict[str, list[str]]:
+    """Return what is left of the types that the snapshot does not show."""
+    return {
+        "roles": [each["RoleName"] for each in aws.client("iam").list_roles()["Roles"]],
+        "profiles": [each["Arn"] for each in aws.client("iam").list_instance_profiles()["InstanceProfiles"]],
+        "policies": [each["Arn"] for each in aws.client("iam").list_policies(Scope="Local")["Policies"]],
+        "topics": [each["TopicArn"] for each in aws.client("sns").list_topics()["Topics"]],
+        "queues": aws.client("sqs").list_queues().get("QueueUrls", []),
+        "buckets": [each["Name"] for each in aws.client("s3").list_buckets()["Buckets"]],
+        "logs": [each["logGroupName"] for each in aws.client("logs").describe_log_groups()["logGroups"]],
+        "keys": [
+            each["KeyId"]
+            for each in aws.client("kms").list_keys()["Keys"]
+            if aws.client("kms").describe_key(KeyId=each["KeyId"])["KeyMetadata"]["KeyState"] == "Enabled"
+        ],
+    }
+
+
+def test_whichever_call_of_a_creation_fails_nothing_is_left(cloud: Cloud, stacks: Stacks, application: Any) -> None:
+    for number in range(200):
+        failing = _Failing(application, number)
+        cloud.loopback._application = failing
+        name = stacks.create(_typical(), options=_CAPABLE)
+        status = stacks.describe(name)["StackStatus"]
+        if not failing.failed:
+            assert (status, number > 30) == ("CREATE_COMPLETE", True)
+            return
+        assert status == "ROLLBACK_COMPLETE", failing.failed
+        assert cloud.snapshot() == Snapshot(), failing.failed
+        assert not any(_left(cloud.loopback).values()), (failing.failed, _left(cloud.loopback))
+    pytest.fail("the creation took more than 200 calls")

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from chaos.stage import Stage
+from localcloud.chaos import chaos_options, runner
+from localcloud.cli import main
+from localcloud.errors import LocalCloudError
+from localcloud.layout import Layout
+from waiting import eventually
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+BRIEF: Final = ("--seed", "5", "--first", "0", "--every", "1", "--longest", "1", "--duration", "2")
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_an_unknown_cloud_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert main(["chaos", "--name", "nowhere", "--seed", "1", *words]) == 1
+    assert "no embedded cloud named nowhere is running" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--kinds", "cut,meteor"), "--kinds 'meteor': must be one of kill-rank, "),
+        (("--kinds", " ,"), "--kinds: name one at least"),
+        (("--kinds", "cut,flip-bit"), "--kinds flip-bit needs --flip"),
+        (("--kinds", "kill-supervisor"), "--kinds kill-supervisor needs --supervisor"),
+        (("--kinds", "cut,reboot@("), "--kinds reboot@'(' is no regular expression: missing )"),
+        (("--first", "300"), "--first 300: must be less than --duration, 300"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_by_name(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    assert main(["chaos", "--name", "nowhere", "--seed", "1", *words]) == 1
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "one of the arguments --seed --undo is required"),
+        (("--seed", "1", "--undo"), "argument --undo: not allowed with argument --seed"),
+    ],
+)
+def test_a_seed_is_needed_but_to_undo(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["chaos", *words])
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--every=nan", "argument --every: 'nan' must be 1 to 1,000,000 seconds"),
+        ("--every=0.5", "argument --every: '0.5' must be 1 to"),
+        ("--longest=0", "argument --longest: '0' must be 1 to"),
+        ("--first=-1", "argument --first: '-1' must be 0 to"),
+        ("--duration=soon", "argument --duration: 'soon' must be 0 to"),
+        ("--duration=inf", "argument --duration: 'inf' must be 0 to"),
+        ("--close=1.5", "argument --close: '1.5' must be 0 to 1"),
+        ("--close=often", "argument --close: 'often' must be 0 to 1"),
+        ("--writing=/etc/*", "argument --writing: '/etc/*' must lie below the shared file systems"),
+        ("--seed=x", "argument --seed: invalid int value: 'x'"),
+        ("--hosts=(", "argument --hosts: '(' is no regular expression: missing )"),
+        ("--supervisor=*", "argument --supervisor: '*' is no regular expression"),
+        ("--flip=/etc/*", "argument --flip: '/etc/*' must lie below the shared file systems"),
+        ("--flip=a/../../b", "argument --flip: 'a/../../b' must lie below"),
+        ("--flip=a**", "argument --flip: 'a**' is no pattern of files"),
+        ("--flip=.", "argument --flip: '.' is no pattern of files"),
+    ],
+)
+def test_malformed_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["chaos", "--name", "nowhere", "--seed", "1", word])
+    assert told in capsys.readouterr().err
+
+
+class Cloud(Stage):
+    """A cloud of two hosts, of which faults meet those that `only` names; requests that `refused` names fail."""
+
+    def __init__(self, layout: Layout, only: str) -> None:
+        super().__init__(Path("/nonexistent"), 1, 1)
+        self.only, self.refused = only, ""
+
+    def hosts(self, only: str = "") -> list[dict[str, Any]]:
+        return super().hosts(only or self.only)
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> list[Cloud]:
+    """Let commands meet clouds that are kept here."""
+    made: list[Cloud] = []
+
+    def make(layout: Layout, only: str) -> Cloud:
+        made.append(Cloud(layout, only))
+        return made[-1]
+
+    monkeypatch.setattr(runner, "Cloud", make)
+    monkeypatch.setattr(runner, "locked", lambda layout: nullcontext())
+    return made
+
+
+def chaos(*words: str) -> int:
+    return main(["chaos", *BRIEF, *words])
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def drawn(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: one[name] for name in ("at_s", "kind", "place", "lasts_s", "seed")} for one in found if "kind" in one
+    ]
+
+
+@pytest.mark.root
+def test_what_a_dry_run_shows_is_done_without_it(
+    cloud: list[Cloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--kinds", "cut,terminate,reboot")
+    assert chaos(*words, "--dry-run", "--record", str(tmp_path / "dry")) == 0
+    assert cloud[0].asked == []
+    shown = capsys.readouterr().out.splitlines()
+    assert chaos(*words, "--record", str(tmp_path / "done")) == 0
+    assert cloud[1].asked
+    assert capsys.readouterr().out.splitlines()[: len(shown)] == shown
+    planned, done = events(tmp_path / "dry"), events(tmp_path / "done")
+    assert len(shown) == len(planned) > 1
+    assert drawn(planned) == drawn(done)
+    assert all("what" in event or "undone" in event for event in done)
+
+
+@pytest.mark.root
+def test_hosts_that_match_none_and_a_record_that_cannot_be_written_are_refused_before_the_first_fault(
+    cloud: list[Cloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chaos("--hosts", "wroker") == 1
+    assert "--hosts 'wroker' matches none of the hosts: w1, w2" in capsys.readouterr().err
+    assert chaos("--kinds", "reboot@mister") == 1
+    assert "--kinds reboot@mister matches none of the hosts: w1, w2" in capsys.readouterr().err
+    assert chaos("--record", str(tmp_path / "none/record")) == 1
+    assert "none/record: No such file or directory" in capsys.readouterr().err
+    assert [one.asked for one in cloud] == [[], [], []]
+
+
+@pytest.mark.root
+def test_a_kind_with_hosts_of_its_own_meets_those_that_hosts_spares(cloud: list[Cloud]) -> None:
+    assert chaos("--hosts", "w1", "--kinds", "reboot@w2") == 0
+    assert set(cloud[0].asked) == {("reboot_instances", "i-2")}
+
+
+@pytest.mark.root
+def test_what_could_not_be_undone_is_told_and_fails(
+    cloud: list[Cloud], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(self: Cloud, message: dict[str, str]) -> None:
+        if message["do"] == "mend":
+            raise LocalCloudError("the daemon is busy")
+
+    monkeypatch.setattr(Cloud, "ask", ask)
+    assert chaos("--kinds", "cut") == 1
+    told = capsys.readouterr()
+    assert "not undone: cut w" in told.out and "not undone: cut w" in told.err
+
+
+@pytest.mark.root
+def test_what_an_earlier_one_left_is_ended_on_request_and_recorded(
+    cloud: list[Cloud], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cut(self: Cloud) -> list[dict[str, Any]]:
+        return [
+            host | {"network": "cut" if host["name"] == "w2" else "up", "pid": 0} for host in super(Cloud, self).hosts()
+        ]
+
+    monkeypatch.setattr(Cloud, "all_hosts", cut)
+    assert main(["chaos", "--undo", "--dry-run"]) == 1
+    assert "--undo has none: leave one of them out" in capsys.readouterr().err
+    assert main(["chaos", "--undo", "--record", str(tmp_path / "record")]) == 0
+    assert cloud[-1].asked == [{"do": "mend", "instance": "i-2"}, {"do": "fail"}]
+    assert capsys.readouterr().out.splitlines()[-1] == "faults that were ended: 1"
+    assert [event["undone"] for event in events(tmp_path / "record")] == ["cut w2 (i-2) off"]
+
+
+CUT_FOR_LONG: Final = """
+import signal, sys
+from contextlib import nullcontext
+from localcloud.chaos import runner
+from localcloud.cli import main
+from chaos.test_chaos_options import Cloud
+
+class Announcing(Cloud):
+    def ask(self, message):
+        print(message["do"], flush=True)
+
+for number in (signal.SIGINT, signal.SIGHUP):  # as nohup and a shell's background have the tests ignore them
+    signal.signal(number, signal.SIG_DFL)
+runner.Cloud = Announcing
+runner.locked = lambda layout: nullcontext()
+sys.exit(main(["chaos", "--seed", "1", "--kinds", "cut", "--first", "0", "--longest", "1000"]))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_after_what_lasts_is_undone(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", CUT_FOR_LONG], stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
+        assert process.stdout
+        lines = [next(line for line in process.stdout if line == "cut\n")]
+        os.kill(process.pid, number)
+        os.kill(process.pid, number)
+        lines += process.stdout
+    assert process.returncode == 130
+    assert lines.count("mend\n") == 1 and "undone: cut w" in lines[-2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_waits_while_signals_are_blocked_and_one_that_is_ignored_stays_so(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with chaos_options.blocked_signals() as signals:
+            signal.raise_signal(number)
+            found = eventually(lambda: signal.sigtimedwait(signals, 0))
+            assert found.si_signo == number
+            signal.raise_signal(number)
+        assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        signal.signal(number, signal.SIG_IGN)
+        with chaos_options.blocked_signals() as signals:
+            assert number not in signals
+            signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from chaos.stage import Stage, carried_out, done, started_host
+from localcloud.chaos.attempt import Attempt, NoTargetError, Patterns
+from localcloud.chaos.faults import carry_out
+from localcloud.chaos.processes import processes_of, ranks_of
+from localcloud.chaos.schedule import KINDS, Fault
+from localcloud.errors import LocalCloudError, UnknownInstanceError
+from waiting import eventually
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_host_nothing_is_done_but_to_the_api(tmp_path: Path, kind: str) -> None:
+    stage = Stage(tmp_path)
+    if kind == "api-errors":
+        found = carried_out(stage, kind)
+        assert found.what == "let 50% of the API's calls fail" and found.undo
+        found.undo()
+        assert stage.asked == [{"do": "fail", "share": "0.5", "seconds": "5.0"}, {"do": "fail"}]
+        return
+    for patterns in ({}, {"supervisor": "sleep", "flip": "*"}):
+        with pytest.raises(NoTargetError):
+            carried_out(stage, kind, **patterns)
+
+
+def test_the_place_chooses_among_hosts_and_what_the_api_does_goes_through_the_api(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1, 1, 1, spot=True)
+    assert done(stage, "terminate", 0.0) == "terminated w1 (i-1)"
+    assert done(stage, "reboot", 0.999) == "rebooted w3 (i-3)"
+    assert done(stage, "spot-notice", 0.5) == "gave w2 (i-2) the notice of an interruption in 120 s"
+    cut = carried_out(stage, "cut", 0.4)
+    assert cut.what == "cut w2 (i-2) off" and cut.undo
+    cut.undo()
+    assert stage.asked == [
+        ("terminate_instances", "i-1"),
+        ("reboot_instances", "i-3"),
+        {"do": "interrupt", "instance": "i-2", "notice_s": "120.0"},
+        {"do": "cut", "instance": "i-2"},
+        {"do": "mend", "instance": "i-2"},
+    ]
+    assert carried_out(stage, "spot-notice", notice_s=60.0).what.endswith("the notice of an interruption in 60 s")
+    assert stage.asked[-1] == {"do": "interrupt", "instance": "i-1", "notice_s": "60.0"}
+    with pytest.raises(NoTargetError, match="there is no spot instance"):
+        done(Stage(tmp_path, 1), "spot-notice")
+
+
+def test_a_fault_is_not_done_again_to_what_it_lasts_on(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1, 1)
+    assert carried_out(stage, "cut", 0.0, "i-1").target == "i-2"
+    with pytest.raises(NoTargetError, match="there is no host on which it does not last already"):
+        carried_out(stage, "cut", 0.0, "i-1", "i-2")
+    for kind, target in (("api-errors", "API"), ("fill-disk", "disk")):
+        with pytest.raises(NoTargetError, match=f"it still lasts on the {target}"):
+            carried_out(stage, kind, 0.0, target)
+
+
+def test_the_cut_of_a_host_that_is_gone_is_over_and_that_of_one_that_is_there_is_not(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1)
+    cut = carried_out(stage, "cut")
+    assert cut.undo
+
+    def gone(message: dict[str, str]) -> None:
+        raise UnknownInstanceError("i-1", [])
+
+    def busy(message: dict[str, str]) -> None:
+        raise LocalCloudError("the daemon is busy")
+
+    stage.ask = gone  # type: ignore[method-assign]
+    cut.undo()
+    stage.ask = busy  # type: ignore[method-assign]
+    with pytest.raises(LocalCloudError, match="busy"):
+        cut.undo()
+
+
+def test_a_host_that_has_just_ended_is_no_traceback(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 2**22)
+    with pytest.raises(NoTargetError, match="it ended by itself just now"):
+        done(stage, "kill-host")
+    for kind in ("drop", "slow"):
+        with pytest.raises(LocalCloudError, match="No such file"):
+            done(stage, kind)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def test_a_kind_with_hosts_of_its_own_meets_those(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1, 1, 1)
+    fault = Fault(at_s=0.0, kind="reboot", place=0.0, hosts="w[23]")
+    assert carry_out(Attempt(scene=stage, fault=fault, patterns=Patterns())).what == "rebooted w2 (i-2)"
+
+
+@pytest.mark.root
+def test_half_of_the_hosts_end_at_once_the_smaller_one_of_an_odd_number(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        hosts = [stack.enter_context(started_host()) for _ in range(3)]
+        stage = Stage(tmp_path, *hosts)
+        with pytest.raises(NoTargetError, match="there are no two hosts"):
+            carried_out(stage, "kill-half", 0.0, "i-1", "i-2")
+        assert done(stage, "kill-half", 0.9) == "killed 1 of 3 hosts: w3 (i-3)"
+        eventually(lambda: processes_of(hosts[2]) == [])
+        hosts.append(stack.enter_context(started_host()))
+        four = Stage(tmp_path, hosts[0], hosts[1], hosts[3], hosts[3])
+        assert done(four, "kill-half", 0.99) == "killed 2 of 4 hosts: w4 (i-4), w1 (i-1)"
+        eventually(lambda: [len(processes_of(host)) for host in (hosts[0], hosts[3])] == [0, 0])
+        assert processes_of(hosts[1])
+
+
+@pytest.mark.root
+def test_the_host_of_the_first_rank_ends_and_without_one_none_does(tmp_path: Path) -> None:
+    with started_host() as host, started_host() as other:
+        for rank in ranks_of(processes_of(host)):
+            if rank.rank == 0:
+                os.kill(rank.pid, signal.SIGKILL)
+        eventually(lambda: [rank.rank for rank in ranks_of(processes_of(host))] == [1])
+        stage = Stage(tmp_path, host, other)
+        assert done(stage, "kill-first-host") == "killed w2 (i-2), the host of rank 0"
+        eventually(lambda: processes_of(other) == [])
+        assert done(Stage(tmp_path, host), "kill-first-host") == "killed w1 (i-1), the host of rank 1"
+        eventually(lambda: processes_of(host) == [])
+        with pytest.raises(NoTargetError, match="there is no rank"):
+            done(Stage(tmp_path, host), "kill-first-host")
+
+
+@pytest.mark.root
+def test_a_rank_is_frozen_goes_on_and_is_killed_and_the_other_lives(tmp_path: Path) -> None:
+    with started_host() as host:
+        stage = Stage(tmp_path, host)
+        first, second = ranks_of(processes_of(host))
+        frozen = carried_out(stage, "freeze-rank", 0.6)
+        assert frozen.what == "froze rank 1 on w1 (i-1)" and frozen.undo
+        eventually(lambda: state_of(second.pid) == "T")
+        assert state_of(first.pid) == "S"
+        other = carried_out(stage, "freeze-rank", 0.6, frozen.target)
+        assert other.what == "froze rank 0 on w1 (i-1)" and other.undo
+        frozen.undo()
+        other.undo()
+        eventually(lambda: state_of(first.pid) == state_of(second.pid) == "S")
+        assert done(stage, "kill-rank", 0.1) == "killed rank 0 on w1 (i-1)"
+        eventually(lambda: [rank.rank for rank in ranks_of(processes_of(host))] == [1])
+        frozen = carried_out(stage, "freeze-rank")
+        assert done(stage, "kill-supervisor", supervisor="sleep 602") == "killed 'sleep 602' on w1 (i-1)"
+        eventually(lambda: not ranks_of(processes_of(host)))
+        assert frozen.undo
+        frozen.undo()
+        with pytest.raises(NoTargetError, match="there is no process like 'sleep 602'"):
+            done(stage, "kill-supervisor", supervisor="sleep 602")
+        assert done(stage, "kill-host") == "killed w1 (i-1)"
+        eventually(lambda: processes_of(host) == [])

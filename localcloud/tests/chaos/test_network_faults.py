@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chaos.stage import Stage, carried_out, done, inside, started_host
+from localcloud.chaos.attempt import NoTargetError
+
+SEND: Final = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as both:
+    both.bind(("0.0.0.0", 0))
+    both.sendto(b"x", (sys.argv[1], both.getsockname()[1]))
+    if sys.argv[1] == "127.0.0.1":
+        both.recv(1)
+"""
+
+
+def sends(host: int, address: str) -> bool:
+    """Return whether a packet to an address leaves; the kernel refuses the sender one that a rule drops."""
+    words = ["nsenter", "--target", str(host), "--net", sys.executable, "-c", SEND, address]
+    failed = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+    assert not failed or "PermissionError" in failed, failed
+    return not failed
+
+
+@pytest.mark.parametrize("kind", ["drop", "slow"])
+def test_a_machine_has_no_network_here_whose_packets_could_be_dropped(tmp_path: Path, kind: str) -> None:
+    stage = Stage(tmp_path, 1)
+    stage.hosts()[0]["agent"] = "/run/localcloud/x/agent.sock"
+    with pytest.raises(NoTargetError, match="there is no host in namespaces"):
+        done(stage, kind)
+
+
+@pytest.mark.root
+def test_what_a_host_sends_is_slowed_until_that_is_undone(tmp_path: Path) -> None:
+    with started_host() as host:
+        slow = carried_out(Stage(tmp_path, host), "slow")
+        assert slow.what == "slowed what w1 (i-1) sends to 1 Mbit/s" and slow.undo
+        assert "tbf" in inside(host, "tc", "qdisc", "show", "dev", "eth0")
+        assert "rate 1Mbit" in inside(host, "tc", "qdisc", "show", "dev", "eth0")
+        slow.undo()
+        assert "tbf" not in inside(host, "tc", "qdisc", "show", "dev", "eth0")
+
+
+@pytest.mark.root
+def test_what_a_host_sends_to_others_is_dropped_until_that_is_undone(tmp_path: Path) -> None:
+    with started_host() as host:
+        assert sends(host, "10.99.0.2")
+        drop = carried_out(Stage(tmp_path, host), "drop")
+        assert drop.what == "dropped what w1 (i-1) sends" and drop.undo
+        assert (sends(host, "10.99.0.2"), sends(host, "127.0.0.1")) == (False, True)
+        drop.undo()
+        assert sends(host, "10.99.0.2")
+        assert inside(host, "nft", "list", "ruleset").strip() == ""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["drop", "slow"])
+def test_a_fault_of_a_network_that_ended_meanwhile_is_undone_without_an_error(tmp_path: Path, kind: str) -> None:
+    with started_host() as host:
+        found = carried_out(Stage(tmp_path, host), kind)
+        inside(host, "ip", "link", "del", "eth0")
+    assert found.undo
+    found.undo()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["drop", "slow"])
+def test_a_fault_of_a_network_that_another_ended_is_undone_without_an_error(tmp_path: Path, kind: str) -> None:
+    with started_host() as host:
+        found = carried_out(Stage(tmp_path, host), kind)
+        inside(host, "nft", "flush", "ruleset")
+        inside(host, "tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo")
+        assert found.undo
+        found.undo()
+        assert "pfifo" in inside(host, "tc", "qdisc", "show", "dev", "eth0"), "another limit than the fault's stays"
+
+
+@pytest.mark.root
+def test_a_host_without_a_route_is_not_slowed(tmp_path: Path) -> None:
+    with started_host() as host:
+        inside(host, "ip", "route", "del", "default")
+        with pytest.raises(NoTargetError, match=r"w1 \(i-1\) has no default route"):
+            done(Stage(tmp_path, host), "slow")

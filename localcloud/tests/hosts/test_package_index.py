@@ -1,0 +1,181 @@
+"""Facts about the hosts' way to this machine's package index: an index of the test's own is reached through the NAT."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import socket
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from localcloud.hosts.package_index import (
+    CERTIFICATES,
+    CONFIGURATION,
+    PackageIndex,
+    PackageIndexError,
+    PipSettings,
+    links,
+    parse_settings,
+    read_settings,
+    resolve,
+)
+from testbed import WORKER, running, snapshot
+
+ANSWER: Final = {
+    "indexes": ["https://index.example/simple"],
+    "find_links": [],
+    "trusted": [],
+    "certificates": "",
+    "proxy": "",
+    "client": "",
+}
+PLAIN: Final = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PIP_CONFIG_FILE": "/dev/null"}
+
+
+@contextlib.contextmanager
+def index(root: Path) -> Iterator[str]:
+    """Serve an index of one pure package on this machine's loopback; yield its URL, by this machine's name."""
+    name = "toy-1.2-py3-none-any.whl"
+    for project, page in (("toy", f'<a href="../../files/{name}">{name}</a>'), ("pip", "")):
+        (root / "simple" / project).mkdir(parents=True)
+        (root / "simple" / project / "index.html").write_text(f"<!DOCTYPE html><html><body>{page}</body></html>")
+    (root / "files").mkdir()
+    with zipfile.ZipFile(root / "files" / name, "w") as archive:
+        archive.writestr("toy.py", "ANSWER = 42\n")
+        archive.writestr("toy-1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.2\n")
+        archive.writestr("toy-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("toy-1.2.dist-info/RECORD", "")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Write nothing."""
+
+    name = socket.gethostname().lower()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://{name}:{server.server_port}/simple"
+        server.shutdown()
+
+
+def needs_name_of_loopback() -> None:
+    """Skip where this machine's own name is not that of its loopback: no server elsewhere is asked."""
+    try:
+        address = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        address = "none"
+    if not address.startswith("127.0.0."):
+        pytest.skip(f"this machine's name stands for {address}, not for its loopback")
+
+
+@pytest.mark.root
+def test_a_host_behind_the_nat_installs_a_package_of_this_machines_index(tmp_path: Path) -> None:
+    needs_name_of_loopback()
+    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    with index(tmp_path / "index") as url:
+        name = socket.gethostname()
+        found = resolve(read_settings({**PLAIN, "PIP_INDEX_URL": url, "PIP_TRUSTED_HOST": name}))
+        assert found.servers == {name.lower()}
+        (tmp_path / "cloud").mkdir()
+        with running(tmp_path / "cloud", found) as cloud:
+            cloud.show(snapshot(WORKER))
+            script = (
+                f"{python} -m venv /home/ec2-user/v && cd /home/ec2-user && v/bin/pip install toy && v/bin/python -c"
+            )
+            done = cloud.execute(WORKER, f"{script} 'import toy; print(toy.ANSWER)'", user="ec2-user")
+            assert (done.returncode, done.stdout.strip()[-2:]) == (0, "42"), done.stdout + done.stderr
+
+
+def test_pips_own_answer_has_its_default_and_what_variables_say() -> None:
+    default = read_settings(PLAIN)
+    assert len(default.servers) == 1
+    given = {"PIP_EXTRA_INDEX_URL": "https://more.example/simple", "PIP_FIND_LINKS": "/srv/wheels"}
+    more = read_settings({**PLAIN, **given, "SSL_CERT_FILE": "/etc/authorities.pem"})
+    assert more.indexes == (*default.indexes, "https://more.example/simple")
+    assert (more.find_links, more.certificates) == (("/srv/wheels",), "/etc/authorities.pem")
+    assert read_settings({**PLAIN, "PIP_NO_INDEX": "1"}).indexes == ()
+
+
+def test_certificates_of_pips_own_go_before_those_of_the_variables() -> None:
+    environment = {"REQUESTS_CA_BUNDLE": "/bundle", "SSL_CERT_FILE": "/file"}
+    assert parse_settings({**ANSWER, "certificates": "/own"}, environment).certificates == "/own"
+    assert parse_settings(ANSWER, environment).certificates == "/bundle"
+
+
+def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    found = parse_settings({**ANSWER, "find_links": ["~/wheels", "/srv/wheels", "https://more.example/~x"]}, {})
+    assert found.find_links == ("/home/somebody/wheels", "/srv/wheels", "https://more.example/~x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"proxy": "http://proxy.example:3128"}, "through a proxy"),
+        ({"client": "/etc/client.pem"}, "shows its index the certificate /etc/client.pem"),
+        ({"indexes": ["http://localhost:3141/simple"]}, "looks for packages at localhost"),
+        ({"indexes": ["https://[::1]/simple"]}, "looks for packages at ::1"),
+    ],
+)
+def test_settings_that_cannot_be_passed_on_are_refused(
+    changes: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PackageIndexError, match=says):
+        parse_settings({**ANSWER, **changes}, {})
+
+
+def test_the_hosts_pip_is_configured_alike(tmp_path: Path) -> None:
+    settings = PipSettings(
+        indexes=("https://user:p%40ss@one.example/simple", "https://two.example/simple"),
+        find_links=("/srv/wheels", "/srv/more"),
+        trusted=("one.example",),
+        certificates="/etc/own.pem",
+    )
+    (tmp_path / "pip.conf").write_text(settings.to_configuration())
+    again = read_settings({**PLAIN, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")})
+    assert again.indexes == settings.indexes
+    assert (again.find_links, again.trusted) == (settings.find_links, ("one.example",))
+    assert again.certificates == CERTIFICATES
+
+
+def test_directories_are_shown_at_their_own_paths_and_an_index_with_the_one_above(tmp_path: Path) -> None:
+    (tmp_path / "mirror" / "simple").mkdir(parents=True)
+    (tmp_path / "wheels").mkdir()
+    places = (str(tmp_path / "wheels"), str(tmp_path / "gone"))
+    found = resolve(PipSettings(indexes=(f"file://{tmp_path}/mirror/simple",), find_links=places))
+    assert [bind.target for bind in found.binds] == [str(tmp_path / "mirror"), str(tmp_path / "wheels")]
+    assert (found.servers, found.ports) == (frozenset(), ())
+
+
+def test_an_index_that_does_not_answer_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    needs_name_of_loopback()
+    url = f"http://{socket.gethostname()}:{port}/simple"
+    with pytest.raises(PackageIndexError, match=f"does not answer at {url}/pip/"):
+        resolve(PipSettings(indexes=(url,)))
+
+
+def test_a_page_tells_the_servers_of_its_files_once_each() -> None:
+    page = '<a href="../../files/a.whl">a</a><a href="https://files.example/b.whl#x">b</a>' * 2
+    assert links(page, "https://index.example/simple/pip/") == [
+        "https://index.example/files/a.whl",
+        "https://files.example/b.whl#x",
+    ]
+
+
+def test_the_files_take_the_place_of_hidden_ones(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/pip.conf").symlink_to("/dev/null")
+    PackageIndex(files={CONFIGURATION: "[global]\n"}).install(tmp_path)
+    assert (tmp_path / "etc/pip.conf").read_text() == "[global]\n"
+    assert not (tmp_path / "etc/pip.conf").is_symlink()

@@ -1,0 +1,122 @@
+"""Capacity: pools that are short for a while, zones without a type, and what a group makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from moto.ec2.exceptions import EC2ClientError
+
+from api.templates import Stacks, nodes
+from localcloud.api.autoscaling import groups
+from localcloud.api.cloud import Cloud
+from localcloud.manners import capacity, propagation, throttling
+from localcloud.manners.capacity import CALM_S, SHORT_S, Capacity
+from localcloud.manners.draws import Draws
+from manners.clouds import client, served
+
+ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
+
+
+def launches(pools: Capacity, count: int, zone: str = "us-east-1a") -> str:
+    """Return of some launches at one moment which had room: + or -."""
+    seen = ""
+    for _ in range(count):
+        try:
+            pools.check("c5.2xlarge", zone, ZONES)
+            seen += "+"
+        except EC2ClientError as error:
+            assert error.code == "InsufficientInstanceCapacity"
+            assert f"sufficient c5.2xlarge capacity in the Availability Zone you requested ({zone})" in error.message
+            seen += "-"
+    return seen
+
+
+def test_a_short_pool_gives_few_or_none_for_a_while_and_then_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
+
+    def begin_and_go_on(seed: int) -> tuple[str, str]:
+        now = 0.0
+        pools = Capacity(Draws(seed), clock=lambda: now)
+        begun = launches(pools, 3)
+        now = SHORT_S[1]
+        return begun, launches(pools, 20)
+
+    assert {begin_and_go_on(seed) for seed in range(20)} == {("---", "+" * 20), ("+--", "+" * 20)}
+
+
+def test_shortages_come_again_and_are_the_pools_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "LACKS", 0.0)
+    now = 0.0
+    pools = Capacity(Draws(1), clock=lambda: now)
+    short = 0
+    for _ in range(300):
+        now += CALM_S + SHORT_S[1]
+        short += "-" in launches(pools, 2)
+    assert 60 < short < 140
+    other = Capacity(Draws(1), clock=lambda: now)
+    launches(other, 5, "us-east-1b")
+    assert launches(other, 5) == launches(Capacity(Draws(1), clock=lambda: now), 5)
+
+
+def test_a_zone_lacks_a_type_for_good_and_never_the_first() -> None:
+    seen = [Capacity(Draws(seed)).lacking("c5.2xlarge", ZONES) for seed in range(300)]
+    assert set(seen) == {"", "us-east-1b", "us-east-1c"}
+    assert 150 < seen.count("") < 250
+    seed = seen.index("us-east-1b")
+    pools = Capacity(Draws(seed))
+    for _ in range(3):
+        with pytest.raises(EC2ClientError, match="not supported in your requested Availability Zone") as caught:
+            pools.check("c5.2xlarge", "us-east-1b", ZONES)
+        assert caught.value.code == "Unsupported"
+        assert caught.value.message.endswith("or choosing us-east-1a, us-east-1c.")
+    assert Capacity(Draws(seed)).lacking("c5.2xlarge", ZONES[:1]) == ""
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """Return a cloud without other manners, on which zone b lacks every type, and a is short at first."""
+    monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
+    monkeypatch.setattr(propagation, "PROBABILITY", 0.0)
+    monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
+    monkeypatch.setattr(capacity, "MOST_IN_SHORTAGE", 0)
+    monkeypatch.setattr(capacity, "SHORT_S", (2.0, 2.0))
+    monkeypatch.setattr(Capacity, "lacking", lambda self, instance_type, zones: "us-east-1b")
+    monkeypatch.setattr(groups, "_RETRY_S", 0.2)
+    return Cloud(manners_seed=1)
+
+
+@pytest.fixture
+def aws(cloud: Cloud) -> Iterator[Callable[[str], Any]]:
+    with served(cloud) as address:
+        yield lambda service: client(address, service)
+
+
+def test_a_group_tries_its_zones_and_then_again_until_it_has_its_size(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+    stacks = Stacks(aws)
+    name = stacks.create(nodes(2))
+    assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
+    group = stacks.physical(name, "Nodes")
+
+    def members() -> list[str]:
+        (found,) = aws("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]
+        return [each["AvailabilityZone"] for each in found["Instances"]]
+
+    assert members() == []
+    while len(members()) < 2:
+        cloud.wait_for_change(0.1)
+    assert members() == ["us-east-1a", "us-east-1a"]
+    activities = aws("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"]
+    failures = [each["StatusMessage"] for each in activities if each["StatusCode"] == "Failed"]
+    for words in ("We currently do not have sufficient", "not supported in your requested Availability Zone"):
+        assert any(words in each for each in failures)
+
+
+def test_offerings_leave_out_what_a_zone_lacks(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+    offered = aws("ec2").describe_instance_type_offerings(
+        LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["c5.2xlarge"]}]
+    )["InstanceTypeOfferings"]
+    zones = {each["Location"] for each in offered}
+    assert "us-east-1a" in zones
+    assert "us-east-1b" not in zones

@@ -1,0 +1,112 @@
+"""Late states: instances and NAT gateways that are pending, and consoles that are read later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api.templates import Stacks
+from localcloud.api.cloud import Cloud
+from localcloud.api.ec2.instances import Console
+from localcloud.manners import late_states, throttling
+from localcloud.manners.draws import Draws
+from localcloud.manners.late_states import LateStates
+from manners.clouds import client, served
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """Return a cloud on which nothing is throttled or hidden."""
+    monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
+    monkeypatch.setattr("localcloud.manners.propagation.PROBABILITY", 0.0)
+    monkeypatch.setattr(late_states, "BOOT_S", (1.0, 1.5))
+    monkeypatch.setattr(late_states, "SLOW_BOOT_S", (1.0, 1.5))
+    monkeypatch.setattr(late_states, "GATEWAY_S", (1.0, 1.5))
+    return Cloud(manners_seed=1)
+
+
+@pytest.fixture
+def aws(cloud: Cloud) -> Iterator[Callable[[str], Any]]:
+    with served(cloud) as address:
+        yield lambda service: client(address, service)
+
+
+def test_an_instance_is_pending_without_a_host_until_its_time_has_come(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+    ec2 = aws("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    (made,) = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"]
+
+    def state() -> str:
+        return str(ec2.describe_instances()["Reservations"][0]["Instances"][0]["State"]["Name"])
+
+    assert (state(), cloud.snapshot().instances) == ("pending", ())
+    while not cloud.wait_for_change(0.1) or state() == "pending":
+        pass
+    assert state() == "running"
+    assert [instance.id for instance in cloud.snapshot().instances] == [made["InstanceId"]]
+
+
+def test_a_terminated_instance_does_not_start(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+    ec2 = aws("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    (made,) = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"]
+    ec2.terminate_instances(InstanceIds=[made["InstanceId"]])
+    states = LateStates(Draws(1), clock=lambda: 1e12)
+    assert not states.settle(cloud._backend("ec2"))
+    assert ec2.describe_instances()["Reservations"][0]["Instances"][0]["State"]["Name"] == "terminated"
+
+
+def test_cloudformation_waits_for_a_nat_gateway_which_routes_nothing_before(
+    cloud: Cloud, aws: Callable[[str], Any]
+) -> None:
+    resources: dict[str, Any] = {
+        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}},
+        "A": {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "10.9.0.0/24"}},
+        "Address": {"Type": "AWS::EC2::EIP", "Properties": {"Domain": "vpc"}},
+        "Nat": {
+            "Type": "AWS::EC2::NatGateway",
+            "Properties": {"SubnetId": {"Ref": "A"}, "AllocationId": {"Fn::GetAtt": ["Address", "AllocationId"]}},
+        },
+    }
+    stacks, ec2 = Stacks(aws), aws("ec2")
+    name = stacks.create(resources, wait=False)
+    seen = []
+    while (status := stacks.describe(name)["StackStatus"]) == "CREATE_IN_PROGRESS":
+        seen += [gateway["State"] for gateway in ec2.describe_nat_gateways()["NatGateways"]]
+    assert status == "CREATE_COMPLETE"
+    assert "pending" in seen
+    assert [gateway["State"] for gateway in ec2.describe_nat_gateways()["NatGateways"]] == ["available"]
+    assert len(cloud.snapshot().nat_gateways) == 1
+
+
+def test_boots_take_seconds_and_now_and_then_tens() -> None:
+    states = LateStates(Draws(1))
+    boots = [states._boot_s() for _ in range(1000)]
+    assert min(boots) >= late_states.BOOT_S[0]
+    assert max(boots) <= late_states.SLOW_BOOT_S[1]
+    slow = sum(boot >= late_states.SLOW_BOOT_S[0] for boot in boots)
+    assert 100 < slow < 250
+
+
+def test_a_console_is_read_late_and_in_the_order_of_its_lines() -> None:
+    now = 0.0
+    console = Console(clock=lambda: now)
+    console.write("i-1", "booting\n", late_s=10)
+    now = 4.0
+    console.write("i-1", "booting\nready\n", late_s=10)
+    assert console.read("i-1") is None
+    now = 10.0
+    assert console.read("i-1") == "booting\n"
+    now = 14.0
+    assert console.read("i-1") == "booting\nready\n"
+    console.write("i-1", "booting\nready\nend\n")
+    assert console.read("i-1") == "booting\nready\nend\n"
+    console.forget("i-1")
+    assert console.read("i-1") is None
+
+
+def test_the_delay_of_a_console_is_the_instances_own(cloud: Cloud) -> None:
+    states = LateStates(Draws(1))
+    assert states.console_delay_s("i-1") == states.console_delay_s("i-1") != states.console_delay_s("i-2")

@@ -1,0 +1,100 @@
+"""Throttling: how often, how long, in whose words, and whose calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from botocore.exceptions import ClientError
+
+from localcloud.api.cloud import Cloud
+from localcloud.manners import throttling
+from localcloud.manners.draws import Draws
+from localcloud.manners.throttling import BURST_S, LENGTHS, Throttle
+from manners.clouds import client, served
+
+
+def refusals(throttle: Throttle, calls: int, action: str = "DescribeInstances") -> list[bool]:
+    return [throttle.refusal({}, "ec2", action) is not None for _ in range(calls)]
+
+
+def test_a_seed_throttles_the_same_calls_whatever_others_are_made() -> None:
+    one, other = Throttle(Draws(7)), Throttle(Draws(7))
+    refusals(other, 50, "DescribeVpcs")
+    assert refusals(one, 500) == refusals(other, 500)
+    assert refusals(Throttle(Draws(7)), 500) != refusals(Throttle(Draws(8)), 500)
+
+
+def test_bursts_are_rare_and_bounded_and_mostly_shorter_than_the_attempts_of_an_sdk() -> None:
+    seen = refusals(Throttle(Draws(3)), 20_000)
+    bursts = [len(list(group)) for refused, group in itertools.groupby(seen) if refused]
+    assert set(bursts) == set(LENGTHS), "a call gets through after each burst"
+    assert 0.03 < len(bursts) / len(seen) < 0.06
+    assert sum(length < 3 for length in bursts) / len(bursts) > 0.7
+    assert max(bursts) >= 5, "the three to five attempts of botocore are not always enough"
+
+
+def test_what_an_old_burst_had_left_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
+    monkeypatch.setattr(throttling, "LENGTHS", {5: 1})
+    throttle = Throttle(Draws(1), clock=lambda: now)
+    assert refusals(throttle, 1) == [True]
+    monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
+    now += BURST_S - 1
+    assert refusals(throttle, 1) == [True]
+    now += 1
+    assert refusals(throttle, 5) == [False] * 5
+
+
+def test_services_that_are_not_listed_are_never_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
+    throttle = Throttle(Draws(1))
+    assert [throttle.refusal({}, "s3", "Put") for _ in range(10)] == [None] * 10
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Cloud:
+    return Cloud(manners_seed=1)
+
+
+@pytest.fixture(scope="module")
+def endpoint(cloud: Cloud) -> Iterator[str]:
+    with served(cloud) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("service", "call", "code", "status", "message"),
+    [
+        ("ec2", "describe_vpcs", "RequestLimitExceeded", 503, "Request limit exceeded."),
+        ("autoscaling", "describe_auto_scaling_groups", "Throttling", 400, "Rate exceeded"),
+        ("cloudformation", "list_stacks", "Throttling", 400, "Rate exceeded"),
+        ("iam", "list_users", "Throttling", 400, "Rate exceeded"),
+        ("sts", "get_caller_identity", "Throttling", 400, "Rate exceeded"),
+        ("ssm", "describe_parameters", "ThrottlingException", 400, "Rate exceeded"),
+    ],
+)
+def test_a_client_is_throttled_in_the_words_of_the_service(
+    endpoint: str, service: str, call: str, code: str, status: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
+    with pytest.raises(ClientError) as caught:
+        getattr(client(endpoint, service), call)()
+    answer = caught.value.response
+    assert (answer["Error"]["Code"], answer["Error"]["Message"]) == (code, message)
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
+
+
+def test_the_retries_of_botocore_get_past_a_short_burst(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
+    monkeypatch.setattr(throttling, "LENGTHS", {2: 1})
+    answer = client(endpoint, "ec2", attempts=3).describe_key_pairs()
+    assert answer["ResponseMetadata"]["RetryAttempts"] == 2
+
+
+def test_the_clouds_own_calls_are_never_throttled(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
+    for _ in range(10):
+        cloud.loopback.client("ec2").describe_vpcs()

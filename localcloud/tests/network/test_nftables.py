@@ -1,0 +1,264 @@
+"""The router's ruleset, as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localcloud.network import addressing, nftables
+from localcloud.snapshot import Rule, SecurityGroup, Snapshot
+from testbed import (
+    ALL,
+    HIDDEN,
+    MASTER,
+    MASTER_IP,
+    MASTER_PUBLIC,
+    NAT_PUBLIC,
+    VPC,
+    WORKER,
+    WORKER_IP,
+    snapshot,
+)
+
+
+def chain(ruleset: str, name: str) -> list[str]:
+    """Return the rules of a chain."""
+    body = ruleset.split(f"chain {name} {{\n")[1].split("  }")[0]
+    return [line.strip() for line in body.splitlines()]
+
+
+def elements(ruleset: str, kind: str, name: str) -> list[str]:
+    """Return the elements of a set or map."""
+    body = ruleset.split(f"{kind} {name} {{\n")[1].split("\n  }")[0]
+    if "elements" not in body:
+        return []
+    return body.split("elements = { ")[1].removesuffix(" }").split(", ")
+
+
+def with_rules(*rules: Rule) -> Snapshot:
+    group = SecurityGroup(id="sg-worker", vpc_id=VPC, ingress=rules, egress=rules)
+    return dataclasses.replace(snapshot(WORKER), security_groups=(group,))
+
+
+def test_ruleset_replaces_the_former_one_in_one_step() -> None:
+    lines = nftables.ruleset(snapshot(), VPC).splitlines()
+    assert lines[:3] == ["table ip vpc", "delete table ip vpc", "table ip vpc {"]
+
+
+def test_every_base_chain_of_the_router_drops_by_default() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
+    for name in ("forward", "input"):
+        assert "policy drop" in chain(ruleset, name)[0]
+
+
+def test_an_allowed_packet_goes_on_to_the_receivers_rules() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
+    assert chain(ruleset, "from_10_0_1_10") == ["jump e_sg_worker", "counter drop"]
+    assert chain(ruleset, "e_sg_worker") == ["ip daddr 0.0.0.0/0 goto arrive"]
+    assert chain(ruleset, "arrive")[0] == "ip daddr vmap @receivers"
+    assert chain(ruleset, "to_10_0_0_10") == ["jump i_sg_master", "counter drop"]
+    assert chain(ruleset, "i_sg_master")[0] == "tcp dport 22-22 ip saddr 100.64.0.2/32 accept"
+
+
+def test_a_group_in_a_rule_stands_for_its_members_private_addresses() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
+    assert "ip saddr @m_sg_worker accept" in chain(ruleset, "i_sg_worker")
+    assert elements(ruleset, "set", "m_sg_worker") == [WORKER_IP]
+    assert elements(ruleset, "set", "m_sg_nfs") == ["10.0.1.200"]
+
+
+def test_a_group_of_another_network_allows_nobody() -> None:
+    ruleset = nftables.ruleset(with_rules(Rule(protocol="-1", from_port=0, to_port=65535, group_ids=("sg-far",))), VPC)
+    assert chain(ruleset, "i_sg_worker") == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "first", "last", "match"),
+    [
+        ("tcp", 22, 22, "tcp dport 22-22"),
+        ("udp", 1000, 2000, "udp dport 1000-2000"),
+        ("tcp", 0, 65535, "meta l4proto tcp"),
+        ("udp", -1, -1, "meta l4proto udp"),
+        ("17", 0, 65535, "meta l4proto udp"),
+        ("1", 8, 0, "icmp type 8 icmp code 0"),
+        ("tcp", 0, 1, "tcp dport 0-1"),
+        ("tcp", 1, 65535, "tcp dport 1-65535"),
+        ("6", 80, 80, "tcp dport 80-80"),
+        ("icmp", -1, -1, "meta l4proto icmp"),
+        ("icmp", 8, -1, "icmp type 8"),
+        ("icmp", 3, 4, "icmp type 3 icmp code 4"),
+        ("50", 0, 65535, "meta l4proto 50"),
+    ],
+)
+def test_protocol_and_ports_are_matched(protocol: str, first: int, last: int, match: str) -> None:
+    rule = Rule(protocol=protocol, from_port=first, to_port=last, cidrs=("10.9.0.0/16",))
+    ruleset = nftables.ruleset(with_rules(rule), VPC)
+    assert chain(ruleset, "i_sg_worker") == [f"{match} ip saddr 10.9.0.0/16 accept"]
+    assert chain(ruleset, "e_sg_worker") == [f"{match} ip daddr 10.9.0.0/16 goto arrive"]
+
+
+def test_ipv6_networks_match_nothing() -> None:
+    ruleset = nftables.ruleset(with_rules(dataclasses.replace(ALL, cidrs=("::/0",))), VPC)
+    assert chain(ruleset, "i_sg_worker") == []
+
+
+def test_public_addresses_are_translated_one_to_one_and_private_subnets_behind_the_nat() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER, HIDDEN), VPC)
+    assert elements(ruleset, "map", "public") == [f"{MASTER_PUBLIC} : {MASTER_IP}"]
+    translated = elements(ruleset, "map", "translated")
+    assert translated == [f"{MASTER_IP} : {MASTER_PUBLIC}", f"{WORKER_IP} : {NAT_PUBLIC}"]
+    assert elements(ruleset, "set", "outbound") == [MASTER_IP, WORKER_IP]
+
+
+def test_without_a_public_address_a_public_subnet_has_no_way_out() -> None:
+    hidden_master = dataclasses.replace(MASTER, public_ip="")
+    assert addressing.public_source(snapshot(hidden_master), hidden_master) == ""
+
+
+def test_a_nat_gateway_in_a_private_subnet_leads_nowhere() -> None:
+    whole = snapshot(WORKER)
+    nat = dataclasses.replace(whole.nat_gateways[0], subnet_id="subnet-private")
+    assert addressing.public_source(dataclasses.replace(whole, nat_gateways=(nat,)), WORKER) == ""
+
+
+def test_a_public_address_in_a_private_subnet_is_not_let_in() -> None:
+    odd = dataclasses.replace(WORKER, public_ip="198.18.1.50")
+    assert addressing.reachable_from_internet(snapshot(odd), VPC) == {}
+    assert addressing.public_addresses(snapshot(odd), VPC) == (NAT_PUBLIC,)
+
+
+def test_a_cut_host_is_dropped_before_its_open_connections_are_known() -> None:
+    ruleset = nftables.ruleset(snapshot(WORKER), VPC, [WORKER_IP])
+    assert elements(ruleset, "set", "cut") == [WORKER_IP]
+    rules = chain(ruleset, "forward")
+    assert rules.index("ip saddr @cut counter drop") < rules.index("ct state established,related accept")
+
+
+def test_sender_is_bound_to_its_own_link() -> None:
+    ruleset = nftables.ruleset(snapshot(WORKER), VPC)
+    assert elements(ruleset, "set", "sources") == [f'"{addressing.interface(WORKER.id)}" . {WORKER_IP}']
+
+
+def test_router_answers_at_gateways_mount_targets_metadata_and_resolver() -> None:
+    assert addressing.router_addresses(snapshot(), VPC) == (
+        "10.0.0.1",
+        "10.0.1.1",
+        "10.0.1.200",
+        "10.0.2.1",
+        "169.254.169.253",
+        "169.254.169.254",
+    )
+
+
+def test_guest_has_the_subnets_prefix_and_gateway() -> None:
+    subnet = snapshot().subnets[1]
+    assert addressing.guest_commands(WORKER, subnet) == (
+        "addr add 10.0.1.10/24 broadcast + dev eth0",
+        "link set eth0 up",
+        "route add default via 10.0.1.1 quickack 1",
+    )
+
+
+@given(st.integers(min_value=0, max_value=2**68 - 1))
+def test_interface_names_fit_the_kernel(number: int) -> None:
+    assert len(addressing.interface(f"i-{number:017x}")) <= 15
+
+
+@given(st.integers(min_value=0, max_value=4000))
+def test_uplinks_have_addresses_of_their_own(index: int) -> None:
+    ours, theirs = (ipaddress.IPv4Address(address) for address in addressing.uplink_addresses(index))
+    assert ipaddress.IPv4Network(f"{ours}/30", strict=False) == ipaddress.IPv4Network(f"{theirs}/30", strict=False)
+    assert ours in ipaddress.IPv4Network("100.64.0.0/10")
+    assert ours not in ipaddress.IPv4Network("100.64.0.0/30")
+
+
+def test_a_set_without_members_has_no_line_of_elements() -> None:
+    assert not re.search(r"elements = \{\s*\}", nftables.ruleset(snapshot(), VPC)), "nft does not parse one"
+
+
+def test_the_ruleset_is_the_same_in_whatever_order_the_parts_are_given() -> None:
+    whole = snapshot(MASTER, WORKER, HIDDEN)
+    (target,) = whole.mount_targets
+    whole = dataclasses.replace(whole, mount_targets=(target, dataclasses.replace(target, id="fsmt-2", ip="10.0.1.9")))
+    turned = dataclasses.replace(
+        whole,
+        instances=whole.instances[::-1],
+        mount_targets=whole.mount_targets[::-1],
+        security_groups=whole.security_groups[::-1],
+    )
+    cut = [WORKER_IP, MASTER_IP]
+    assert nftables.ruleset(turned, VPC, cut[::-1]) == nftables.ruleset(whole, VPC, cut)
+
+
+def test_the_router_itself_answers_for_metadata_and_names_alone() -> None:
+    rules = chain(nftables.ruleset(snapshot(WORKER), VPC), "input")
+    assert {rule for rule in rules if rule.startswith("ip daddr") and rule.endswith("accept")} == {
+        "ip daddr 169.254.169.254 tcp dport 80 accept",
+        "ip daddr 169.254.169.253 udp dport 53 accept",
+        "ip daddr 169.254.169.253 tcp dport 53 accept",
+    }
+
+
+def test_a_packet_meets_the_rules_of_the_base_chains_in_this_order() -> None:
+    ruleset = nftables.ruleset(snapshot(WORKER), VPC)
+    cut = ["ip saddr @cut counter drop", "ip daddr @cut counter drop"]
+    known = ["ct state established,related accept", "ct state invalid counter drop"]
+    assert chain(ruleset, "forward") == [
+        "type filter hook forward priority 0; policy drop;",
+        *cut,
+        *known,
+        'iifname "igw" ct status dnat goto arrive',  # from outside, only what a public address stands for
+        'iifname "igw" counter drop',
+        "iifname . ip saddr != @sources counter drop",
+        "ip saddr vmap @senders",
+    ]
+    rules = chain(ruleset, "input")
+    assert rules[:7] == [
+        "type filter hook input priority 0; policy drop;",
+        'iifname "lo" accept',
+        *cut,
+        *known,
+        "iifname . ip saddr != @sources counter drop",
+    ]
+    assert rules[-1] == "ip saddr vmap @senders"
+    assert chain(ruleset, "output") == ["type filter hook output priority 0; policy accept;", cut[1]]
+    assert chain(ruleset, "prerouting")[0] == "type nat hook prerouting priority dstnat; policy accept;"
+    assert chain(ruleset, "postrouting")[0] == "type nat hook postrouting priority srcnat; policy accept;"
+    assert chain(ruleset, "prerouting")[1:] == ['iifname "igw" dnat to ip daddr map @public']
+    assert chain(ruleset, "postrouting")[1:] == ['oifname "igw" snat to ip saddr map @translated']
+
+
+def test_each_set_and_map_is_declared_with_the_type_of_its_elements() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC, [WORKER_IP])
+    declared = re.findall(r"  (set|map) (\S+) {\n    (type [^\n]+)\n", ruleset)
+    assert {name: (kind, types) for kind, name, types in declared if not name.startswith("m_")} == {
+        "cut": ("set", "type ipv4_addr"),
+        "sources": ("set", "type ifname . ipv4_addr"),
+        "outbound": ("set", "type ipv4_addr"),
+        "public": ("map", "type ipv4_addr : ipv4_addr"),
+        "translated": ("map", "type ipv4_addr : ipv4_addr"),
+        "receivers": ("map", "type ipv4_addr : verdict"),
+        "senders": ("map", "type ipv4_addr : verdict"),
+    }
+    assert {types for _, name, types in declared if name.startswith("m_")} == {"type ipv4_addr"}
+    assert elements(ruleset, "map", "senders") == [
+        f"{MASTER_IP} : goto from_10_0_0_10",
+        f"{WORKER_IP} : goto from_10_0_1_10",
+    ]
+    assert f"{MASTER_IP} : goto to_10_0_0_10" in elements(ruleset, "map", "receivers")
+    assert ruleset.endswith("  }\n}\n")
+    assert ruleset.count("{") == ruleset.count("}")
+
+
+def test_a_packet_that_nobody_in_the_network_receives_leaves_only_from_where_there_is_a_way_out() -> None:
+    assert chain(nftables.ruleset(snapshot(WORKER), VPC), "arrive") == [
+        "ip daddr vmap @receivers",
+        "ip daddr 10.0.0.0/16 counter drop",
+        "ip saddr @outbound accept",
+        "counter drop",
+    ]

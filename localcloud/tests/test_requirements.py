@@ -1,0 +1,67 @@
+"""What a machine lacks is said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localcloud import requirements
+from localcloud.api.permissions import evaluator
+from localcloud.errors import MissingRequirementsError
+from localcloud.requirements import missing_commands, missing_for_machines
+
+
+def test_every_missing_command_is_named_with_its_package() -> None:
+    lines = missing_commands({"bash": "/bin/bash"}.get)
+    assert "command nft not found; on Debian or Ubuntu: apt-get install nftables" in lines
+    assert "command sshd not found; on Debian or Ubuntu: apt-get install openssh-server" in lines
+    assert not any("bash" in line for line in lines)
+
+
+def test_nothing_is_missing_where_all_is_there() -> None:
+    assert missing_commands(lambda command: f"/bin/{command}") == []
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(MissingRequirementsError, match="not run as root"):
+        requirements.check()
+
+
+def test_a_missing_evaluator_of_policies_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evaluator, "PACKAGES", tmp_path)
+    with pytest.raises(MissingRequirementsError, match=r"the IAM evaluator is not in .*: npm install"):
+        requirements.check()
+
+
+def test_what_only_the_nfs_client_needs_is_only_asked_for_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("localcloud.requirements.shutil.which", lambda command, path: None)
+    for nfs in (False, True):
+        with pytest.raises(MissingRequirementsError) as found:
+            requirements.check(nfs=nfs)
+        assert ("apt-get install bindfs" in str(found.value)) is nfs
+
+
+def test_what_only_machines_need_is_only_asked_for_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = missing_for_machines({"mke2fs": "/sbin/mke2fs"}.get, tmp_path / "tun")
+    assert "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base" in lines
+    assert "--hosts vm: command qemu-img not found; on Debian or Ubuntu: apt-get install qemu-utils" in lines
+    assert any("modprobe tun" in line for line in lines)
+    assert not any("mke2fs" in line for line in lines)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("localcloud.requirements.shutil.which", lambda command, path: None)
+    for machines in (False, True):
+        with pytest.raises(MissingRequirementsError) as found:
+            requirements.check(machines=machines)
+        assert ("qemu-system-x86" in str(found.value)) is machines
+
+
+@pytest.mark.root
+def test_this_machine_has_all_and_is_left_as_it_was() -> None:
+    before = Path("/proc/self/mounts").read_text()
+    requirements.check(nfs=True)
+    assert Path("/proc/self/mounts").read_text() == before
