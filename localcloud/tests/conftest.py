@@ -12,7 +12,10 @@ from hypothesis import settings
 REQUIRE_ALL = "LOCALCLOUD_REQUIRE_ALL"
 """Set to 1 to make a missing tool a failure instead of a skip."""
 
-ROOT_TOOLS = "ip nft sshd unshare nsenter setpriv pivot_root mount bindfs ssh-keygen curl".split()
+ROOT_TOOLS = (
+    "ip", "nft", "sshd", "unshare", "nsenter", "setpriv", "pivot_root", "mount",
+    "bindfs", "ssh-keygen", "curl",
+)  # fmt: skip
 MISSING = pytest.StashKey[str]()
 
 # The time an example takes depends on the machine's load: no deadline. The same examples each time.
