@@ -56,8 +56,8 @@ def missing_paths(text: str) -> list[str]:
 
 def is_module(name: str) -> bool:
     """Return whether a name is a module or a package of the project."""
-    path = ROOT.joinpath(*name.split("."))
-    return path.with_suffix(".py").is_file() or path.is_dir()
+    paths = [base.joinpath(*name.split(".")) for base in (ROOT, ROOT / "localcloud" / "src")]
+    return any(path.with_suffix(".py").is_file() or path.is_dir() for path in paths)
 
 
 def unknown_flags(text: str) -> list[str]:
