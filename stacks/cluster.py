@@ -5,25 +5,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack
+from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from stacks import gpus, images, purchasing
-from stacks.bucket_access import grant_read, grant_write
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
-from stacks.config import MASTER, WORKER, ClusterConfig, Output
+from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
+from stacks.grants import grant_read, grant_sessions, grant_write
 from stacks.limits import Limits, LimitsProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
-from stacks.sessions import grant_sessions
 from stacks.storage import Storage, StorageProps
-from stacks.tags import apply_to_all
 from stacks.user_data import BootSettings, user_data
 from stacks.validation import cautions
 
@@ -106,7 +105,7 @@ class ClusterStack(Stack):
         self.limits = Limits(
             self, "Bounds", LimitsProps(config=config, workers=self.workers.group, master=self.roles.master)
         )
-        apply_to_all(self, config)
+        self._apply_to_all()
         self._emit_outputs()
         for caution in cautions(config):
             Annotations.of(self).add_warning_v2(f"deepcdk:{caution.key}", str(caution))
@@ -217,6 +216,20 @@ class ClusterStack(Stack):
                 heeds_notices=role == WORKER and (config.spot or config.termination_notice_s > 0),
             )
         )
+
+    def _apply_to_all(self) -> None:
+        """Tag, bound and protect every resource of the stack as the configuration says."""
+        config = self.config
+        Tags.of(self).add(CLUSTER_TAG, config.name)
+        for key, value in config.tag_values.items():
+            Tags.of(self).add(key, value)
+        if config.permissions_boundary:
+            policy = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", config.permissions_boundary)
+            iam.PermissionsBoundary.of(self).apply(policy)
+        if config.protect_instances:
+            for child in self.node.find_all():
+                if isinstance(child, ec2.CfnLaunchTemplate):
+                    child.add_property_override("LaunchTemplateData.DisableApiTermination", True)
 
     def _emit_outputs(self) -> None:
         """Add the outputs to the stack: inside a construct their keys would get a hash."""

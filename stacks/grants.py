@@ -1,11 +1,21 @@
-"""The user's own buckets, from which nodes read data, or in which they keep checkpoints."""
+"""What a node's role may do beyond its own cluster: the user's buckets, and Session Manager."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from aws_cdk import Acknowledgment, Aws, Validations
 from aws_cdk import aws_iam as iam
+
+AGENT_ACTIONS: Final = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""The minimum for Session Manager without logging or a key ("Create a custom IAM role for Session Manager")."""
 
 
 def grant_read(role: iam.Role, buckets: Sequence[str]) -> None:
@@ -35,3 +45,14 @@ def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setti
                 reason=f"The wildcard stands for the objects of a bucket that {setting} names.",
             )
         )
+
+
+def grant_sessions(role: iam.Role) -> None:
+    """Allow a node's role what Session Manager needs; the users' own policies say who may connect."""
+    role.add_to_policy(iam.PolicyStatement(sid="SessionManagerAgent", actions=[*AGENT_ACTIONS], resources=["*"]))
+    Validations.of(role).acknowledge(
+        Acknowledgment(
+            id="AwsSolutions-IAM5[Resource::*]",
+            reason="The channels of Session Manager are no resources that a policy could name.",
+        )
+    )

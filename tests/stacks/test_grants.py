@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stacks.grants import AGENT_ACTIONS
 from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import Synthesise
 
@@ -55,3 +56,25 @@ def test_the_scratch_directory_is_an_output_where_there_is_one(synthesise: Synth
     with_disks = synthesise(worker_instance_type="c5d.2xlarge", scratch_mount="/mnt/scratch", spot=True)
     assert with_disks.document["Outputs"]["ScratchMount"]["Value"] == "/mnt/scratch"
     assert "ScratchMount" not in synthesise().document["Outputs"]
+
+
+NO_SSH = {"ssh_access": "session-manager", "ssh_cidr": ()}
+
+
+def test_the_masters_role_alone_may_be_reached(synthesise: Synthesise) -> None:
+    template = synthesise(**NO_SSH)
+    profile = template.template_of("MasterGroup")["IamInstanceProfile"]["Arn"]["Fn::GetAtt"][0]
+    (role,) = template.of("AWS::IAM::InstanceProfile")[profile]["Roles"]
+    holders = [policy["Roles"] for policy in template.of("AWS::IAM::Policy").values() if "ssmmessages" in str(policy)]
+    assert holders == [[role]]
+
+
+def test_the_agent_may_do_what_aws_names_and_no_more(synthesise: Synthesise) -> None:
+    (statement,) = [found for found in synthesise(**NO_SSH).statements() if "ssmmessages" in str(found["Action"])]
+    assert set(statement["Action"]) == set(AGENT_ACTIONS)
+    assert statement["Resource"] == "*"
+
+
+def test_with_an_open_port_no_role_knows_session_manager(template: Template) -> None:
+    assert "ssmmessages" not in template.text()
+    assert template.document["Outputs"]["SshAccess"]["Value"] == "port"
