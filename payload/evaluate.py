@@ -30,9 +30,7 @@ def main(argv: Sequence[str]) -> int:
         "--data-dir", metavar="DIR", help="the data set's files, or s3://BUCKET/PREFIX; default: as in its run"
     )
     parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as many as surely fit")
-    parser.add_argument(
-        "--confusion", type=Path, metavar="DIR", help="write confusion.json, confusion.png and mistakes.json there"
-    )
+    parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and mistakes.json there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.batch < 0:
@@ -68,8 +66,7 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     from payload.data.types import View
     from payload.training.evaluation_step import evaluation_slots, make_evaluation_step
     from payload.training.export.classifier import load
-    from payload.training.reporting.confusion import Confusion
-    from payload.training.reporting.confusion_files import write_confusion
+    from payload.training.reporting.confusion import Confusion, write_confusion
     from payload.training.reporting.mistakes import Mistake, mistakes_of, surest, write_mistakes
 
     classifier = load(path)

@@ -35,6 +35,6 @@ class OutputSettings:
     )
     pictures: bool = setting(False, "show images, first filters and, at the end, embeddings in TensorBoard")
     profile_steps: str = setting("", "steps FIRST-LAST, counted from 1, to profile for TensorBoard")
-    confusion_matrix: bool = setting(False, "write confusion.json, confusion.png and mistakes.json at the end")
+    confusion_matrix: bool = setting(False, "write confusion.json and mistakes.json at the end")
     export: bool = setting(False, "write the network as model.keras and SavedModel at the end")
     export_onnx: bool = setting(False, "the same and model.onnx, checked by ONNX Runtime against Keras's answers")

@@ -30,8 +30,7 @@ from payload.training.export.run_export import Exported, export_at_end
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.rank_setup import RankSetup
-from payload.training.reporting.confusion import Confusion
-from payload.training.reporting.confusion_files import write_confusion
+from payload.training.reporting.confusion import Confusion, write_confusion
 from payload.training.reporting.mistakes import Mistake, write_mistakes
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import result_of

@@ -1,13 +1,19 @@
-"""Which class is taken for which: counts over the test images, and what follows from them."""
+"""The confusion matrix of the test images, and its file confusion.json."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from agent.files.atomic_write import replace_file
+
+CONFUSION_FILE: Final = "confusion.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,13 +37,6 @@ class Confusion:
     def accuracy(self) -> float:
         """Return the fraction of all images that was recognised, 0 to 1."""
         return float(np.trace(self.counts) / max(1, self.images))
-
-    @property
-    def shares(self) -> npt.NDArray[np.float64]:
-        """Return the fraction of each true class that was taken for each class; 0 for classes without images."""
-        totals = self.counts.sum(axis=1, keepdims=True)
-        shares: npt.NDArray[np.float64] = self.counts / np.maximum(totals, 1)
-        return shares
 
     def recall(self) -> list[float | None]:
         """Return the fraction of each class that was recognised; None for a class without images."""
@@ -67,6 +66,15 @@ class Confusion:
             "columns": "recognised class",
             "counts": self.counts.tolist(),
         }
+
+
+def write_confusion(run_dir: Path, confusion: Confusion) -> None:
+    """Write confusion.json, with a line for each key and for each row of the counts. Raises StorageError."""
+    document = confusion.document()
+    counts = ",\n  ".join(json.dumps(row) for row in document.pop("counts"))
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
+    text = "{\n" + ",\n".join([*lines, f' "counts": [\n  {counts}\n ]']) + "\n}\n"
+    replace_file(run_dir / CONFUSION_FILE, text.encode())
 
 
 def _ratios(some: Sequence[int] | npt.NDArray[Any], whole: npt.NDArray[Any]) -> list[float | None]:

@@ -137,7 +137,6 @@ def test_the_confusion_matrix_counts_the_images_of_all_ranks_once(run_dir: Path)
     assert found["images"] == 359
     assert [sum(row) for row in found["counts"]] == np.bincount(load_digits()[1].labels).tolist()
     assert found["accuracy"] == pytest.approx(result(run_dir)["test_accuracy"], abs=1e-9)
-    assert (run_dir / "confusion.png").stat().st_size > 1000
 
 
 def test_the_surest_mistakes_of_all_ranks_are_kept_with_their_pictures(run_dir: Path) -> None:

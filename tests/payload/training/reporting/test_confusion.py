@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from agent.files.atomic_write import StorageError
-from payload.training.reporting.confusion import Confusion
-from payload.training.reporting.confusion_files import write_confusion
+from payload.training.reporting.confusion import Confusion, write_confusion
 
 CATS = Confusion(labels=("cat", "dog", "cow"), counts=np.array([[8, 2, 0], [1, 3, 0], [0, 0, 0]]))
 
@@ -20,10 +17,6 @@ def test_accuracy_recall_and_precision_follow_from_the_counts() -> None:
     assert CATS.accuracy == 11 / 14
     assert CATS.recall() == [0.8, 0.75, None]
     assert CATS.precision() == [8 / 9, 0.6, None]
-
-
-def test_shares_are_parts_of_the_true_class_also_where_it_has_no_image() -> None:
-    assert CATS.shares.tolist() == [[0.8, 0.2, 0], [0.25, 0.75, 0], [0, 0, 0]]
 
 
 def test_the_pairs_confused_most_come_first_and_none_that_never_were() -> None:
@@ -36,12 +29,11 @@ def test_counts_must_have_a_row_and_a_column_for_each_class() -> None:
         Confusion(labels=("cat", "dog"), counts=np.zeros((2, 3), np.int64))
 
 
-def test_the_document_is_json_with_a_line_for_each_row_and_the_picture_lies_beside_it(tmp_path: Path) -> None:
+def test_file_has_a_line_for_each_row(tmp_path: Path) -> None:
     write_confusion(tmp_path, CATS)
     text = (tmp_path / "confusion.json").read_text()
     assert json.loads(text) == CATS.document()
     assert "  [8, 2, 0],\n" in text
-    assert Image.open(io.BytesIO((tmp_path / "confusion.png").read_bytes())).format == "PNG"
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
