@@ -7,54 +7,217 @@ step with RMSprop, each cell in a fresh process. Exit status: 0 all measured; 1 
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import signal
+import statistics
+import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.files.atomic_write import replace_file
-from agent.hardware.machine import Machine, this_machine
-from payload.benchmark.config import BenchmarkConfig
-from payload.benchmark.process import run_cell
-from payload.benchmark.table import CellResult, describe, document, table
+from agent.hardware.machine import this_machine
+from agent.hardware.threads import OMP_THREADS, ONEDNN
+from payload.benchmark.cell import ONEDNN_OFF, STOCK, TUNED, Cell
+from payload.command_line import EXIT_FAILED, EXIT_USAGE
+from payload.models.registry import network
+from payload.settings.data import NETWORKS
+from payload.settings.parser import SettingsParser
+from payload.settings.rules import check_fields, setting
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
+LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+ROOT: Final = Path(__file__).resolve().parents[2]
+COMPARED: Final = {STOCK: ("stock", "cores stock", "ratio"), ONEDNN_OFF: ("oneDNN off", "cores off", "ratio")}
+"""Columns of the other variants, beside those of the tuned one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkSettings:
+    """What is measured, and how often."""
+
+    networks: tuple[str, ...] = setting(
+        ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16"), "networks", choices=NETWORKS
+    )
+    batch_sizes: tuple[int, ...] = setting((1, 32, 64, 96, 128), "images a step", low=1, high=1 << 16)
+    image_size: int = setting(0, "side of the images, pixels; 0: as each network was published", low=0, high=1 << 13)
+    mode: str = setting("training", "what a step is", choices=("training", "inference"))
+    steps: int = setting(10, "steps timed; their median counts", low=1, high=1_000_000)
+    warmup_steps: int = setting(2, "steps before them; the first compiles the graph", low=1, high=1_000_000)
+    compare_onednn: bool = setting(False, "measure each cell also with TF_ENABLE_ONEDNN_OPTS=0")
+    compare_tuned: bool = setting(False, "measure each cell also as TensorFlow comes, untuned")
+    intra_op_threads: int = setting(0, "threads in an operation; 0: one for each physical core", low=0, high=1024)
+    inter_op_threads: int = setting(0, "operations at a time; 0: by the network's branches", low=0, high=1024)
+    cell_timeout_s: float = setting(1800.0, "longest time for one cell, seconds", low=1, high=1e6)
+    json: str = setting("", "file for all that was measured, written after each cell")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in self.networks:
+            known = network(name)
+            known.require_size(self.image_size or known.image_size, self.image_size or known.image_size)
+
+    def cells(self) -> list[Cell]:
+        """Return the cells in order. A comparison comes directly after the cell that it is compared with."""
+        variants = [TUNED, *([STOCK] if self.compare_tuned else []), *([ONEDNN_OFF] if self.compare_onednn else [])]
+        return [
+            Cell(
+                network=name,
+                batch_size=batch_size,
+                image_size=self.image_size or network(name).image_size,
+                mode=self.mode,
+                variant=variant,
+                steps=self.steps,
+                warmup_steps=self.warmup_steps,
+                intra_op_threads=self.intra_op_threads,
+                inter_op_threads=self.inter_op_threads,
+            )
+            for name in dict.fromkeys(self.networks)
+            for batch_size in dict.fromkeys(self.batch_sizes)
+            for variant in variants
+        ]
+
+
+Figures = Mapping[str, Any]
+"""A cell with its `images_per_s` and what its process printed, or with its `failure`."""
+
+
+def parse(argv: Sequence[str]) -> BenchmarkSettings:
+    """Read the command line. Raises SettingError, or ImageShapeError for a size that a network cannot take."""
+    parser = SettingsParser(
+        prog="python -m payload.benchmark",
+        description="Measure images per second of networks on synthetic images, each cell in a fresh process.",
+        epilog=f"Networks: {', '.join(NETWORKS)}.",
+        allow_abbrev=False,
+    )
+    parser.add_settings(BenchmarkSettings)
+    return BenchmarkSettings(**parser.given(argv))
+
+
+def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
+    """Measure one cell in a process of its own. A failure is a result too, so the other cells are still measured."""
+    command = [sys.executable, "-m", "payload.benchmark.cell", json.dumps(dataclasses.asdict(cell))]
+    found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}
+    try:
+        done = subprocess.run(
+            command,
+            env=cell_environment(cell, environ),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return {**found, "failure": f"not done after {timeout_s:g} s; give fewer --steps"}
+    if done.returncode:
+        return {**found, "failure": _failure(done.returncode, done.stderr)}
+    try:
+        printed = json.loads(done.stdout.rstrip().splitlines()[-1])
+        return {**found, **printed, "images_per_s": cell.batch_size / statistics.median(printed["step_seconds"])}
+    except (IndexError, KeyError, TypeError, ValueError):
+        return {**found, "failure": f"the cell's process printed no figures but {done.stdout[-200:]!r}"}
+
+
+def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` without the variables that tune TensorFlow, or with oneDNN off, and without its greetings."""
+    kept = {name: value for name, value in environ.items() if name not in (ONEDNN, OMP_THREADS)}
+    return {LOG_LEVEL: "2", **kept} | ({ONEDNN: "0"} if cell.variant == ONEDNN_OFF else {})
+
+
+def _failure(status: int, stderr: str) -> str:
+    if status == -signal.SIGKILL:
+        return "killed; most likely out of memory: give smaller --batch-sizes"
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return f"exit status {status}: {lines[-1][:300] if lines else 'no message'}"
+
+
+def table(results: Sequence[Figures]) -> str:
+    """Return a table with a row for each network and batch size; other variants and the ratio to them are beside it."""
+    found = {(each["variant"], each["network"], each["batch_size"]): each for each in results}
+    variants = [variant for variant in COMPARED if any(key[0] == variant for key in found)]
+    rows = [["network", "batch", "pixels", "images/s", "step ms", "spread", "cores", "MiB"]]
+    rows[0] += [heading for variant in variants for heading in COMPARED[variant]]
+    for (variant, *place), each in found.items():
+        if variant == TUNED:
+            beside = [_comparison(each, found.get((other, *place))) for other in variants]
+            rows.append([*_row(each), *(text for texts in beside for text in texts)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([name.ljust(widths[0]), *(text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))])
+        for name, *rest in rows
+    ]
+    failures = [f"{describe(each)}: {each['failure']}" for each in results if "failure" in each]
+    return "\n".join([*(line.rstrip() for line in lines), *failures])
+
+
+def describe(figures: Figures) -> str:
+    """Return the name of a cell, for a line of progress."""
+    variant = COMPARED.get(figures["variant"])
+    return f"{figures['network']}, batch {figures['batch_size']}{f', {variant[0]}' if variant else ''}"
+
+
+def _row(figures: Figures) -> list[str]:
+    start = [figures["network"], str(figures["batch_size"]), str(figures["image_size"])]
+    if "failure" in figures:
+        return [*start, "failed", "-", "-", "-", "-"]
+    seconds = figures["step_seconds"]
+    median = statistics.median(seconds)
+    return [
+        *start,
+        _rate(figures["images_per_s"]),
+        f"{median * 1000:.1f}",
+        f"{(max(seconds) - min(seconds)) / median:.0%}",
+        f"{figures['cores_used']:.2f}",
+        f"{figures['peak_memory_mib']:.0f}",
+    ]
+
+
+def _comparison(figures: Figures, other: Figures | None) -> list[str]:
+    if other is None:
+        return ["-", "-", "-"]
+    if "failure" in other:
+        return ["failed", "-", "-"]
+    ratio = "-" if "failure" in figures else f"{figures['images_per_s'] / other['images_per_s']:.2f}"
+    return [_rate(other["images_per_s"]), f"{other['cores_used']:.2f}", ratio]
+
+
+def _rate(images_per_s: float) -> str:
+    """Return a rate with three or more significant digits."""
+    return f"{images_per_s:.0f}" if images_per_s >= 100 else f"{images_per_s:.3g}"
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure every cell, print the table and return the exit status."""
     try:
-        config = BenchmarkConfig.from_argv(argv)
+        settings = parse(argv)
     except ReportedError as error:
         return _fail(error, EXIT_USAGE)
     machine = this_machine()
-    print(f"{config.mode} on {machine}", flush=True)
-    results: list[CellResult] = []
+    print(f"{settings.mode} on {machine}", flush=True)
+    results: list[Figures] = []
     try:
-        _measure(config, machine, results)
+        cells = settings.cells()
+        for number, cell in enumerate(cells, start=1):
+            results.append(run_cell(cell, os.environ, settings.cell_timeout_s))
+            if settings.json:
+                document = {"machine": dataclasses.asdict(machine), "cells": results}
+                replace_file(Path(settings.json), json.dumps(document, indent=1).encode() + b"\n")
+            last = results[-1]
+            rate = last.get("failure") or f"{last['images_per_s']:.4g} images/s"
+            print(f"{number} of {len(cells)}: {describe(last)}: {rate}", file=sys.stderr, flush=True)
     except ReportedError as error:
         return _fail(error, EXIT_FAILED)
     except KeyboardInterrupt:
         print(table(results), flush=True)
         return EXIT_INTERRUPTED
     print(table(results), flush=True)
-    return EXIT_FAILED if any(result.failure for result in results) else 0
-
-
-def _measure(config: BenchmarkConfig, machine: Machine, results: list[CellResult]) -> None:
-    """Fill `results` cell by cell, and write them out after each. Raises StorageError."""
-    cells = config.cells()
-    for number, cell in enumerate(cells, start=1):
-        result = run_cell(cell, os.environ, config.cell_timeout_s)
-        results.append(result)
-        if config.json_path:
-            replace_file(config.json_path, document(machine, results).encode())
-        rate = result.failure or f"{result.images_per_s:.4g} images/s"
-        print(f"{number} of {len(cells)}: {describe(cell)}: {rate}", file=sys.stderr, flush=True)
+    return EXIT_FAILED if any("failure" in each for each in results) else 0
 
 
 def _fail(error: ReportedError, status: int) -> int:

@@ -5,6 +5,7 @@ One process measures one cell, so none inherits another's memory, compiled graph
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -13,18 +14,44 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from payload.benchmark.config import Cell
 from payload.models.registry import network, parameter_count
 from payload.settings import Settings
 from payload.training.rank_setup import set_up_rank
 
 LEARNING_RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
+TUNED: Final = "tuned"
+STOCK: Final = "stock"
+ONEDNN_OFF: Final = "onednn-off"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One measurement: one network at one batch size, in a process of its own."""
+
+    network: str
+    batch_size: int
+    """Images a step."""
+    image_size: int
+    """Side of the images, pixels."""
+    mode: str
+    """training: a step is forward, backward and update; inference: a step is a forward pass."""
+    variant: str
+    """TUNED: as the payload chooses (`payload.training.rank_tuning`). STOCK: as TensorFlow comes. ONEDNN_OFF: as TUNED,
+    without oneDNN, to stand in for TensorFlow before its Intel optimisations."""
+    steps: int
+    """Steps that are timed; their median counts."""
+    warmup_steps: int
+    """Steps before them: the first compiles the graph, and allocations settle in the second."""
+    intra_op_threads: int
+    """Threads within one operation; 0: one for each physical core that the process may use."""
+    inter_op_threads: int
+    """Operations run at a time; 0: by the network's branches."""
 
 
 def measure(cell: Cell) -> dict[str, Any]:
     """Run the cell and return its figures; times in seconds."""
-    chosen = _tune(cell) if cell.variant != "stock" else "as TensorFlow comes"
+    chosen = _tune(cell) if cell.variant != STOCK else "as TensorFlow comes"
     import keras
     import tensorflow as tf
 

@@ -7,6 +7,8 @@ Exit status: 0 all measured; 1 failed; 2 wrong arguments; 143 stopped after the 
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import statistics
 import sys
@@ -17,12 +19,11 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.hardware.machine import this_machine
-from payload.benchmark import journal
 from payload.benchmark.input_images import InputBench
 from payload.benchmark.node_files import StorageBench
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
-from payload.settings.bench import CHOSEN, INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
+from payload.settings.bench import BENCH_FILE, CHOSEN, INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
 from payload.train import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, StopRequest
 from payload.training.rank_setup import RankSetup, set_up_rank, set_up_untuned_rank
 
@@ -30,10 +31,6 @@ LEARNING_RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
 
 Step = Callable[[], Any]
-
-
-class TooFewNodesError(ReportedError, ValueError):
-    """Report a job on fewer nodes than its largest cell has."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,14 +72,14 @@ def check_networks(bench: BenchSettings) -> None:
 
 
 def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
-    """Return the number of ranks by each number of nodes. Raises TooFewNodesError.
+    """Return the number of ranks by each number of nodes. Raises ReportedError.
 
     Horovod numbers ranks host by host, and every node has as many: `agent` gives out slots so.
     """
     size, per_node = int(environ.get("HOROVOD_SIZE", "1")), int(environ.get("HOROVOD_LOCAL_SIZE", "1"))
     there = size // per_node
     if size % per_node or there < bench.nodes[-1]:
-        raise TooFewNodesError(
+        raise ReportedError(
             f"{size} ranks, {per_node} on this node, are not {bench.nodes[-1]} nodes with as many each; "
             "give smaller --nodes, or as many nodes as before"
         )
@@ -101,9 +98,9 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
         try:
             set_up_tensorflow(rank_setup, ranks.local_rank)
             ranks = distributed.with_hosts(ranks, os.environ.get("HOROVOD_HOSTNAME"))
-            done = distributed.broadcast_value(journal.measured(config.run_dir), name="measured")
+            done = distributed.broadcast_value(measured(config.run_dir), name="measured")
             if ranks.is_root:
-                journal.append(config.run_dir, _origin(config.settings, ranks.hosts, rank_setup))
+                append(config.run_dir, _origin(config.settings, ranks.hosts, rank_setup))
             left = [each for each in config.settings.rounds() if each not in done]
             steps = Steps(config.settings, config.run_dir, ranks.rank)
             for place, (number, cell) in enumerate(left, start=1):
@@ -113,13 +110,49 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
                 own = steps.seconds(cell, count) if takes_part(cell, ranks.rank, count, os.environ) else None
                 slowest = max(each for each in distributed.gather_values(own, name="seconds") if each is not None)
                 if ranks.is_root:
-                    journal.append_cell(config.run_dir, number, cell, ranks=count, seconds=slowest)
+                    append_cell(config.run_dir, number, cell, ranks=count, seconds=slowest)
                     print(f"{place} of {len(left)}, round {number + 1}: {cell}: {slowest * 1e3:.4g} ms", flush=True)
         finally:
             if steps:
                 steps.remove_files()
             distributed.leave()
     return 0
+
+
+def measured(run_dir: Path) -> set[tuple[int, Cell]]:
+    """Return the rounds and cells that are measured already; a line cut off by a crash counts for nothing."""
+    found = set()
+    try:
+        lines = (run_dir / BENCH_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return set()
+    for line in lines:
+        try:
+            event = json.loads(line)
+            if event["type"] == "cell":
+                found.add((int(event["round"]), Cell(**event["cell"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def append(run_dir: Path, event: Mapping[str, Any]) -> None:
+    """Add a line, and have it on the disk. Begins another one where the last was cut off."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / BENCH_FILE).open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(event).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def append_cell(run_dir: Path, number: int, cell: Cell, *, ranks: int, seconds: float) -> None:
+    """Add what a cell took in one round: the median step of its slowest rank, seconds."""
+    event = {"type": "cell", "round": number, "cell": dataclasses.asdict(cell), "ranks": ranks, "seconds": seconds}
+    append(run_dir, event)
 
 
 def takes_part(cell: Cell, rank: int, count: int, environ: Mapping[str, str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -52,12 +51,9 @@ class TrainConfig:
         `ranks`: the number by which a recipe chooses its variant. Raises SettingError for an unknown flag or recipe (it
         names the nearest), or a value that breaks a rule.
         """
-        given, unknown = _parser().parse_known_args(list(argv))
-        if unknown:
-            raise unknown_value("argument", unknown[0], [flag_of(name) for name in vars(given)])
-        values: dict[str, Any] = {name: value for name, value in vars(given).items() if value is not None}
+        values = _parser().given(argv)
         recipe = _recipe(values.pop("recipe"))
-        before = _variant_before(recipe, given.run_dir) if given.resume else None
+        before = _variant_before(recipe, values["run_dir"]) if values.get("resume") else None
         variant = _variant(recipe, values.pop("variant", before), ranks)
         own = {name: values.pop(name) for name in ("run_dir", "data_dir", "resume") if name in values}
         settings = dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
@@ -106,7 +102,7 @@ def _variant_before(recipe: Recipe, run_dir: Path) -> str | None:
     return found if found in [variant.name for variant in recipe.variants] else None
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> SettingsParser:
     parser = SettingsParser(
         prog="python -m payload.train",
         description="Train one recipe on all ranks of a run. Settings not given are the recipe's.",

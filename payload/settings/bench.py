@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from payload.settings.data import NETWORKS
-from payload.settings.parser import SettingsParser, unknown_value
+from payload.settings.parser import SettingsParser
 from payload.settings.precision import FLOAT32, NUMBER_FORMATS
-from payload.settings.rules import SettingError, flag_of
+from payload.settings.rules import SettingError, check_fields, flag_of, setting
 
 TRAINING: Final = "training"
 ALLREDUCE: Final = "allreduce"
@@ -74,66 +75,43 @@ class Cell:
 class BenchSettings:
     """All cells of a benchmark, and how often each is measured."""
 
-    nodes: tuple[int, ...] = (1,)
-    """Numbers of nodes, ascending; the run has as many as the last."""
-    networks: tuple[str, ...] = ("lenet", "resnet50")
-    batch_sizes: tuple[int, ...] = (32,)
-    """Images of a step, on each rank."""
-    precisions: tuple[str, ...] = (FLOAT32,)
-    """Number formats of the layers, as `payload.train --precision` has them."""
-    message_bytes: tuple[int, ...] = MESSAGE_BYTES
-    image_size: int = 0
-    """Side of the images, pixels; 0: as each network was published."""
-    input_size: int = 224
-    """Side to which the input pipeline crops and resizes, pixels; 0: it is not measured."""
-    storage_mib: int = 64
-    """MiB that each node writes, and reads, in a round; 0: storage is not measured."""
-    tuning: str = CHOSEN
-    """One of TUNINGS, for all cells."""
-    repeats: int = 5
-    """Rounds, in each of which every cell is measured once: enough for a median and a spread."""
-    steps: int = 10
-    """Steps timed in a cell; their median counts."""
-    warmup_steps: int = 2
-    """Steps before them: the first compiles the graph."""
+    nodes: tuple[int, ...] = setting(
+        (1,), "numbers of nodes, ascending; the run has as many as the last", low=1, high=4096
+    )
+    networks: tuple[str, ...] = setting(("lenet", "resnet50"), "networks", choices=NETWORKS)
+    batch_sizes: tuple[int, ...] = setting((32,), "images of a step on each rank, ascending", low=1, high=1 << 16)
+    precisions: tuple[str, ...] = setting((FLOAT32,), "number formats of the layers", choices=NUMBER_FORMATS)
+    message_bytes: tuple[int, ...] = setting(MESSAGE_BYTES, "bytes of an allreduce, ascending", low=1, high=1 << 30)
+    image_size: int = setting(0, "side of the images, pixels; 0: as each network was published", low=0, high=1 << 13)
+    input_size: int = setting(
+        224, "side to which the input pipeline resizes, pixels; 0: it is not measured", low=0, high=1 << 13
+    )
+    storage_mib: int = setting(64, "MiB that each node writes and reads in a round; 0: none", low=0, high=1 << 16)
+    tuning: str = setting(CHOSEN, "placement, threads and Horovod's settings, for all cells", choices=TUNINGS)
+    repeats: int = setting(5, "rounds, each with every cell once", low=2, high=100)
+    steps: int = setting(10, "steps timed in a cell; their median counts", low=1, high=10_000)
+    warmup_steps: int = setting(2, "steps before them; the first compiles the graph", low=1, high=10_000)
 
     def __post_init__(self) -> None:
-        for name, high in (("nodes", 4096), ("batch_sizes", 1 << 16), ("message_bytes", 1 << 30)):
+        for name in ("nodes", "batch_sizes", "message_bytes"):
             values = getattr(self, name)
             if list(values) != sorted(set(values)):
-                raise SettingError(flag_of(name), ",".join(map(str, values)), "must be ascending, none twice")
-            if values and not 1 <= values[0] <= values[-1] <= high:
-                raise SettingError(flag_of(name), ",".join(map(str, values)), f"each must be 1 to {high}")
+                raise SettingError(flag_of(name), _text(values), "must be ascending, none twice")
+        for name in ("networks", "precisions"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise SettingError(flag_of(name), _text(values), "must name none twice")
+        check_fields(self)
         if not self.nodes:
             raise SettingError("--nodes", "", "must name a number of nodes at least")
         if any(size % 4 for size in self.message_bytes):
-            raise SettingError("--message-bytes", ",".join(map(str, self.message_bytes)), "must be whole float32s")
-        for flag, names, known in (
-            ("--networks", self.networks, NETWORKS),
-            ("--precisions", self.precisions, NUMBER_FORMATS),
-        ):
-            for name in names:
-                if name not in known:
-                    raise unknown_value(flag, name, known)
-            if len(set(names)) < len(names):
-                raise SettingError(flag, ",".join(names), "must name none twice")
-        if self.tuning not in TUNINGS:
-            raise unknown_value("--tuning", self.tuning, TUNINGS)
-        for name, low, high in (
-            ("repeats", 2, 100),
-            ("steps", 1, 10_000),
-            ("warmup_steps", 1, 10_000),
-            ("image_size", 0, 1 << 13),
-            ("input_size", 0, 1 << 13),
-            ("storage_mib", 0, 1 << 16),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise SettingError(flag_of(name), getattr(self, name), f"must be {low} to {high}")
+            raise SettingError("--message-bytes", _text(self.message_bytes), "must be whole float32s")
         if not self.cells():
             raise SettingError("--networks", "", "there is nothing to measure: name a network, or 2 nodes")
 
     def cells(self) -> tuple[Cell, ...]:
         """Return all cells, those that are compared side by side; one node alone has no allreduce."""
+        programs = itertools.product(self.networks, self.precisions, self.batch_sizes, self.nodes)
         training = [
             Cell(
                 kind=TRAINING,
@@ -143,16 +121,12 @@ class BenchSettings:
                 precision=precision,
                 nodes=nodes,
             )
-            for network in self.networks
-            for precision in self.precisions
-            for batch in self.batch_sizes
-            for nodes in self.nodes
+            for network, precision, batch, nodes in programs
         ]
+        several = [nodes for nodes in self.nodes if nodes > 1]
         sums = [
             Cell(kind=ALLREDUCE, message_bytes=size, nodes=nodes)
-            for size in self.message_bytes
-            for nodes in self.nodes
-            if nodes > 1
+            for size, nodes in itertools.product(self.message_bytes, several)
         ]
         inputs = [
             Cell(kind=INPUT, batch_per_rank=INPUT_IMAGES, image_size=self.input_size, nodes=nodes)
@@ -161,9 +135,7 @@ class BenchSettings:
         ]
         files = [
             Cell(kind=kind, message_bytes=self.storage_mib << 20, place=place, nodes=nodes)
-            for place in PLACES
-            for kind in (WRITE, READ)
-            for nodes in self.nodes
+            for place, kind, nodes in itertools.product(PLACES, (WRITE, READ), self.nodes)
             if self.storage_mib
         ]
         return (*training, *sums, *inputs, *files)
@@ -180,12 +152,9 @@ class BenchSettings:
         )
 
     def arguments(self) -> tuple[str, ...]:
-        """Return these settings as the arguments that `from_argv` reads."""
-        words = []
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            words += [flag_of(field.name), ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
-        return tuple(words)
+        """Return these settings as the arguments that `BenchConfig.from_argv` reads."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return tuple(word for name in names for word in (flag_of(name), _text(getattr(self, name))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,37 +169,19 @@ class BenchConfig:
         """Build it from the arguments after `python -m payload.benchmark.ranks`. Raises SettingError."""
         parser = SettingsParser(prog="python -m payload.benchmark.ranks", allow_abbrev=False)
         parser.add_argument("--run-dir", required=True, type=Path)
-        parser.add_argument("--resume", action="store_true", help="what is measured already never is again")
-        for field in dataclasses.fields(BenchSettings):
-            parser.add_argument(flag_of(field.name))
-        given, unknown = parser.parse_known_args(list(argv))
-        values = {name: value for name, value in vars(given).items() if value is not None}
-        if unknown:
-            raise unknown_value("argument", unknown[0], [flag_of(name) for name in vars(given)])
-        run_dir, _ = values.pop("run_dir"), values.pop("resume")
-        return cls(run_dir=run_dir, settings=parse_settings(values))
+        parser.add_argument("--resume", action="store_true", default=None, help="measure only what is missing")
+        parser.add_settings(BenchSettings)
+        values = parser.given(argv)
+        values.pop("resume", None)
+        return cls(run_dir=values.pop("run_dir"), settings=BenchSettings(**values))
 
 
-def parse_settings(texts: dict[str, str]) -> BenchSettings:
-    """Return the settings that are given as texts, by their names; others are the defaults. Raises SettingError."""
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        default = getattr(BenchSettings, name)
-        words = [word.strip() for word in text.split(",") if word.strip()]
-        if name in ("networks", "precisions"):
-            values[name] = tuple(words)
-            continue
-        if name == "tuning":
-            values[name] = text
-            continue
-        try:
-            numbers = tuple(int(word) for word in words)
-        except ValueError:
-            raise SettingError(flag_of(name), text, "must be whole numbers with commas between") from None
-        if isinstance(default, tuple):
-            values[name] = numbers
-        elif len(numbers) == 1:
-            values[name] = numbers[0]
-        else:
-            raise SettingError(flag_of(name), text, "must be one whole number")
-    return BenchSettings(**values)
+def parse_settings(texts: Mapping[str, str]) -> BenchSettings:
+    """Return the settings that are given as texts, by name. The others have their defaults. Raises SettingError."""
+    parser = SettingsParser(allow_abbrev=False)
+    parser.add_settings(BenchSettings)
+    return BenchSettings(**parser.given([f"{flag_of(name)}={text}" for name, text in texts.items()]))
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -22,9 +22,9 @@ class SettingsParser(argparse.ArgumentParser):
         found = re.fullmatch(r"argument (--[a-z0-9-]+)(?:/--no-[a-z0-9-]+)?: (.*)", message, flags=re.DOTALL)
         raise SettingError(*((found[1], None, found[2]) if found else ("arguments", None, message)))
 
-    def add_settings(self) -> None:
-        """Add a flag for every setting, without a default: what is absent is the recipe's."""
-        for group in GROUPS:
+    def add_settings(self, *groups: type) -> None:
+        """Add a flag for each setting of these groups, or of all groups. A flag that is absent sets nothing."""
+        for group in groups or GROUPS:
             section = self.add_argument_group((group.__doc__ or "").strip().rstrip("."))
             types = typing.get_type_hints(group)
             for field in dataclasses.fields(group):
@@ -34,6 +34,13 @@ class SettingsParser(argparse.ArgumentParser):
                 else:
                     options |= {"type": _PARSERS[types[field.name]], "metavar": "VALUE"}
                 section.add_argument(flag_of(field.name), **options)
+
+    def given(self, argv: Sequence[str]) -> dict[str, Any]:
+        """Return the values of the flags that are given, by name. Raises SettingError, which names the nearest flag."""
+        found, unknown = self.parse_known_args(list(argv))
+        if unknown:
+            raise unknown_value("argument", unknown[0], [flag_of(name) for name in vars(found)])
+        return {name: value for name, value in vars(found).items() if value is not None}
 
 
 def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
@@ -67,9 +74,14 @@ def _integers(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"must be whole numbers with commas between, not {text!r}") from None
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 _PARSERS: Final[dict[Any, Callable[[str], Any]]] = {
     int: _integer,
     float: _number,
     str: str,
     tuple[int, ...]: _integers,
+    tuple[str, ...]: _words,
 }

@@ -33,13 +33,14 @@ def setting(
 
 
 def check_fields(settings: Any) -> None:
-    """Check every setting against its own declaration. Raises SettingError."""
+    """Check every value of every setting against its declaration. Raises SettingError."""
     for field in dataclasses.fields(settings):
-        value, rule = getattr(settings, field.name), field.metadata
-        if rule.get("choices") and value not in rule["choices"]:
-            near = difflib.get_close_matches(str(value), rule["choices"], n=1)
-            question = f"; did you mean {near[0]}?" if near else ""
-            raise SettingError(flag_of(field.name), value, f"must be one of {', '.join(rule['choices'])}{question}")
-        low, high = rule.get("low"), rule.get("high")
-        if low is not None and high is not None and not low <= value <= high:  # also refuses NaN
-            raise SettingError(flag_of(field.name), value, f"must be {low:g} to {high:g}")
+        found, rule, flag = getattr(settings, field.name), field.metadata, flag_of(field.name)
+        low, high, choices = rule.get("low"), rule.get("high"), rule.get("choices")
+        for value in found if isinstance(found, tuple) else (found,):
+            if choices and value not in choices:
+                near = difflib.get_close_matches(str(value), choices, n=1)
+                question = f"; did you mean {near[0]}?" if near else ""
+                raise SettingError(flag, value, f"must be one of {', '.join(choices)}{question}")
+            if low is not None and high is not None and not low <= value <= high:  # also refuses NaN
+                raise SettingError(flag, value, f"must be {low:g} to {high:g}")

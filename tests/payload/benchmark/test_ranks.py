@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import ReportedError
 from cluster.bench.bench_comparison import compare
 from cluster.bench.measurements import read_bench
-from payload.benchmark import journal, ranks
-from payload.settings.bench import BENCH_FILE, TRAINING, BenchSettings
+from payload.benchmark import ranks
+from payload.settings.bench import BENCH_FILE, TRAINING, BenchSettings, Cell
 
 LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:1,127.0.0.1:1", "--gloo"]
 PROGRAM = [sys.executable, "-m", "payload.benchmark.ranks"]
@@ -28,12 +29,14 @@ TINY = BenchSettings(
     storage_mib=0,
 )
 
+LENET = Cell(kind=TRAINING, network="lenet", batch_per_rank=8, nodes=1)
+
 
 def test_too_few_nodes_are_named_before_anything_is_measured() -> None:
     settings = BenchSettings(nodes=(1, 4))
     assert ranks.ranks_of(settings, {"HOROVOD_SIZE": "8", "HOROVOD_LOCAL_SIZE": "2"}) == {1: 2, 4: 8}
     for size, per_node in (("2", "1"), ("9", "2")):
-        with pytest.raises(ranks.TooFewNodesError, match=f"{size} ranks, {per_node} on this node, are not 4 nodes"):
+        with pytest.raises(ReportedError, match=f"{size} ranks, {per_node} on this node, are not 4 nodes"):
             ranks.ranks_of(settings, {"HOROVOD_SIZE": size, "HOROVOD_LOCAL_SIZE": per_node})
 
 
@@ -52,7 +55,7 @@ def test_one_rank_measures_each_round_and_only_what_is_missing(tmp_path: Path) -
     (tmp_path / BENCH_FILE).write_text("".join(f"{line}\n" for line in lines[:-1]))
     again = subprocess.run([*argv, "--resume"], capture_output=True, text=True, check=True)
     assert "1 of 1, round 2" in again.stdout
-    assert journal.measured(tmp_path) == set(TINY.rounds())
+    assert ranks.measured(tmp_path) == set(TINY.rounds())
     (measured,) = read_bench(tmp_path).measurements
     assert len(measured.seconds) == 2
     assert measured.images_per_s > 0
@@ -120,10 +123,21 @@ def test_steps_that_take_a_fifth_longer_are_found_and_equal_ones_are_not(
         monkeypatch.setattr(ranks.Steps, "_training", lambda self, cell, ranks: lambda: time.sleep(step_s))
         steps = ranks.Steps(bench, tmp_path)
         for number, cell in bench.rounds():
-            journal.append_cell(tmp_path / name, number, cell, ranks=1, seconds=steps.seconds(cell, 1))
+            ranks.append_cell(tmp_path / name, number, cell, ranks=1, seconds=steps.seconds(cell, 1))
         return tmp_path / name
 
     first, same, slower = (read_bench(measured(name, step_s)) for name, step_s in (("a", 0.1), ("b", 0.1), ("c", 0.12)))
     assert compare(same, first).significant == ()
     (found,) = compare(slower, first).significant
     assert found.change == pytest.approx(0.2, abs=0.05)
+
+
+def test_what_is_measured_is_known_after_a_crash_in_mid_line(tmp_path: Path) -> None:
+    assert ranks.measured(tmp_path / "run") == set()
+    ranks.append(tmp_path / "run", {"type": "origin"})
+    ranks.append_cell(tmp_path / "run", 0, LENET, ranks=1, seconds=0.5)
+    path = tmp_path / "run" / BENCH_FILE
+    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines()[-1][:-9])
+    ranks.append_cell(tmp_path / "run", 1, LENET, ranks=1, seconds=0.4)
+    assert ranks.measured(tmp_path / "run") == {(0, LENET), (1, LENET)}
+    assert len(path.read_text().splitlines()) == 4
