@@ -46,7 +46,7 @@ class Stack:
     ssh_access: str = SSH_PORT_OPEN
     """How the master is reached: `port`, or `session-manager`."""
     stop_policy: str = ""
-    """ARN of the scaling policy that ends all workers; empty in stacks of earlier versions without bounds."""
+    """ARN of the scaling policy that terminates all workers."""
     topics: tuple[str, ...] = ()
     """ARNs of the topics that the cluster's alarms notify, and to which its master may publish."""
     scratch_mount: str = ""
@@ -107,7 +107,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
         bucket=outputs.get(Output.BUCKET, ""),
         login_user=outputs.get(Output.LOGIN_USER, ""),
         max_workers=int(outputs.get(Output.MAX_WORKERS) or 0),
-        ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,  # Stacks of earlier versions lack this output.
+        ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,
         stop_policy=outputs.get(Output.STOP_POLICY, ""),
         topics=tuple(filter(None, outputs.get(Output.ALARM_TOPICS, "").split(","))),
         scratch_mount=outputs.get(Output.SCRATCH_MOUNT, ""),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cluster.aws.client import Aws
 
 TOOLKIT: Final = "CDKToolkit"
+COMPLETE: Final = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
+"""States of a stack that can be used and changed."""
 BUSY_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 2.0
 LAST_LINES: Final = 30
@@ -143,11 +145,7 @@ def _wait_for_end(process: subprocess.Popen[str]) -> None:
 def is_bootstrapped(aws: Aws) -> bool:
     """Return whether the CDK's own stack is in the account and region."""
     toolkit = describe_stack(aws, TOOLKIT)
-    return toolkit is not None and toolkit["StackStatus"] in (
-        "CREATE_COMPLETE",
-        "UPDATE_COMPLETE",
-        "UPDATE_ROLLBACK_COMPLETE",
-    )
+    return toolkit is not None and toolkit["StackStatus"] in COMPLETE
 
 
 def bootstrap_if_missing(

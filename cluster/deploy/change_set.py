@@ -1,4 +1,4 @@
-"""A deployment in two steps: make a change set that says what would happen, then execute or delete it.
+"""A deployment in two steps: make a change set and its plan, which says what would happen; then execute or delete it.
 
 Each deployment has a change set of its own and uses it by its ARN, so that several people may plan changes of one stack
 at the same time. CloudFormation executes one; the others no longer fit the stack, and it deletes them.
@@ -7,6 +7,7 @@ at the same time. CloudFormation executes one; the others no longer fit the stac
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import secrets
@@ -19,8 +20,8 @@ from cluster.aws.client import aws_errors
 from cluster.aws.stack import describe_stack, read_template
 from cluster.deploy import cdk, changes
 from cluster.deploy.cdk import CdkError
-from cluster.deploy.differences import changed_parameters
-from cluster.deploy.plan import Plan, is_new, with_current_sizes
+from cluster.deploy.changes import GROUP, Change, changed_parameters
+from cluster.deploy.effects import Effect, describe_effect
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import doing
 
@@ -42,6 +43,10 @@ _SYNTHESIS_FAILED: Final = "Synthesis finished with errors"
 # What CloudFormation says of a change set without changes (the CDK CLI looks for the same words).
 _UNCHANGED: Final = ("didn't contain changes", "No updates are to be performed")
 
+_ABSENT: Final = ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE")
+FAILED_CREATION: Final = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
+"""States of a stack whose creation failed: the CDK CLI deletes it before anything else."""
+
 
 class OvertakenError(DeepcdkError):
     """Report that another deployment has changed the stack since this one was planned."""
@@ -54,6 +59,38 @@ class OvertakenError(DeepcdkError):
             where=f"stack {stack} ({status or 'it is gone'})",
             remedy="`fab status` shows the cluster; once the other change has ended, repeat `fab up`",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a deployment would do to a stack."""
+
+    stack: str
+    change_set: str = ""
+    """ARN of the change set."""
+    is_new: bool = False
+    """Whether it creates the stack."""
+    assembly: Path
+    """Directory of the templates of the change set."""
+    unchanged: bool
+    effects: tuple[Effect, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """The changes that have these effects."""
+    template: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The template after the change."""
+
+    @property
+    def ends_run(self) -> tuple[str, ...]:
+        """Return why a live run would not survive it; empty if it would."""
+        return tuple(each.ends_run for each in self.effects if each.ends_run)
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {
+            "stack": self.stack,
+            "unchanged": self.unchanged,
+            "changes": [dataclasses.asdict(each) for each in self.effects],
+        }
 
 
 def change_set_name(now: datetime.datetime) -> str:
@@ -211,3 +248,30 @@ def _change_sets(client: CloudFormationClient, stack: str) -> list[ChangeSetSumm
     for page in client.get_paginator("list_change_sets").paginate(StackName=stack):
         found += page["Summaries"]
     return found
+
+
+def is_new(description: Mapping[str, Any] | None) -> bool:
+    """Return whether there is no stack yet, or only the rest of one whose creation failed."""
+    return description is None or description["StackStatus"] in (*_ABSENT, *FAILED_CREATION)
+
+
+def with_current_sizes(aws: Aws, plan: Plan) -> Plan:
+    """Return the plan with the effects on the groups as large as they are now.
+
+    CloudFormation sets a group's size whatever it is. If a group has grown since the plan was shown, the execution
+    terminates nodes that the plan did not mention. So the sizes are read again after the answer; a size that another
+    machine sets in the seconds between that and the execution is overwritten.
+    """
+    sizes = _read_sizes(aws, plan.changes)
+    effects = tuple(describe_effect(each, plan.template, sizes.get(each.physical_id)) for each in plan.changes)
+    return dataclasses.replace(plan, effects=effects)
+
+
+def _read_sizes(aws: Aws, changes: tuple[Change, ...]) -> dict[str, int]:
+    """Return the desired size of each group among the changes, by name."""
+    names = [each.physical_id for each in changes if each.type == GROUP and each.physical_id]
+    if not names:
+        return {}
+    with aws_errors("reading the sizes of the groups"):
+        groups = aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=names)
+    return {group["AutoScalingGroupName"]: group["DesiredCapacity"] for group in groups["AutoScalingGroups"]}

@@ -15,8 +15,6 @@ from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, fi
 from cluster.errors import AwsError, DeepcdkError
 from stacks.validation import cautions, check
 
-_COMPLETE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
-
 
 def configuration(subject: Subject) -> Iterator[Finding]:
     """Check the configuration as a whole, as `fab up` does, without AWS."""
@@ -77,7 +75,7 @@ def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:
             check=name, state=WARN, what=what, remedy="`fab up` does it, once; it creates a bucket and roles"
         )
     status = toolkit["StackStatus"]
-    if status not in _COMPLETE:
+    if status not in cdk.COMPLETE:
         remedy = f"repair or delete stack {cdk.TOOLKIT}; `fab up` bootstraps again"
         return finding(name, FAIL, f"stack {cdk.TOOLKIT} is {status}", remedy)
     outputs = {each["OutputKey"]: each["OutputValue"] for each in toolkit.get("Outputs", ())}
@@ -96,7 +94,7 @@ def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
     if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
         return found(OK, f"{name} is not deployed; `fab up` creates it")
     status = described["StackStatus"]
-    if status in _COMPLETE:
+    if status in cdk.COMPLETE:
         return found(OK, f"{name} is deployed ({status}); `fab up --plan` shows what would change")
     if status.endswith("_IN_PROGRESS"):
         return found(FAIL, f"{name} is {status}: it is being changed", "wait for the end: `fab status` shows it")

@@ -12,7 +12,6 @@ from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown, total_per_hour
-from cluster.cli.flags import parse_whole
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.grow import ensure_nodes
@@ -52,11 +51,6 @@ class ScaleResult:
         price = f", instances together {shown(self.usd_per_hour_before)} -> {shown(self.usd_per_hour)}"
         changes = [*(f"+{name}" for name in self.added), *(f"-{name}" for name in self.removed)]
         return f"workers: {self.before} -> {self.after} ({', '.join(changes)}){price}"
-
-
-def parse_size(text: str) -> int:
-    """Parse the size given to `fab scale`, before the cluster is known. Raises UsageError that names the rule."""
-    return parse_whole("--nodes", text, lowest=0)
 
 
 def scale(

@@ -14,8 +14,8 @@ from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
+from cluster.deploy.change_set import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
-from cluster.deploy.plan import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.errors import DeepcdkError
 from cluster.nodes import live_run, status, worker_group
 from cluster.nodes.occupancy import describe_runs

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from agent.spec.nodes import Node
 from cluster.cli import PROJECT
+from cluster.cli.flags import parse_whole
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
@@ -41,7 +42,7 @@ def scale(
     Example: fab scale 4
     """
     session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
-    wanted = scaling.parse_size(nodes)
+    wanted = parse_whole("--nodes", nodes, lowest=0)
     check_maximum(wanted, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
     with session.connect() as master:

@@ -14,8 +14,8 @@ import pytest
 from cluster.aws.client import Aws
 from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
+from cluster.deploy.change_set import Plan, is_new, with_current_sizes
 from cluster.deploy.changes import Change
-from cluster.deploy.plan import Plan, is_new, with_current_sizes
 
 Propose = Callable[[dict[str, Any], str], None]
 PROJECT = Path("/project")

@@ -18,8 +18,7 @@ from botocore.exceptions import ClientError
 from cluster.aws.client import Aws
 from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
-from cluster.deploy.change_set import OvertakenError
-from cluster.deploy.plan import Plan
+from cluster.deploy.change_set import OvertakenError, Plan
 from localcloud.api.cloud import REGION
 from localcloud.laptop import ACCESS_KEY_ID
 

@@ -112,8 +112,3 @@ def test_another_key_is_told_with_both_sides_and_what_to_do(aws: Aws, home: Path
 def test_what_ec2_does_not_show_is_not_called_different(home: Path) -> None:
     match = key_pair.match({"KeyName": "old", "KeyFingerprint": "aa:bb"}, {"~/.ssh/a.pub": "ssh-ed25519 A"})
     assert (match.theirs, match.differs) == ("", False)
-
-
-@pytest.mark.parametrize("text", ["", "ssh-ed25519", "-----BEGIN PUBLIC KEY----- A"])
-def test_what_is_no_public_key_is_none(text: str) -> None:
-    assert key_pair.parse_public_key(text) is None

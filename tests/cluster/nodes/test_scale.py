@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from cluster.aws import inventory
-from cluster.errors import DeepcdkError, LiveRunError, UsageError
+from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes import scale as scaling
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.occupancy import Occupancy
-from cluster.nodes.scale import ScaleResult, parse_size, scale
+from cluster.nodes.scale import ScaleResult, scale
 from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
@@ -92,16 +92,6 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(tmp_path, monkeypatch)
-
-
-@pytest.mark.parametrize("text", ["", "-1", "two", "1.5", "²"])
-def test_a_size_that_is_none_is_refused_by_the_rule(text: str) -> None:
-    with pytest.raises(UsageError, match="must be a whole number from 0"):
-        parse_size(text)
-
-
-def test_a_group_may_shrink_to_nothing() -> None:
-    assert (parse_size("0"), parse_size("16")) == (0, 16)
 
 
 def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

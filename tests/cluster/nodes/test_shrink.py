@@ -43,10 +43,6 @@ def test_without_consent_no_node_of_a_live_run_goes() -> None:
     assert names(choose(TWELVE, NODES, busy, 1, force=True))[-1] == "worker2"
 
 
-def test_nobody_goes_where_all_may_stay() -> None:
-    assert choose(TWELVE, NODES, {}, 12, force=False) == choose(TWELVE, NODES, {}, 13, force=False) == ()
-
-
 def test_instances_that_are_ending_do_not_count() -> None:
     ending = [make_instance(2, state="shutting-down"), make_instance(3, lifecycle="Terminating:Wait")]
     assert remaining(make_inventory(1, instances=(TWELVE[0], *ending))) == (TWELVE[0],)

@@ -115,23 +115,13 @@ def test_any_other_refusal_of_a_size_is_told_in_awss_words(
 def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str], slept: list[float]) -> None:
     one, both = listing(workers[0]), listing(*workers)
     reported: list[str] = []
-    nodes = wait_ready(aws, ListingMaster("", one, both), STACK, 2, timeout_s=60, report=reported.append)
+    nodes = wait_ready(aws, ListingMaster("", one, one, both), STACK, 2, timeout_s=60, report=reported.append)
     assert [node.instance_id for node in nodes] == workers
     assert reported == [
         "nodes ready: 0 of 2 (2 instances, 0 s)",
         "nodes ready: 1 of 2 (2 instances, 1 s)",
         "nodes ready: 2 of 2",
     ]
-
-
-def test_the_number_of_nodes_is_reported_once_while_it_does_not_change(
-    aws: Aws, workers: list[str], slept: list[float]
-) -> None:
-    one = listing(workers[0])
-    reported: list[str] = []
-    master = ListingMaster(one, one, one, listing(*workers))
-    wait_ready(aws, master, STACK, 2, timeout_s=60, report=reported.append)
-    assert [line[:19] for line in reported] == ["nodes ready: 1 of 2", "nodes ready: 2 of 2"]
 
 
 def test_a_node_that_does_not_join_is_named_with_its_console(
@@ -209,10 +199,6 @@ def test_who_may_not_ask_for_activities_waits_all_the_same(
     assert reported[0] == "nodes ready: 1 of 3 (2 instances, 0 s)"
 
 
-def test_the_nodes_file_is_read_on_the_master() -> None:
-    assert [node.name for node in read_nodes(ListingMaster(listing("i-000000aa")))] == ["deeplearning-worker1"]
-
-
 def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -247,9 +233,3 @@ def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_s
     with pytest.raises(OverMaximumError) as caught:
         check_maximum(65, deployed, 128)
     assert caught.value.remedy == "give 64 or fewer, or deploy that with `fab up`"
-
-
-def test_without_a_listed_group_what_the_stack_says_decides() -> None:
-    check_maximum(16, make_inventory(0), 1)
-    with pytest.raises(OverMaximumError):
-        check_maximum(17, make_inventory(0), 64)

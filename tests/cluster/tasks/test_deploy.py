@@ -11,8 +11,8 @@ import pytest
 
 from cluster.aws.stack import DELETING, BeingDestroyedError
 from cluster.deploy import cdk, key_pair
+from cluster.deploy.change_set import Plan
 from cluster.deploy.effects import Effect
-from cluster.deploy.plan import Plan
 from cluster.nodes import live_run
 from cluster.tasks import deploy
 
