@@ -1,4 +1,4 @@
-"""Two benchmarks cell by cell: which cells took longer or shorter than their spread explains."""
+"""Two benchmarks cell by cell: which cells changed by more than their spread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster.errors import DeepcdkError
 from payload.settings.bench import CHOSEN
 
 LEAST: Final = 0.05
-"""No smaller difference counts: what differs between two runs, as the instances, is in neither's spread."""
+"""Smaller changes never count: differences between runs, such as the instances, are in neither spread."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,22 +23,17 @@ class Difference:
 
     @property
     def change(self) -> float:
-        """Return how much longer the cell takes than before, as a fraction; negative: shorter."""
+        """Return how much longer the cell takes than before, as a fraction; negative if it is faster."""
         return self.now.median_s / self.before.median_s - 1
 
     @property
     def threshold(self) -> float:
-        """Return the change that counts: more than both spreads together, and than LEAST."""
+        """Return the change that counts: more than both spreads together, and more than LEAST."""
         return max(LEAST, self.now.spread + self.before.spread)
 
     @property
-    def gain(self) -> float:
-        """Return how many times as fast the cell is as before."""
-        return self.before.median_s / self.now.median_s
-
-    @property
     def is_significant(self) -> bool:
-        """Return whether the change is larger than the threshold, upwards or downwards alike."""
+        """Return whether the change is larger than the threshold in either direction."""
         return max(1 + self.change, 1 / (1 + self.change)) - 1 > self.threshold
 
 
@@ -51,46 +46,37 @@ class Comparison:
     differences: tuple[Difference, ...]
     """Each cell that both have."""
     left_out: int
-    """Cells that only one of the two has."""
+    """Number of cells that only one of them has."""
     tuned_now: bool = True
     tuned_before: bool = True
-    """Whether their ranks were placed and tuned as a recipe's, or had all defaults."""
+    """Whether the ranks were placed and tuned as those of a recipe, or had all defaults."""
 
     @property
     def significant(self) -> tuple[Difference, ...]:
-        """Return the cells that differ, the largest change first."""
-        found = (each for each in self.differences if each.is_significant)
-        return tuple(sorted(found, key=lambda each: -abs(each.change)))
+        """Return the cells that changed, largest change first."""
+        return tuple(sorted((e for e in self.differences if e.is_significant), key=lambda each: -abs(each.change)))
 
-    def sentences(self) -> tuple[str, ...]:
-        """Return what the comparison has found, in words."""
-        widest = max(each.threshold for each in self.differences)
+    def sentences(self) -> Iterator[str]:
+        """Yield the findings as sentences."""
         count = len(self.differences)
-        lines = [f"against {self.before}: {count} {'cell' if count == 1 else 'cells'} compared"]
-        if self.left_out:
-            lines[0] += f", {self.left_out} of only one of the two left out"
+        left_out = f"; {self.left_out} left out that only one of them has" if self.left_out else ""
+        yield f"against {self.before}: {count} {'cell' if count == 1 else 'cells'} compared{left_out}"
         if self.tuned_now != self.tuned_before:
-            return (*lines, *self._gains())
+            for each in self.differences:
+                tuned, default = (each.now, each.before) if self.tuned_now else (each.before, each.now)
+                within = "" if each.is_significant else f"; within the spread of {each.threshold:.1%}"
+                yield (
+                    f"{each.now.cell}: tuned {default.median_s / tuned.median_s:.2f} times as fast as by default "
+                    f"({tuned.median_s * 1e3:.4g} ms, {default.median_s * 1e3:.4g} ms{within})"
+                )
+            return
         for each in self.significant:
             word = "slower" if each.change > 0 else "faster"
             took = f"{each.before.median_s * 1e3:.4g} ms before, {each.now.median_s * 1e3:.4g} ms now"
-            lines.append(
-                f"{each.now.cell}: {abs(each.change):.1%} {word} ({took}); the spreads explain {each.threshold:.1%}"
-            )
+            yield f"{each.now.cell}: {abs(each.change):.1%} {word} ({took}); the spread is {each.threshold:.1%}"
         if not self.significant:
-            lines.append(f"no difference beyond the spread, which hides up to {widest:.1%} in the least steady cell")
-        return tuple(lines)
-
-    def _gains(self) -> Iterator[str]:
-        """Yield what the tuning is worth in each cell."""
-        for each in self.differences:
-            gain = each.gain if self.tuned_now else 1 / each.gain
-            tuned, by_default = (each.now, each.before) if self.tuned_now else (each.before, each.now)
-            within = "" if each.is_significant else f"; the spreads explain {each.threshold:.1%}"
-            yield (
-                f"{each.now.cell}: tuned {gain:.2f} times as fast as by default "
-                f"({tuned.median_s * 1e3:.4g} ms, {by_default.median_s * 1e3:.4g} ms{within})"
-            )
+            widest = max(each.threshold for each in self.differences)
+            yield f"no difference beyond the spread, which is up to {widest:.1%} in the noisiest cell"
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -110,23 +96,22 @@ class Comparison:
 
 
 def compare(now: Bench, before: Bench) -> Comparison:
-    """Compare cell by cell. Raises DeepcdkError where the two have none in common."""
+    """Compare cell by cell. Raises DeepcdkError if there is no cell that both have."""
     earlier = {(each.cell, each.ranks): each for each in before.measurements}
     differences = [
-        Difference(now=each, before=earlier[(each.cell, each.ranks)])
+        Difference(now=each, before=found)
         for each in now.measurements
-        if (each.cell, each.ranks) in earlier
+        if (found := earlier.get((each.cell, each.ranks))) is not None
     ]
     if not differences:
         raise DeepcdkError(
             f"benchmarks {now.run_id} and {before.run_id} have no cell in common",
             remedy="measure with the same --nodes, --networks and --batch-sizes",
         )
-    left_out = len(now.measurements) + len(earlier) - 2 * len(differences)
     return Comparison(
         before=before.run_id,
         differences=tuple(differences),
-        left_out=left_out,
+        left_out=len(now.measurements) + len(earlier) - 2 * len(differences),
         tuned_now=now.tuning == CHOSEN,
         tuned_before=before.tuning == CHOSEN,
     )

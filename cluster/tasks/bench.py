@@ -159,9 +159,8 @@ def measure(
 def _show(directory: Path, earlier: Path | None, *, json: bool) -> None:
     """Print the figures of a benchmark, and write them into its directory as JSON and as a picture."""
     from cluster.bench.bench_comparison import compare
-    from cluster.bench.bench_tables import tables
     from cluster.bench.measurements import read_bench
-    from cluster.bench.results import write_results
+    from cluster.bench.results import document, tables, write_results
     from cluster.terminal.tables import print_table
 
     found = read_bench(directory)
@@ -169,7 +168,7 @@ def _show(directory: Path, earlier: Path | None, *, json: bool) -> None:
     files = write_results(directory, found)
     if json:
         further: dict[str, Any] = {"comparison": comparison.document() if comparison else None}
-        print_result({**found.document(), **further, "files": [str(file) for file in files]}, json=True)
+        print_result({**document(found), **further, "files": [str(file) for file in files]}, json=True)
         return
     for table in tables(found):
         print_table(table)
