@@ -20,10 +20,9 @@ REMEDIES: Final = {
     "damaged": "repeat the command: damaged files are staged again",
     "denied": "name the bucket in data_buckets of cdk.json, then `fab up`; "
     "a bucket of another account must allow the nodes' roles by its own policy as well",
-    "refused": "let the login user write there. Clusters of an earlier version have no directory for data: "
-    "`fab run --master -- sh -c 'sudo install -d -o \"$USER\" /mnt/efs/data'`, with your efs_mount",
-    "busy": "wait for its end, then repeat the command, or give another --name. One whose laptop has lost its "
-    "connection ends once the master notices, minutes later",
+    "refused": "let the login user write there",
+    "busy": "wait for its end, then repeat the command, or give another --name. If its laptop lost the connection, it "
+    "ends within minutes",
     "broken off": "repeat the command: complete files are kept",
 }
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.staging.manifest import NAME_RULE, Entry, Manifest, ManifestError, check_name, sha256_of
-from cluster.background import in_background
 from cluster.errors import DeepcdkError, UsageError
+from cluster.polling import in_background
 from cluster.terminal.paths import is_directory, is_file, resolved
 
 READERS: Final = 4

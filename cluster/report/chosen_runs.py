@@ -1,4 +1,4 @@
-"""The runs that a report is about, as they are named: an id, the id of another cluster's run, or a directory."""
+"""Find the runs of a report by an id, the id of another cluster's run, or a directory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FORMS: Final = "a run's id, CLUSTER:ID for a run of another cluster, or the dire
 
 
 def locate(word: str, session_of: Callable[[str], Session], *, archive_only: bool = False) -> Path:
-    """Return the directory of a run, fetched where that is needed. Raises DeepcdkError.
+    """Return the directory of a run, and fetch the run if necessary. Raises DeepcdkError.
 
-    `word`: one of FORMS, "" for the live or newest run. `session_of`: a session with the cluster of a name, "" for
-    that of cdk.json. A run that has succeeded changes no more, so its files are taken as they were fetched; those of
-    another one only where it is found nowhere else, and the user is told.
+    `word` is one of FORMS, or "" for the live or newest run. `session_of` opens a session with a cluster by its name,
+    "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again. Other runs are,
+    unless they can no longer be found; then a note says so.
     """
     if "/" in word or word in (".", ".."):
         if not Path(word).is_dir():
@@ -33,21 +33,21 @@ def locate(word: str, session_of: Callable[[str], Session], *, archive_only: boo
         return Path(word)
     cluster, _, run_id = word.rpartition(":")
     check_run_id(run_id)
-    kept = RUNS / run_id if run_id else None
-    state = state_of(kept) if kept else ""
-    if kept and state == "succeeded" and not archive_only:
+    kept = RUNS / run_id
+    state = _state_of(kept) if run_id else ""
+    if state == "succeeded" and not archive_only:
         return kept
     try:
         return fetch_run(session_of(cluster), run_id, RUNS, archive_only=archive_only).directory
     except DeepcdkError as error:
-        if kept is None or state not in FINAL_STATES:
+        if state not in FINAL_STATES:
             raise
-        print_note(f"{error.what}; what follows is from {kept}, as it was fetched")
+        print_note(f"{error.what}; the copy in {kept} is used")
         return kept
 
 
-def state_of(directory: Path) -> str:
-    """Return the state of a fetched run, "" where there is no whole record of one."""
+def _state_of(directory: Path) -> str:
+    """Return the state of a fetched run, or "" if there is no valid record."""
     try:
         return str(read_run(directory).record["state"]["state"])
     except DeepcdkError:
@@ -63,7 +63,7 @@ def read_chosen(
 
 
 def comparison_name(run_ids: Sequence[str], most: int = 6) -> str:
-    """Return the name of a comparison's files: by the last part of each run's id, and how many more there are."""
+    """Return the name of a comparison's files, from the last part of each run's id."""
     tokens = [run_id.rpartition("-")[2] for run_id in run_ids]
     more = [f"and-{len(tokens) - most}-more"] if len(tokens) > most else []
     return "-".join(["comparison", *tokens[:most], *more])

@@ -16,10 +16,10 @@ from agent.errors import SpecError
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.aws import limits
-from cluster.background import in_background
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
 from cluster.errors import DeepcdkError, UsageError
+from cluster.polling import in_background
 from cluster.runs import bounds
 from cluster.runs.fault_cost import describe_of_recipe
 from cluster.runs.gpu_floors import with_floors

@@ -16,12 +16,12 @@ from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.aws.notify import resolve_topics
-from cluster.background import in_background
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
+from cluster.polling import in_background
 from cluster.programs.program import Program
 from cluster.programs.program_environment import kind_of_hosts, pack
 from cluster.programs.program_packages import RUNTIME

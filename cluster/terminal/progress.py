@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import amount
@@ -12,23 +12,6 @@ from cluster.terminal.wrap import printable
 
 EVERY_S: Final = 5.0
 """Seconds between two plain lines."""
-
-
-class ProgressDisplay(Protocol):
-    """Show the progress of one step after another."""
-
-    def begin(self, what: str, files: int, size: int) -> None:
-        """Start a step of so many files and bytes."""
-
-    def at(self, files: int, size: int) -> None:
-        """Show how much of the step is done."""
-
-    def note(self, text: str) -> None:
-        """Print a remark."""
-
-    def __enter__(self) -> ProgressDisplay: ...
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 class PlainProgress:
@@ -107,6 +90,10 @@ class BarProgress:
         LINE.resume()
 
 
-def make(*, terminal: bool, write: Callable[[str], None]) -> BarProgress | PlainProgress:
+ProgressDisplay = BarProgress | PlainProgress
+"""It shows one step after another: `begin` starts a step, `at` shows how much is done, `note` prints a remark."""
+
+
+def make(*, terminal: bool, write: Callable[[str], None]) -> ProgressDisplay:
     """Return the display for a terminal, or for anything else."""
     return BarProgress() if terminal else PlainProgress(write)

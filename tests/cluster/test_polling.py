@@ -1,15 +1,25 @@
-"""Facts about polling: it looks at once, pauses between two looks, and looks once more when the time is over."""
+"""Facts about waiting."""
 
 from __future__ import annotations
 
-from cluster.polling import poll
+import threading
+
+import pytest
+
+from cluster.polling import in_background, poll
 
 
-def test_the_first_look_is_at_once_and_the_last_one_when_the_time_is_over(slept: list[float]) -> None:
+def test_polling_looks_at_once_and_a_last_time_after_the_timeout(slept: list[float]) -> None:
     assert list(poll(2.5, every_s=1.0)) == [0.0, 1.0, 2.0, 3.0]
     assert slept == [1.0, 1.0, 1.0]
-
-
-def test_without_any_time_there_is_one_look_and_no_pause(slept: list[float]) -> None:
     assert list(poll(0.0, every_s=1.0)) == [0.0]
-    assert slept == []
+    assert len(slept) == 3
+
+
+def test_a_background_call_returns_its_result_or_raises_its_error() -> None:
+    gate = threading.Event()
+    future = in_background(lambda: gate.wait(60) and "there")
+    gate.set()
+    assert future.result() == "there"
+    with pytest.raises(ValueError, match="invalid literal"):
+        in_background(lambda: int("x")).result()

@@ -144,6 +144,7 @@ def names(directory: Path) -> set[str]:
 def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene) -> None:
     assert scene.upload() == 6000
     assert (scene.upload(), scene.master.uploads) == (0, 1)
+    assert {request.as_rank for request in scene.master.asked} == {False}
     (scene.folder / "f6").write_bytes(b"new")
     (scene.folder / "f0").unlink()
     assert scene.upload() == 3
@@ -164,48 +165,29 @@ def test_as_many_workers_read_back_as_there_is_to_read(
     assert readers(Manifest.of([Entry(path="f", size=3 * (128 << 20) + 1, sha256="0" * 64)])) == 4
 
 
-def test_what_is_sent_again_is_read_by_another_worker_than_found_it(scene: Scene) -> None:
-    scene.upload()
-    (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
-    scene.upload()
-    turns = [request.command[request.command.index("--round") + 1] for request in scene.master.asked]
-    assert turns == ["1", "0", "1"]
-    assert {request.nodes for request in scene.master.asked} == {0}  # the parts move on among as many
-
-
-def test_a_damaged_file_is_named_and_sent_again(scene: Scene) -> None:
+def test_a_damaged_file_is_named_sent_again_and_then_read_by_another_worker(scene: Scene) -> None:
     scene.upload()
     (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
     assert scene.upload() == 1000
     assert "damaged on the shared file system, staged again: 'f3'" in scene.lines
     assert (scene.efs / "set" / "f3").read_bytes() == (scene.folder / "f3").read_bytes()
+    turns = [request.command[request.command.index("--round") + 1] for request in scene.master.asked]
+    assert turns == ["1", "0", "1"]
+    assert {request.nodes for request in scene.master.asked} == {0}, "the parts are those of as many workers"
 
 
-def test_shards_share_nothing_and_lose_nothing(scene: Scene) -> None:
-    scene.upload()
+def test_shards_are_disjoint_and_complete_and_replaced_by_whole_copies(scene: Scene) -> None:
     reports = scene.copy(sharded=True)
     one, two = (names(scene.disk(host)) for host in HOSTS)
     assert (len(one), len(two), one | two) == (3, 3, names(scene.folder))
     assert {host: done["files"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 3)
-
-
-def test_copies_on_workers_disks_are_the_ranks_and_what_is_shared_is_not(scene: Scene) -> None:
-    scene.upload()
-    assert {request.as_rank for request in scene.master.asked} == {False}
-    scene.copy(sharded=False)
-    assert [request.as_rank for request in scene.master.asked if "agent.staging.copy_worker" in request.command] == [
-        True
-    ]
-
-
-def test_whole_copies_take_the_place_of_shards(scene: Scene) -> None:
-    scene.upload()
-    scene.copy(sharded=True)
     reports = scene.copy(sharded=False)
     assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
     assert [done["came_bytes"] for done in reports.done.values()] == [3000, 3000]
-    scene.copy(sharded=True)
-    assert not names(scene.disk(HOSTS[0])) & names(scene.disk(HOSTS[1]))
+    assert scene.master.uploads == 1
+    assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock", ".set.staging"}
+    as_rank = {request.as_rank for request in scene.master.asked if "agent.staging.copy_worker" in request.command}
+    assert as_rank == {True}, "copies on workers' disks belong to the ranks' user"
 
 
 def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene) -> None:
@@ -226,13 +208,6 @@ def test_what_is_damaged_while_it_is_copied_is_sent_again_and_then_copied(scene:
     assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
     assert {host: done["came_bytes"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 6000)
     assert scene.master.uploads == 2
-
-
-def test_one_upload_is_copied_to_all_and_its_small_files_lie_in_no_pack_in_the_end(scene: Scene) -> None:
-    scene.copy(sharded=False)
-    assert scene.master.uploads == 1
-    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
-    assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock", ".set.staging"}
 
 
 def test_of_two_that_stage_other_data_by_one_name_the_second_is_refused_and_neither_is_half_there(
@@ -261,8 +236,7 @@ def test_of_two_that_stage_other_data_by_one_name_the_second_is_refused_and_neit
     assert names(scene.efs / "set") == {"f0"}
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Scene, sharded: bool) -> None:
+def test_the_master_gets_the_data_once_for_any_number_of_workers(scene: Scene) -> None:
     sent = []
     for workers in (NODES[:1], NODES):
         before = scene.master.sent
@@ -270,7 +244,7 @@ def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Sc
         name = f"set{len(workers)}"
         shown = PlainProgress(scene.lines.append)
         stager = Stager(scene.master, "/tree", "/tree", str(scene.efs), name, workers, shown)  # type: ignore[arg-type]
-        stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=sharded)
+        stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=False)
         sent.append(scene.master.sent - before)
     assert sent[0] == sent[1] > manifest.size
 

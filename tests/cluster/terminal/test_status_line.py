@@ -7,13 +7,7 @@ import io
 import pytest
 
 from cluster.terminal.status_line import StatusLine, interruptible
-
-
-class Terminal(io.StringIO):
-    """A stream that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.cluster.terminal.test_wrap import Terminal
 
 
 class Clock:
@@ -52,23 +46,17 @@ def test_without_a_terminal_each_long_activity_is_one_plain_line(clock: Clock) -
     assert stream.getvalue() == "connecting\nasking\n"
 
 
-def test_without_a_terminal_a_line_is_not_followed_by_another_at_once(clock: Clock) -> None:
+@pytest.mark.parametrize(("count", "takes_s", "shown"), [(5, 1.5, "step 0\n"), (4, 0.4, "step 2\n")])
+def test_steps_that_add_up_to_silence_are_shown_but_not_one_line_each(
+    count: int, takes_s: float, shown: str, clock: Clock
+) -> None:
     stream = io.StringIO()
     line = StatusLine(lambda: stream, clock)
-    for number in range(5):
+    for number in range(count):
         with line.doing(f"step {number}"):
-            clock.now += 1.5
+            clock.now += takes_s
             line.update()
-    assert stream.getvalue() == "step 0\n"
-
-
-def test_short_activities_that_add_up_to_silence_are_told(clock: Clock) -> None:
-    stream = io.StringIO()
-    line = StatusLine(lambda: stream, clock)
-    for number in range(4):
-        with line.doing(f"step {number}"):
-            clock.now += 0.4
-    assert stream.getvalue() == "step 3\n"
+    assert stream.getvalue() == shown
 
 
 def test_a_word_of_the_task_puts_the_line_off(clock: Clock) -> None:
