@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -46,11 +45,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(
-    cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = (), nodes: int = 2, controller: str = "mpi"
+    cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = ()
 ) -> tuple[int, dict[str, Any], str]:
     """Train with a rank a core; return fab's status, the run's record and its log."""
-    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", controller]
-    given = ["--nodes", str(nodes), "--yes", *flags, *demo.settings(2)]
+    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", "mpi"]
+    given = ["--nodes", "2", "--yes", *flags, *demo.settings(2)]
     done = cloud.laptop("fab", "train", *given, *entry, "--", *words, check=False)
     record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
     return done.returncode, record, cloud.fab("logs", "--run", record["run_id"]).stdout
@@ -95,16 +94,11 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(
         assert cluster.on(node["InstanceId"], "ls", "/tmp/evaluated", check=False).returncode != 0
 
 
-@pytest.mark.parametrize(("nodes", "controller"), [(2, "mpi"), (1, "auto")])
-def test_a_rank_that_is_killed_ends_the_others_and_is_named(
-    cluster: EmbeddedCloud, program: Path, nodes: int, controller: str
-) -> None:
-    if nodes == 1 and len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core takes one rank, and nobody is left to be ended")
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedCloud, program: Path) -> None:
     flags = ["--skip-preflight", "--restarts", "0"]
-    status, record, log = train(cluster, program, "die", flags=flags, nodes=nodes, controller=controller)
+    status, record, log = train(cluster, program, "die", flags=flags)
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
-    assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
+    assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", 2)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
     assert record["state"]["reason"] == f"rank 1 on {host} ended first, with signal 9"
     for node in cluster.instances("worker"):

@@ -29,7 +29,11 @@ OPEN, CLOSED = "open", "closed"
 def probe(cloud: EmbeddedCloud, place: list[str], address: str, port: int) -> str:
     """Try one TCP connection from a place; a refusal counts as open, for the packet got through."""
     script = f"exec 3<>/dev/tcp/{address}/{port}"
-    done = cloud.localcloud(*place, "--", "timeout", "2", "bash", "-c", script, check=False)
+    command = ("timeout", "2", "bash", "-c", script)
+    if place[0] == "exec":
+        done = cloud.on(place[1], *command, check=False)
+    else:
+        done = cloud.localcloud(*place, "--", *command, check=False)
     return OPEN if done.returncode == 0 or "refused" in done.stderr else CLOSED
 
 

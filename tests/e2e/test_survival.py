@@ -163,8 +163,8 @@ def test_a_run_goes_on_by_itself_after_its_master_was_rebooted_and_the_queue_beh
         cluster.fab("stop", "--run", first, check=False)
 
 
-BOUND_S: Final = 60.0
-"""Enough for two nodes that are prepared; what people give in hours acts in the same way after a minute."""
+BOUND_S: Final = 40.0
+"""Enough for two nodes that are prepared; what people give in hours acts in the same way after seconds."""
 
 
 def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_where_the_master_keeps_none(

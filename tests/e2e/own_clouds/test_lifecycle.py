@@ -161,7 +161,7 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
 
     eventually(lambda: log().count("waits to be asked") == len(before) + 1)
     name = registered(own)[spot]
-    own.localcloud("interrupt", spot, "--notice", "40")
+    own.localcloud("interrupt", spot, "--notice", "30")
     eventually(lambda: f"{name} was asked to end" in log())
     assert spot in {i["InstanceId"] for i in own.instances("worker")}, "its rank has had its time"
     eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
