@@ -28,9 +28,7 @@ def check(node: str, remedy: str) -> None:
     try:
         uid = pwd.getpwnam(RANK_USER).pw_uid
     except KeyError:
-        raise RankUserError(
-            f"{node} has no user {RANK_USER} for ranks: an older version booted it; do: {remedy}"
-        ) from None
+        raise RankUserError(f"{node} has no user {RANK_USER} for ranks; do: {remedy}") from None
     if uid != RANK_UID:
         raise RankUserError(
             f"the user {RANK_USER} of {node} has the number {uid}, and must have {RANK_UID}; do: {remedy}"

@@ -34,8 +34,8 @@ def read(path: Path) -> RunSpec:
     accepted = digests(run_id)
     if not accepted:
         raise SpecError(
-            f"this master has not accepted the spec of run {run_id}: another master or an older version did; "
-            f"`fab resume {run_id}` submits it again"
+            f"this master has not accepted the spec of run {run_id}, another master did; `fab resume {run_id}` submits "
+            "it again"
         )
     if _digest(text) not in accepted:
         raise SpecError(f"{path} was changed after it was submitted; `fab train` submits a run anew")
@@ -48,7 +48,7 @@ def read(path: Path) -> RunSpec:
 def check_unchanged(path: Path) -> None:
     """Raise SpecError for a spec that differs from all that were accepted; OSError for one that cannot be read.
 
-    A run of another master or of an older version has none accepted, and passes: nothing is carried out here.
+    A run of another master has none accepted, and passes: nothing is carried out here.
     """
     if digests(path.parent.name):
         read(path)

@@ -37,7 +37,7 @@ class Claim:
     owner: ProcessIdentity
     """The supervisor; before it has begun, the process that starts it."""
     nodes: tuple[ClaimedNode, ...] | None = None
-    """None: every node, as runs of an older version have them, and one that ends the workers. None of them, (): the
+    """None: every node, as one that ends the workers has them. None of them, (): the
     size of the worker group, which a task of a laptop changes."""
     task: str = ""
     """The task of a laptop that is about to end the nodes, such as `fab scale`: it holds them under an id of its own,
@@ -90,15 +90,10 @@ class Claim:
 
 
 def to_text(claims: Sequence[Claim]) -> str:
-    """Return the text of the lock file for one claim or more.
-
-    The first one is at the top, where older versions look for the live run: they then refuse another one.
-    """
-    first, *others = (claim.to_document() for claim in claims)
-    return json.dumps({**first, "others": others})
+    """Return the text of the lock file."""
+    return json.dumps([claim.to_document() for claim in claims])
 
 
 def parse(text: bytes) -> tuple[Claim, ...]:
     """Return the claims in a lock file's text, oldest first. Raises ValueError, TypeError or KeyError."""
-    document = json_text.parse(text)
-    return tuple(Claim.from_document(each) for each in (document, *document.get("others", ())))
+    return tuple(map(Claim.from_document, json_text.parse(text)))

@@ -107,13 +107,11 @@ class Node:
     """Network interface that carries the address, such as ens5."""
     zone: str
     """Availability zone."""
-    kind: str = ""
-    """What programs are built for there, of `agent.spec.kinds`; "" of a node that an older version booted."""
+    kind: str
+    """What programs are built for there, of `agent.spec.kinds`."""
 
     def __post_init__(self) -> None:
         for field in RULES:
-            if field == "kind" and not self.kind:
-                continue
             if wrong := broken(field, getattr(self, field)):
                 raise SpecError(wrong)
 
@@ -127,7 +125,7 @@ class Node:
 def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
     """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND`.
 
-    Nodes of older versions have no kind. A line that breaks a rule leaves out its node, and so do lines that claim the
+    A line that breaks a rule leaves out its node, and so do lines that claim the
     same name, address or instance id: nothing tells which of them is right. Only the master's own line wins over a
     worker's. `warn` gets a sentence for each; so it does for each comment, in which the master's registry says what it
     left out itself.
@@ -155,9 +153,9 @@ def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
 
 def _parse_node(line: str) -> Node:
     words = line.split(" ")
-    if len(words) not in (6, 7):
+    if len(words) != 7:
         raise SpecError(f"{escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND")
-    name, address, instance_id, slots, interface, zone, kind = [*words, ""][:7]
+    name, address, instance_id, slots, interface, zone, kind = words
     if not RULES["slots"].fits(slots):  # int() would take more than the rule does
         raise SpecError(broken("slots", slots))
     return Node(

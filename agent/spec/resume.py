@@ -21,7 +21,7 @@ def resumed_spec(
     """Build the spec with which a run is resumed on these hosts. Raises SpecError where it cannot be.
 
     `agent`: the tree that this version pushed. A recipe keeps the one that it was launched with, whose modules its
-    payload imports; a run of an older version named none, and its payload needs none.
+    payload imports.
     `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step, and
     a program must know what to do.
     """
@@ -43,8 +43,7 @@ def resumed_spec(
     interface, network = meeting_interface(nodes), common_network(nodes)
     return dataclasses.replace(
         before,
-        agent=agent if before.program else before.agent or agent,
-        payload="" if before.program else before.payload,
+        agent=agent if before.program else before.agent,
         command=command,
         hosts=tuple(hosts),
         interface=interface,

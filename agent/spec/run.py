@@ -34,8 +34,6 @@ MOST_COMMANDS: Final = 10
 MAX_STALL_S: Final = 86_400
 TRAINING: Final = ("-m", "payload.train")
 """Beginning of the command of a recipe, which resumes from a checkpoint."""
-NEWER_FIELDS: Final = ("stall_after_s",)
-"""Fields that agents of earlier runs may not know; "" or 0 is what these do."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
 TF_KERAS: Final = "tf-keras==2.21.*"
@@ -50,8 +48,7 @@ class RunSpec:
     efs_mount: str
     """Directory of the shared file system, the same on all nodes."""
     agent: str
-    """Name of the pushed tree under payloads/ that holds `agent`: the first 16 hexadecimal digits of its SHA-256. Empty
-    in the spec of a run that an older version launched; such a run can be shown and resumed, but not started."""
+    """Name of the pushed tree under payloads/ that holds `agent`: the first 16 hexadecimal digits of its SHA-256."""
     command: tuple[str, ...]
     """What each rank runs: `-m MODULE ...` or `SCRIPT.py ...` by its Python, else a program and its arguments."""
     hosts: tuple[Node, ...]
@@ -82,9 +79,9 @@ class RunSpec:
     """What the ranks communicate over: gloo or mpi. On GPUs, NCCL carries the gradients."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     rank_launcher: str = HOROVOD
-    """What starts the ranks, of `agent.spec.launchers`; older specs have none but Horovod's."""
+    """What starts the ranks, of `agent.spec.launchers`."""
     placement: str = PLACED
-    """Whether each rank is given its part of its node: auto or none; in older specs, none for a program."""
+    """Whether each rank is given its part of its node: auto or none."""
     own_gpu: bool = False
     """Show each rank of a program the GPU of its own alone; without it, the program chooses by its local rank."""
     recipe: str = ""
@@ -119,7 +116,7 @@ class RunSpec:
         if not is_run_id(self.run_id):
             raise SpecError(f"run_id = {self.run_id!r}: must be {RUN_ID_RULE}")
         for name, tree in (("agent", self.agent), ("payload", self.payload), ("program", self.program)):
-            if tree and not re.fullmatch(r"[0-9a-f]{16}", tree):
+            if (tree or name == "agent") and not re.fullmatch(r"[0-9a-f]{16}", tree):
                 raise SpecError(f"{name} = {tree!r}: must be 16 hexadecimal digits")
         if not (self.payload or self.program):
             raise SpecError("neither payload nor program is given: a run needs the tree of what it runs")
@@ -192,11 +189,8 @@ class RunSpec:
 
     @property
     def runtime_kind(self) -> RuntimeKind | None:
-        """Return what the hosts' environment is built for; None where an older version booted one of them.
-
-        Raises SpecError for hosts of two kinds.
-        """
-        if not self.hosts or not all(host.kind for host in self.hosts):
+        """Return what the hosts' environment is built for; None without hosts. Raises SpecError for two kinds."""
+        if not self.hosts:
             return None
         return runtime_kind({host.name: NodeKind.parse(host.kind) for host in self.hosts})
 
@@ -217,15 +211,7 @@ class RunSpec:
 
     @property
     def agent_directory(self) -> str:
-        """Return the directory of the agent's tree, in which the launcher and the commands on the nodes run.
-
-        Raises SpecError where an older version wrote the spec.
-        """
-        if not self.agent:
-            raise SpecError(
-                f"the spec of run {self.run_id} names no agent: an older version launched the run; "
-                f"`fab resume {self.run_id}` continues it with the agent of this version"
-            )
+        """Return the directory of the agent's tree, in which the launcher and the commands on the nodes run."""
         return f"{self.efs_mount}/payloads/{self.agent}"
 
     @property
@@ -259,14 +245,8 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def to_json(self) -> str:
-        """Return the spec as JSON, which `from_json` reads back unchanged.
-
-        A recipe is resumed with the agent that it began with, which refuses fields that it does not know: newer ones
-        are written only where they say something.
-        """
-        document = dataclasses.asdict(self)
-        said = {name: value for name, value in document.items() if value or name not in NEWER_FIELDS}
-        return json.dumps(said, indent=1)
+        """Return the spec as JSON, which `from_json` reads back unchanged."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
@@ -277,10 +257,7 @@ class RunSpec:
                 raise TypeError("not an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
                 raise SpecError(f"the spec of a run has unknown fields: {', '.join(unknown)}; a newer version wrote it")
-            # Older versions packed the agent into the payload's tree, and placed the ranks of recipes alone.
-            older = {"agent": "", "placement": UNPLACED if document.get("program") else PLACED}
-            values = {**older, **document}
-            return cls(**{key: _restore(key, value) for key, value in values.items()})
+            return cls(**{key: _restore(key, value) for key, value in document.items()})
         except SpecError:
             raise
         except (TypeError, KeyError, ValueError) as error:

@@ -14,8 +14,6 @@ from agent.runs.store import Runs
 
 HOOK: Final = ".deepcdk/at-boot"
 """Below the login user's home on the master's own disk: what a booting master runs, no rank can write."""
-SHARED_HOOK: Final = ".at-boot"
-"""Where earlier versions wrote it, among the runs; masters that were made by them still run it."""
 LOCK_PATIENCE_S: Final = 300
 """A file server keeps the locks of a master that is gone until its lease has run out."""
 
@@ -27,8 +25,6 @@ def scheduler_command(runs: Runs) -> list[str]:
 
 def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
     """Write the script that a booting master runs, with the agent in `tree` on its own disk."""
-    with contextlib.suppress(OSError):
-        (runs.root / SHARED_HOOK).unlink(missing_ok=True)
     path = Path.home() / HOOK
     words = [*scheduler_command(runs), "--wait", str(LOCK_PATIENCE_S)]
     text = f"#!/bin/sh\ncd {shlex.quote(str(tree))} && exec {shlex.join(words)}\n"

@@ -159,10 +159,7 @@ def occupancy(runs: Runs) -> dict[str, Any]:
     for claim in runs.held():
         if claim.task or runs.is_over(claim.run_id):
             continue  # It is no run, or clears its nodes, which are free in a moment.
-        hosts: Sequence[str] = claim.names
-        with contextlib.suppress(OSError, ValueError):  # of an older version, whose claims name none
-            hosts = hosts or runs[claim.run_id].stored_state().hosts
-        live.append({"run_id": claim.run_id, "hosts": list(hosts)})
+        live.append({"run_id": claim.run_id, "hosts": list(claim.names)})
     return {"live": live, "queued": RunQueue(runs=runs).ids()}
 
 

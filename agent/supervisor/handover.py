@@ -86,7 +86,7 @@ class Handover:
     def keep_up(self) -> None:
         """Share what is new since the last call, and look after AWS's answer. A failure is logged, and tried again."""
         if not self.parameter:
-            return  # A node of an earlier version, or none.
+            return
         try:
             if self._call and self._call.poll() is None:
                 return

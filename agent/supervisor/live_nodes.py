@@ -54,13 +54,13 @@ def choose_answering(
     """Return the hosts with which a run goes on after a fault: its own that answer, then others, in rank order.
 
     `answering` holds the instance ids of nodes that answer and stay. At most `most`; None for fewer than `least`.
-    Others are of a kind that one of its hosts has; a host that an older version booted told none, and goes with any.
+    Others are of a kind that one of its hosts has.
     """
     own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
     fitting = [
         node
         for node in workers(nodes)
-        if node.instance_id in answering and (node.instance_id in own or node.kind in kinds or "" in kinds)
+        if node.instance_id in answering and (node.instance_id in own or node.kind in kinds)
     ]
     # Stable: by index within each part.
     first = sorted(fitting, key=lambda node: node.instance_id not in own)

@@ -50,9 +50,7 @@ def kill(runs: Runs, spec: RunSpec) -> None:
     argv = processes.command(
         python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
     )
-    # This process's own version: it can also end a run of an older one, whose spec names no agent.
     tree = f"{spec.efs_mount}/payloads/{OWN_TREE.name}"
-    # Ranks that an older version started are the login user's.
     commands = [remote_command(host, tree, argv) for host in (None, *spec.hosts)]
     commands += [remote_command(host, tree, argv, as_rank=True) for host in spec.hosts]
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:

@@ -6,25 +6,18 @@ that lies on the shared file system is run for it.
 
 from __future__ import annotations
 
-import fnmatch
 import shlex
 import shutil
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.errors import SpecError
 from agent.remote.command import AS_RANK, SSH, Completed, execute
 from agent.runs.directory import RunDirectory
-from agent.spec.nodes import MASTER_NAME, RANK_USER
+from agent.spec.nodes import MASTER_NAME
 
 TIMEOUT_S: Final = 600.0
 """Tens of thousands of files over NFS take minutes."""
-_SUPERVISORS: Final = (
-    *("spec*.json", "origin*.json", "source.diff", "course.json", "record.json", "spent.json"),
-    *("state.json", "stop.json", "launch.json", "launcher.log", "preflight.*", ".*"),
-)
 Run = Callable[[Sequence[str], float], Completed]
 
 
@@ -49,23 +42,6 @@ def remove(path: Path, run: Run = execute) -> None:
         quoted = shlex.quote(str(path))
         run(_as_rank(f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete"), TIMEOUT_S)
         shutil.rmtree(path)
-
-
-def check_owners(directory: RunDirectory) -> None:
-    """Raise SpecError for a run of an older version, whose ranks were the login user: the next ones cannot go on."""
-    mode = directory.path.stat().st_mode
-    if mode & stat.S_ISVTX or not mode & 0o077:
-        return
-    names = sorted(entry.name for entry in directory.path.iterdir())
-    theirs = [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in _SUPERVISORS)]
-    if not theirs:
-        return
-    chown = shlex.join(["chown", "-hR", f"{RANK_USER}:", *theirs])
-    script = shlex.quote(f"cd {directory.path} && {chown} && chmod 700 .")
-    raise SpecError(
-        f"an older version made {directory.path}, whose files ranks can no longer change: they have a user of their "
-        f"own; do: `fab run --master -- sudo sh -c {script}`"
-    )
 
 
 def _unreadable(directory: RunDirectory, run: Run) -> str:

@@ -17,10 +17,9 @@ from agent.supervisor import rank_files
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:
-    """Raise SpecError for a run that has succeeded, or whose files its ranks could not go on with."""
+    """Raise SpecError for a run that has succeeded."""
     if state.state == "succeeded":
         raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
-    rank_files.check_owners(directory)
 
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:

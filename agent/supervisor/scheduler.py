@@ -146,7 +146,6 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
 @contextlib.contextmanager
 def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[str] | None]:
     """Take the scheduler's lock for a block; yield None where another process has it for `patience_s` seconds."""
-    # The name that older versions used: never two schedulers at once during an upgrade.
     with (runs.root / ".keeper").open("a") as file:
         yield file if wait_until(lambda: _is_locked(file), timeout_s=patience_s, poll_s=POLL_S) else None
 

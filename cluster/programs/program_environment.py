@@ -29,7 +29,7 @@ def kind_of_hosts(nodes: Sequence[Node], count: int) -> RuntimeKind | None:
     DeepcdkError for workers of two kinds.
     """
     known = workers(nodes)[:count] or [node for node in nodes if node.name == MASTER_NAME]
-    if not known or not all(node.kind for node in known):
+    if not known:
         return None
     try:
         kind = runtime_kind({node.name: NodeKind.parse(node.kind) for node in known})

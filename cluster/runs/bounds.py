@@ -42,7 +42,7 @@ def stop_policy(stack: Stack, *, wanted: bool) -> str:
     """Return what ends the workers after a run, "" where they are to stay. Raises DeepcdkError where nothing can."""
     if wanted and not stack.stop_policy:
         raise DeepcdkError(
-            f"--then-stop: the stack {stack.name} is of an older version, and has no policy that ends its workers",
+            f"--then-stop: the stack {stack.name} has no policy that ends its workers",
             remedy="`fab up` adds it",
         )
     return stack.stop_policy if wanted else ""

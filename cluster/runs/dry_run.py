@@ -22,6 +22,7 @@ _UNKNOWN: Final = Node(
     slots=1,
     interface="eth0",
     zone="us-east-1a",
+    kind="x86_64",
 )
 """What a dry run takes a node for before any has joined; only its one slot is shown."""
 

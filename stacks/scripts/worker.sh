@@ -86,7 +86,7 @@ admit_master() {
     return
   fi
   if [[ ! $text =~ ^(${rule[host_key]})\ (${rule[ip]})$ ]]; then
-    note "no master has put its key into $key_parameter; one of an earlier version does not" "$text"
+    note "no master has put its key into $key_parameter" "$text"
     return
   fi
   admitted=$text

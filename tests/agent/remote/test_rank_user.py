@@ -37,9 +37,7 @@ def test_a_node_without_the_user_is_named_with_the_remedy(monkeypatch: pytest.Mo
     monkeypatch.setattr(pwd, "getpwnam", nobody)
     with pytest.raises(RankUserError) as raised:
         rank_user.check("deeplearning-worker2", "`fab replace worker2`")
-    assert str(raised.value) == (
-        "deeplearning-worker2 has no user deepcdk-rank for ranks: an older version booted it; do: `fab replace worker2`"
-    )
+    assert str(raised.value) == ("deeplearning-worker2 has no user deepcdk-rank for ranks; do: `fab replace worker2`")
 
 
 def test_another_user_of_its_name_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

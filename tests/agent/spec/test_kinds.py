@@ -84,10 +84,9 @@ def test_a_recipe_is_refused_on_gpus_that_cudnn_has_dropped_and_a_program_is_not
     assert FIRST_SUPPORTED == gpus.FIRST_SUPPORTED
 
 
-def test_a_run_has_the_kind_of_its_hosts_and_none_where_an_older_version_booted_one() -> None:
+def test_run_has_the_kind_of_its_hosts() -> None:
     assert make_spec(hosts=(make_node(1, kind="x86_64-sm90"),)).runtime_kind == RuntimeKind(
         processor="x86_64", has_gpus=True, capabilities=(90,)
     )
-    assert make_spec(hosts=(make_node(1), make_node(2, kind=""))).runtime_kind is None
     with pytest.raises(SpecError, match="deeplearning-worker1: x86_64 without GPUs; deeplearning-worker2: aarch64"):
         make_spec(hosts=(make_node(1), make_node(2, kind="aarch64")))

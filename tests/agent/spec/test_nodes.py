@@ -112,10 +112,10 @@ def test_a_refusal_names_field_value_and_rule_in_short_plain_ascii(field: str, v
 
 
 NODES = """\
-deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a
-deeplearning-worker10 10.0.1.20 i-000000bb 1 ens5 us-east-1a
-deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a
-deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5 us-east-1a
+deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a x86_64
+deeplearning-worker10 10.0.1.20 i-000000bb 1 ens5 us-east-1a x86_64
+deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a x86_64
+deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5 us-east-1a x86_64
 """
 
 
@@ -128,6 +128,7 @@ def test_nodes_are_parsed_and_workers_are_ordered_by_index() -> None:
         slots=1,
         interface="ens5",
         zone="us-east-1a",
+        kind="x86_64",
     )
     assert [node.name for node in workers(nodes)] == [
         "deeplearning-worker1",
@@ -143,21 +144,42 @@ MASTER, *OTHERS = parse_nodes(NODES, pytest.fail)
     ("line", "rule"),
     [
         ("deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5", "'deeplearning-worker1 10.0.1.11 .*: must be NAME IP "),
-        ("deeplearning-worker1 10.0.1.11 i-000000dd four ens5 us-east-1a", "slots = 'four': must be a whole number"),
-        ("deeplearning-worker1 10.0.1.11 i-000000dd 0 ens5 us-east-1a", "slots = '0': must be a whole number from 1"),
-        ("deeplearning-worker1 10.0.1.11 i-000000dd 99999999999 ens5 us-east-1a", "slots = '9*': must be "),
-        ("deeplearning-worker1 10.0.1.11 i-000000dd \u0664 ens5 us-east-1a", r"slots = '\\u0664': must be "),
-        ("deeplearning-worker01 10.0.1.11 i-000000dd 4 ens5 us-east-1a", "name = 'deeplearning-worker01': must be "),
-        ("-oProxyCommand=x 10.0.1.11 i-000000dd 4 ens5 us-east-1a", "name = '-oProxyCommand=x': must be "),
         (
-            "deeplearning-worker1 10.0.64.5'$(id)' i-000000dd 4 ens5 us-east-1a",
+            "deeplearning-worker1 10.0.1.11 i-000000dd four ens5 us-east-1a x86_64",
+            "slots = 'four': must be a whole number",
+        ),
+        (
+            "deeplearning-worker1 10.0.1.11 i-000000dd 0 ens5 us-east-1a x86_64",
+            "slots = '0': must be a whole number from 1",
+        ),
+        ("deeplearning-worker1 10.0.1.11 i-000000dd 99999999999 ens5 us-east-1a x86_64", "slots = '9*': must be "),
+        ("deeplearning-worker1 10.0.1.11 i-000000dd \u0664 ens5 us-east-1a x86_64", r"slots = '\\u0664': must be "),
+        (
+            "deeplearning-worker01 10.0.1.11 i-000000dd 4 ens5 us-east-1a x86_64",
+            "name = 'deeplearning-worker01': must be ",
+        ),
+        ("-oProxyCommand=x 10.0.1.11 i-000000dd 4 ens5 us-east-1a x86_64", "name = '-oProxyCommand=x': must be "),
+        (
+            "deeplearning-worker1 10.0.64.5'$(id)' i-000000dd 4 ens5 us-east-1a x86_64",
             r"address = .*\$\(id\).*: must be an IPv4 ",
         ),
-        ("deeplearning-worker1 10.0.64.005 i-000000dd 4 ens5 us-east-1a", "address = '10.0.64.005': must be "),
-        ("deeplearning-worker1 10.0.64.5 ../../x 4 ens5 us-east-1a", "instance_id = '../../x': must be i- and 8 or 17"),
-        ("deeplearning-worker1 10.0.64.5 i-000000dd 4 -i us-east-1a", "interface = '-i': must be a network interface"),
-        ("deeplearning-worker1 10.0.64.5 i-000000dd 4 ens5 a;b", "zone = 'a;b': must be a zone such as us-east-1a"),
-        ("deeplearning-worker1\x1b[2J 10.0.64.5 i-000000dd 4 ens5 us-east-1a", r"name = '.*\\x1b\[2J': must be "),
+        ("deeplearning-worker1 10.0.64.005 i-000000dd 4 ens5 us-east-1a x86_64", "address = '10.0.64.005': must be "),
+        (
+            "deeplearning-worker1 10.0.64.5 ../../x 4 ens5 us-east-1a x86_64",
+            "instance_id = '../../x': must be i- and 8 or 17",
+        ),
+        (
+            "deeplearning-worker1 10.0.64.5 i-000000dd 4 -i us-east-1a x86_64",
+            "interface = '-i': must be a network interface",
+        ),
+        (
+            "deeplearning-worker1 10.0.64.5 i-000000dd 4 ens5 a;b x86_64",
+            "zone = 'a;b': must be a zone such as us-east-1a",
+        ),
+        (
+            "deeplearning-worker1\x1b[2J 10.0.64.5 i-000000dd 4 ens5 us-east-1a x86_64",
+            r"name = '.*\\x1b\[2J': must be ",
+        ),
         ("# deeplearning-worker1\x1b[2J is left out", r"says 'deeplearning-worker1\\x1b\[2J is left out'; "),
     ],
 )
@@ -174,9 +196,9 @@ def test_a_line_against_a_rule_leaves_out_its_node_alone_and_is_told_without_con
 
 
 CLAIMS = (
-    ("name", "deeplearning-worker2 10.0.1.99 i-00000099 1 ens5 us-east-1a"),
-    ("address", "deeplearning-worker9 10.0.1.12 i-00000099 1 ens5 us-east-1a"),
-    ("instance_id", "deeplearning-worker9 10.0.1.99 i-000000cc 1 ens5 us-east-1a"),
+    ("name", "deeplearning-worker2 10.0.1.99 i-00000099 1 ens5 us-east-1a x86_64"),
+    ("address", "deeplearning-worker9 10.0.1.12 i-00000099 1 ens5 us-east-1a x86_64"),
+    ("instance_id", "deeplearning-worker9 10.0.1.99 i-000000cc 1 ens5 us-east-1a x86_64"),
 )
 
 
@@ -195,13 +217,16 @@ def test_of_nodes_that_claim_the_same_none_is_taken_for_nothing_tells_which_is_r
 @pytest.mark.parametrize("claim", ["10.0.0.12 i-00000099", "10.0.1.99 i-000000aa"])
 def test_a_worker_that_claims_to_be_the_masters_machine_takes_nothing_from_the_master(claim: str) -> None:
     told: list[str] = []
-    assert parse_nodes(f"deeplearning-worker9 {claim} 1 ens5 us-east-1a\n{NODES}", told.append) == (MASTER, *OTHERS)
+    assert parse_nodes(f"deeplearning-worker9 {claim} 1 ens5 us-east-1a x86_64\n{NODES}", told.append) == (
+        MASTER,
+        *OTHERS,
+    )
     assert [sentence.split(" ")[1] for sentence in told] == ["1"]
 
 
 def test_two_masters_are_none() -> None:
     told: list[str] = []
-    second = "deeplearning-master 10.0.0.13 i-000000ab 1 ens5 us-east-1a"
+    second = "deeplearning-master 10.0.0.13 i-000000ab 1 ens5 us-east-1a x86_64"
     assert parse_nodes(f"{NODES}{second}\n", told.append) == tuple(OTHERS)
     assert len(told) == 2
 

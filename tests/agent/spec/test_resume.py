@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
 from agent.errors import SpecError
 from agent.spec.resume import resume_point, resumed_spec
-from agent.spec.run import RunSpec
 from tests.factories import AGENT, PAYLOAD, make_master, make_nodes, make_program_spec, make_spec
 
 
@@ -66,18 +64,6 @@ def test_a_resumed_recipe_keeps_the_agent_that_its_payload_imports_and_a_program
     again = resumed_spec(recipe, nodes, nodes, agent="b" * 16)
     assert (again.agent, again.payload) == (AGENT, PAYLOAD)
     assert resumed_spec(make_program_spec(hosts=nodes), nodes, nodes, agent="b" * 16).agent == "b" * 16
-
-
-@pytest.mark.parametrize("program", ["", PAYLOAD])
-def test_a_run_of_an_older_version_is_resumed_with_the_agent_of_this_one(program: str) -> None:
-    (node,) = nodes = make_nodes(1)
-    before = RunSpec.from_json(json.dumps({  # without `agent`, and with `payload` whatever it ran
-        "run_id": "one", "efs_mount": "/mnt/efs", "payload": PAYLOAD, "program": program,
-        "command": ["-m", "payload.train"], "hosts": [dataclasses.asdict(node)],
-    }))  # fmt: skip
-    again = resumed_spec(before, nodes, nodes, agent=AGENT)
-    assert (again.agent, again.payload, again.program) == (AGENT, "" if program else PAYLOAD, program)
-    assert again.agent_directory == f"/mnt/efs/payloads/{AGENT}"
 
 
 def test_a_programs_own_environment_is_resumed_on_hosts_that_it_was_locked_for() -> None:

@@ -1,4 +1,4 @@
-"""Runs that go on, and runs of an older version, through the supervisor's command line."""
+"""Runs that are resumed, through the supervisor's command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 from pathlib import Path
 
-from agent.runs import accepted_spec
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,
@@ -15,7 +14,6 @@ from tests.agent.supervisor.live_runs import (
     run_processes,
     spec,
 )
-from tests.factories import PAYLOAD
 from tests.waiting import eventually
 
 
@@ -54,38 +52,3 @@ def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) 
     for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):
         assert (done.returncode, json.loads(done.stdout)["live"]) == (3, "one")
     supervisor("stop", "one", "--grace", "0")
-
-
-def old_spec(efs: Path, run_id: str, script: str) -> str:
-    """Write the spec of a run as a version without trees of the agent's own did."""
-    document = json.loads(spec(efs, run_id, script))
-    del document["agent"]
-    return json.dumps(document)
-
-
-def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, home: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "exit 1"))
-    final_state(efs, "one")
-    path = efs / "runs" / "one" / "spec.json"
-    path.write_text(old_spec(efs, "one", "exit 1"))
-    (home / accepted_spec.FOLDER / "one").unlink()  # as an older version had none
-    shown = json.loads(supervisor("show", "one").stdout)
-    assert (shown["spec"]["payload"], "agent" in shown["spec"]) == (PAYLOAD, False)
-    eventually(lambda: not (efs / "runs" / ".live").exists())
-    for verb in ("start", "resume"):
-        refused = supervisor(verb, stdin=old_spec(efs, "one" if verb == "resume" else "two", "true"))
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert "names no agent: an older version launched the run; `fab resume" in refused.stderr
-    assert not (efs / "runs" / "two").exists()
-    assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"].startswith("the launcher ended")
-
-
-def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, home: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
-    live_state(efs, "one")
-    assert supervisor("start", "--queue", stdin=spec(efs, "two", "true")).returncode == 0
-    (efs / "runs" / "two" / "spec.json").write_text(old_spec(efs, "two", "true"))
-    (home / accepted_spec.FOLDER / "two").unlink()  # as above
-    supervisor("stop", "one", "--grace", "0")
-    state = final_state(efs, "two")
-    assert (state["state"], "`fab resume two` submits it again" in state["reason"]) == ("failed", True)

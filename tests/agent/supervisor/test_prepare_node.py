@@ -13,7 +13,6 @@ import pytest
 from agent.remote.secret_files import TAKEN
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
-from agent.spec.kinds import NodeKind
 from agent.spec.nodes import NODE_PYTHON
 from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, overlay_of, parse
 from tests.factories import make_node, make_program_spec, make_spec
@@ -120,24 +119,6 @@ def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
     status, _, _ = prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=hosts)
     assert status == 0
     assert asked == [("--wheelhouse", f"{tmp_path}/payloads/.wheelhouse", "--operations", "gpu", "--cc", "80,86")]
-
-
-def test_where_an_older_version_booted_the_hosts_the_node_itself_says_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
-    monkeypatch.setattr(
-        "agent.supervisor.prepare_node.this_node_kind",
-        lambda: NodeKind(processor="x86_64", has_gpus=True, capability=75),
-    )
-
-    def ensure(*options: str) -> Path:
-        asked.append(options)
-        return RUNTIME / "bin" / "python"
-
-    prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=(make_node(1, kind=""),))
-    assert asked[0][-4:] == ("--operations", "gpu", "--cc", "75")
 
 
 @pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])

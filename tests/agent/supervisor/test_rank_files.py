@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import SpecError
 from agent.remote.command import SSH, Completed, execute
 from agent.runs.directory import RunDirectory
 from agent.supervisor import rank_files
@@ -72,22 +71,3 @@ def test_what_the_login_user_cannot_remove_ranks_remove_first(
     quoted = f"'{directory.path}'"
     assert master.as_rank == [f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete"]
     assert not directory.path.exists()
-
-
-def test_a_run_of_an_older_version_is_refused_with_what_makes_it_the_ranks(directory: RunDirectory) -> None:
-    for name in ("spec.json", "spec-1.json", "launcher.log", "metrics.jsonl", "a b"):
-        (directory.path / name).touch()
-    directory.path.chmod(0o755)
-    with pytest.raises(SpecError) as raised:
-        rank_files.check_owners(directory)
-    assert "an older version made" in str(raised.value)
-    assert "deepcdk-rank: " in str(raised.value)
-    assert " metrics.jsonl work && chmod 700 ." in str(raised.value)
-    assert "launcher.log" not in str(raised.value)
-
-
-def test_a_run_whose_ranks_had_their_own_user_may_go_on(directory: RunDirectory) -> None:
-    directory.open_to_ranks()
-    rank_files.check_owners(directory)
-    directory.close_to_ranks()
-    rank_files.check_owners(directory)

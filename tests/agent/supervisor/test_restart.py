@@ -99,13 +99,11 @@ def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind
     assert names(ids - {ONE.instance_id, three.instance_id}, least=1) == [TWO.name]
     assert names(set(), least=1) is None
     assert names(ids, most=3) == [ONE.name, TWO.name, three.name], "back to as many as it began with"
-    # Hosts of two capabilities share an environment; hosts that an older version booted told no kind.
+    # Hosts of two capabilities share an environment.
     mixed = make_spec(hosts=(make_node(1, kind="x86_64-sm75"), make_node(2, kind="x86_64-sm86")))
     nodes = (*mixed.hosts, make_node(3, kind="x86_64-sm86"))
     assert names(ids, spec=mixed) == [ONE.name, TWO.name]
     assert names(ids - {TWO.instance_id}, spec=mixed) == [ONE.name, three.name]
-    older = make_spec(hosts=make_nodes(2, kind=""))
-    assert names(ids - {TWO.instance_id}, spec=older) == [ONE.name, three.name]
 
 
 def test_stuck_rank_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ def test_too_few_nodes_are_told(nodes: Path) -> None:
 
 
 def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
-    nodes.write_bytes(listed(*make_nodes(2)).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a\n")
+    nodes.write_bytes(
+        listed(*make_nodes(2)).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a x86_64\n"
+    )
     told: list[str] = []
     spec = make_spec(hosts=make_nodes(2))
     assert on_free_nodes(spec, [], told.append, str(nodes)) == spec
@@ -70,7 +72,7 @@ def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
 def test_the_scheduler_logs_a_bad_line_once_however_often_it_reads_it(
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    nodes.write_text(listed(make_node(1)) + "deeplearning-worker2 $(id) i-0000002a 1 ens5 us-east-1a\n")
+    nodes.write_text(listed(make_node(1)) + "deeplearning-worker2 $(id) i-0000002a 1 ens5 us-east-1a x86_64\n")
     runs, seen = Runs(root=tmp_path / "runs"), []
     enqueue(runs, submission(tmp_path, 2))
 
