@@ -1,1 +1,1 @@
-"""AWS's API: clients and errors, what is deployed, prices, and the guard that ends idle workers."""
+"""AWS's API: clients and errors, what is deployed, prices, and the limits on workers."""

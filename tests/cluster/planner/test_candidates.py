@@ -104,10 +104,3 @@ def test_with_a_deadline_and_no_prices_the_fewest_nodes_are_chosen() -> None:
     chosen = choose([candidate(4, 1, None), candidate(2, 1.5, None)], deadline_s=2 * 3600)
     assert chosen.candidate is not None
     assert chosen.candidate.nodes == 2
-
-
-def test_a_document_has_the_bottleneck_and_every_part() -> None:
-    document = ONE.document()
-    assert document["bottleneck"] == "compute"
-    assert set(document["parts"]) == {"compute", "communication", "input", "evaluation", "start_up"}
-    assert document["spot_usd"] is None

@@ -57,10 +57,6 @@ def test_sixteen_nodes_gain_little_over_eight_for_almost_twice_the_cost() -> Non
     assert 1.6 < usd(sixteen) / usd(eight) < 2
 
 
-def test_the_published_costs_are_those_of_dawnbench() -> None:
-    assert [round(run.usd, 2) for run in DAWNBENCH] == pytest.approx([72.40, 48.48, 61.64, 118.07], abs=0.01)
-
-
 def test_more_nodes_spend_more_of_their_time_on_communication() -> None:
     shares = [predicted(run).communication / predicted(run).total for run in DAWNBENCH]
     assert shares == sorted(shares)

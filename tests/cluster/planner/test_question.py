@@ -107,11 +107,9 @@ def test_an_answer_is_a_document() -> None:
     [
         ({"nodes": "0"}, "--nodes = '0': must be a whole number from 1"),
         ({"nodes": ","}, "--nodes = ',': must be numbers of nodes"),
-        ({"nodes": "1,two"}, "--nodes = 'two'"),
         ({"instances": "p5.48xlrge"}, "did you mean p5.48xlarge"),
         ({"deadline": "soon"}, "--deadline = 'soon': must be a number"),
         ({"deadline": "0"}, "--deadline = '0': must be a number above 0"),
-        ({"budget": "-3"}, "--budget = '-3': must be a number above 0"),
         ({"budget": "nan"}, "--budget = 'nan': must be a number above 0"),
         ({"recipe": "imagenet"}, "did you mean imagenet-90"),
     ],
@@ -119,10 +117,3 @@ def test_an_answer_is_a_document() -> None:
 def test_what_breaks_a_rule_is_refused_by_name(flags: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         asked(**flags)
-
-
-def test_a_type_whose_gpu_is_unknown_is_refused_by_name() -> None:
-    with pytest.raises(
-        UsageError, match=r"--instance = 'g7.12xlarge': nothing is known of the speed of a GPU RTX PRO 4500"
-    ):
-        asked(instances="g7.12xlarge").answer({"g7.12xlarge": HourlyPrices(node=1.0)})
