@@ -31,7 +31,6 @@ from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.runs.follow import Tail
 from benchmarks.measure import output_of
-from localcloud.layout import Layout
 from tools import demo
 
 CLOUD: Final = "recovery"
@@ -168,7 +167,8 @@ class Run:
         self._nodes = nodes
         words = ["--nodes", str(nodes), "--recipe", "digits", "--restarts", str(restarts), "--yes", "--detach"]
         self.id = str(json.loads(fab(nodes, "train", *words, "--json", "--", *RECIPE))["run_id"])
-        (self._path,) = Layout(name=CLOUD).efs.glob(f"*/runs/{self.id}")
+        shared = Path(json.loads(output_of(demo.localcloud("status", "--name", CLOUD, "--json")))["file_systems"])
+        (self._path,) = shared.glob(f"*/runs/{self.id}")
         self._tail, self._events = Tail(self._path / "metrics.jsonl"), list[Document]()
 
     def events(self) -> list[Document]:

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localcloud.hosts.nfs_client import COMMAND, MOUNT_OPTIONS
+CACHES = "attr_timeout=3,entry_timeout=30,negative_timeout=30,direct_io"
+"""How long Linux's NFS client keeps attributes and names, as with `localcloud start --nfs-client`."""
 
 
 @contextmanager
 def nfs_client(server: Path, directory: Path) -> Iterator[Path]:
     """Mount `server` at the new `directory` as the embedded cloud's hosts may do; other nodes write to `server`."""
     directory.mkdir()
-    mount = [COMMAND, "--enable-lock-forwarding", "--multithreaded", "-o", MOUNT_OPTIONS]
+    mount = ["bindfs", "--enable-lock-forwarding", "--multithreaded", "-o", CACHES]
     subprocess.run([*mount, str(server), str(directory)], check=True, timeout=60)
     try:
         yield directory

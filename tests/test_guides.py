@@ -13,7 +13,8 @@ import pytest
 from cluster.cli import loader
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-GUIDES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "localcloud" / "README.md"])
+FOLDERS: Final = (ROOT, ROOT / "docs", ROOT / "localcloud", ROOT / "localcloud" / "docs")
+GUIDES: Final = sorted(guide for folder in FOLDERS for guide in folder.glob("*.md"))
 ROOMS: Final = "stacks|agent|payload|cluster|localcloud|tools|tests|benchmarks|docs|requirements"
 OTHERS: Final = ("CHANGELOG.md", "tour.md", "comparison.md")
 """Guides with paths of their own: those of older versions, or of other projects."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import ctypes
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -17,11 +19,6 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from localcloud import control
-from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY, environment
-from localcloud.layout import Layout
-from localcloud.lifecycle import read_state
-from localcloud.network.namespaces import set_namespace
 from tests.waiting import PATIENCE_S
 from tools import demo
 from tools.aws_test import ACCOUNT, overrides
@@ -141,18 +138,32 @@ class EmbeddedCloud(Deployment):
         self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the laptop, as `localcloud run` does, without the start of another Python."""
-        state = read_state(Layout(name=self.name))
-        place = {key: state[key] for key in ("endpoint", "region")}
-        variables = environment(demo.environment(), layout=Layout(name=self.name), **place)
-        enter = ("nsenter", f"--net={state['namespaces']['laptop']['path']}", "--")
-        return execute((*enter, *command), check=check, timeout_s=timeout_s, variables=variables)
+        enter = ("nsenter", f"--net={self.described['laptop_namespace']}", "--")
+        return execute((*enter, *command), check=check, timeout_s=timeout_s, variables=self._variables)
+
+    @functools.cached_property
+    def described(self) -> dict[str, Any]:
+        """Return the cloud's addresses, credentials and directories, which stay the same while it runs."""
+        return dict(json.loads(self.localcloud("status", "--json").stdout))
+
+    @functools.cached_property
+    def _variables(self) -> dict[str, str]:
+        """Return the environment of commands on the laptop."""
+        printed = self.localcloud("run", "--", "env", "--null").stdout
+        return dict(line.split("=", 1) for line in printed.split("\0") if line)
+
+    @property
+    def file_systems(self) -> Path:
+        """Return the directory that holds one directory per shared file system."""
+        return Path(self.described["file_systems"])
+
+    def log(self) -> str:
+        """Return the log of the cloud."""
+        return Path(self.described["log"]).read_text(encoding="utf-8")
 
     def on(self, instance: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in a host as root, as `localcloud exec` does, without the start of another Python."""
-        hosts = control.request(Layout(name=self.name), {"do": "status"})["hosts"]
-        (pid,) = (host["pid"] for host in hosts if host["instance_id"] == instance)
-        enter = ("nsenter", "--target", str(pid), "--all", "--root", "--wd", "--")
-        return execute((*enter, *command), check=check)
+        """Run a command in a host as root."""
+        return self.localcloud("exec", instance, "--", *command, check=check)
 
     def aws(self, *words: str) -> Any:
         """Run the AWS CLI on the laptop; return its JSON answer."""
@@ -161,18 +172,21 @@ class EmbeddedCloud(Deployment):
 
     def ask(self, service: str, operation: str, **given: Any) -> Any:
         """Call the API from the laptop's network, in this process: five times as fast as the AWS CLI."""
-        state = read_state(Layout(name=self.name))
+        cloud = self.described
 
         def inside() -> Any:
-            fd = os.open(state["namespaces"]["laptop"]["path"], os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(cloud["laptop_namespace"], os.O_RDONLY | os.O_CLOEXEC)
             try:
-                set_namespace(fd)  # of this thread alone
+                if ctypes.CDLL(None).setns(fd, 0) != 0:  # moves this thread alone
+                    raise OSError(f"cannot enter {cloud['laptop_namespace']}")
             finally:
                 os.close(fd)
-            session: Any = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=state["region"])
+            session: Any = boto3.Session(
+                cloud["access_key_id"], cloud["secret_access_key"], region_name=cloud["region"]
+            )
             # A cloud with manners throttles the tests too; botocore's own three attempts are not always enough.
             patient = Config(retries={"mode": "standard", "total_max_attempts": 10})
-            client = session.client(service, endpoint_url=state["endpoint"], config=patient)
+            client = session.client(service, endpoint_url=cloud["endpoint"], config=patient)
             return getattr(client, operation)(**given)
 
         with ThreadPoolExecutor(1) as pool:
@@ -180,7 +194,7 @@ class EmbeddedCloud(Deployment):
 
     def run(self, run_id: str) -> StoredRun:
         """Return the files of a run, read on this machine."""
-        (found,) = Layout(name=self.name).efs.glob(f"*/runs/{run_id}")
+        (found,) = self.file_systems.glob(f"*/runs/{run_id}")
         return StoredRun(path=found)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from benchmarks.fanout import parse_link_bytes
-from localcloud.layout import Layout
 from tests.e2e.conftest import ROOT, EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tests.words import NASTIEST
@@ -68,7 +67,7 @@ def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: Embedde
         start_new_session=True,
     )
     # Looked at from beneath, since a command in a host would take a part of the time that the upload takes.
-    shared = Layout(name=cloud.name).efs
+    shared = cloud.file_systems
 
     def under_way() -> bool:
         return any(shared.glob("*/data/e2e/a b.bin")) and any(shared.glob("*/data/.e2e.partial/*"))

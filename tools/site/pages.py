@@ -27,7 +27,8 @@ _TOKEN: Final = re.compile(
 
 def guides() -> list[str]:
     """Return the committed pages, as paths from the root."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "localcloud" / "README.md"]
+    found = [path for folder in (".", "docs", "localcloud/docs") for path in (ROOT / folder).glob("*.md")]
+    found.append(ROOT / "localcloud" / "README.md")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

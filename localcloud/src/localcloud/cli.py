@@ -8,15 +8,15 @@ import json
 import os
 import shlex
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from localcloud import control, host_kinds, laptop, lifecycle, options
+from localcloud import control, laptop, lifecycle, options
 from localcloud.chaos import chaos_options
-from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.hosts import cpu_limit
 from localcloud.layout import Layout, log_tail
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         command = add(name, help, _enter)
         command.set_defaults(place="laptop" if name == "run" else "outside")
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    add("api", "serve the API alone, without hosts or root, until standard input ends", _api)
     add("shell", "open a shell on the laptop", _shell)
     command = add("exec", "run a command in a host as root, past its network", _exec)
     command.add_argument("instance")
@@ -100,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _start(arguments: argparse.Namespace) -> int:
+    from localcloud import host_kinds  # here and in _daemon: the other commands start in a quarter of the time
+
     started = time.monotonic()
     chosen = options.from_arguments(arguments)
     lifecycle.check(chosen)
@@ -124,6 +127,8 @@ def _supervise(arguments: argparse.Namespace) -> int:
 
 
 def _daemon(arguments: argparse.Namespace) -> int:
+    from localcloud.daemon import main as run_daemon
+
     lifecycle.die_with_parent()
     run_daemon(options.from_arguments(arguments))
     return 0
@@ -145,7 +150,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print(json.dumps(status, indent=2))
         return 0
     print(f"embedded cloud {status['name']}: {status['endpoint']}, state in {status['state_directory']}")
-    if status.get("manners") is not None:  # a cloud that an earlier version started has no such key
+    if status["manners"] is not None:
         print(f"manners of a real account, by seed {status['manners']}")
     if status["error"]:
         print(f"error: {status['error']}")
@@ -156,6 +161,28 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _enter(arguments: argparse.Namespace) -> int:
     return _enter_namespace(arguments.name, arguments.place, _command(arguments))
+
+
+def _api(arguments: argparse.Namespace) -> int:
+    """Serve the API on a free port of 127.0.0.1; print its address and credentials as one line of JSON."""
+    from localcloud.api.cloud import ACCOUNT, REGION, Cloud
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        cloud = Cloud()
+        cloud.serve(listener)
+        served = {
+            "endpoint": f"http://127.0.0.1:{listener.getsockname()[1]}",
+            "region": REGION,
+            "account": ACCOUNT,
+            "access_key_id": laptop.ACCESS_KEY_ID,
+            "secret_access_key": laptop.SECRET_ACCESS_KEY,
+        }
+        print(json.dumps(served), flush=True)
+        sys.stdin.read()
+        cloud.close()
+    return 0
 
 
 def _shell(arguments: argparse.Namespace) -> int:

@@ -20,8 +20,10 @@ from localcloud.hosts.debian_image import Distribution
 from localcloud.hosts.host import hostname
 from localcloud.hosts.metering import Meter
 from localcloud.hosts.package_index import PackageIndex
+from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from localcloud.layout import Layout
 from localcloud.network import namespaces
+from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from localcloud.network.internet import Internet
 from localcloud.options import Options
 from localcloud.reconciler import Reconciler
@@ -41,7 +43,7 @@ class Daemon:
 
         self.options = options
         self.layout = Layout(name=options.name)
-        self.region = REGION
+        self.account, self.region = ACCOUNT, REGION
         self._stopping = False
         self._error = ""
         self._mount_layers()
@@ -169,6 +171,14 @@ class Daemon:
             "name": self.options.name,
             "pid": os.getpid(),
             "endpoint": ENDPOINT,
+            "region": self.region,
+            "account": self.account,
+            "access_key_id": ACCESS_KEY_ID,
+            "secret_access_key": SECRET_ACCESS_KEY,
+            "laptop_address": LAPTOP_ADDRESS,
+            "laptop_namespace": self.internet.laptop.path,
+            "outside_address": OUTSIDE_ADDRESS,
+            "log": str(self.layout.log),
             "state_directory": str(self.layout.run),
             "laptop_home": str(self.layout.laptop),
             "file_systems": str(self.layout.efs),

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud import cleanup, requirements
+from localcloud import cleanup
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.layout import Layout, log_tail
@@ -73,6 +73,8 @@ def start(options: Options) -> dict[str, Any]:
 
 def check(options: Options) -> None:
     """Raise MissingRequirementsError where this machine lacks something that the options need."""
+    from localcloud import requirements  # loads half of the package, which most commands do not need
+
     requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)
     if options.cpus:
         CpuLimit(cloud=options.name, cpus=options.cpus).check()

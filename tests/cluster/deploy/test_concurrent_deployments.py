@@ -19,8 +19,6 @@ from cluster.aws.client import Aws
 from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_set import OvertakenError, Plan
-from localcloud.api.cloud import REGION
-from localcloud.laptop import ACCESS_KEY_ID
 
 PROJECT = Path("/project")
 
@@ -96,35 +94,23 @@ def vpc(size: str) -> str:
     return json.dumps({"Resources": {"Vpc": {"Type": "AWS::EC2::VPC", "Properties": properties}}})
 
 
-SERVER = """
-import socket, sys
-from localcloud.api.cloud import Cloud
-with socket.socket() as listener:
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(64)
-    Cloud().serve(listener)
-    print(listener.getsockname()[1], flush=True)
-    sys.stdin.read()
-"""
-
-
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """Serve an embedded cloud in a process of its own, for it corrects the moto that the other tests use as it is."""
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=PIPE, stdout=PIPE, text=True) as server:
+def served() -> Iterator[Mapping[str, str]]:
+    """Serve an embedded cloud's API; return its address and credentials."""
+    with subprocess.Popen([sys.executable, "-m", "localcloud", "api"], stdin=PIPE, stdout=PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        yield json.loads(server.stdout.readline())
         server.stdin.close()
 
 
 @pytest.fixture
-def formation(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Formation]:
+def formation(served: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Formation]:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", served["access_key_id"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", served["secret_access_key"])
+    monkeypatch.setenv("AWS_REGION", served["region"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", served["endpoint"])
     made = Formation(Aws(), monkeypatch)
     yield made
     made.client.delete_stack(StackName="deepcdk")

@@ -15,7 +15,6 @@ from typing import Final
 
 import pytest
 
-from localcloud.layout import Layout
 from tests.e2e.conftest import EmbeddedCloud
 from tests.e2e.hostile import tries
 from tests.e2e.hostile.nodes import FIND_AWS, VICTIM, Cluster
@@ -130,7 +129,7 @@ def of_root(nodes: Cluster, setting: dict[str, str]) -> Outcome:
 @pytest.fixture(scope="module")
 def of_role(nodes: Cluster, setting: dict[str, str]) -> Outcome:
     answers = attempt(nodes, VICTIM, tries.ROLE, setting, RANK_PREFIX)
-    return Outcome(answers=answers, log=Layout(name=nodes.cloud.name).log.read_text(encoding="utf-8"))
+    return Outcome(answers=answers, log=nodes.cloud.log())
 
 
 @numbered("rank")

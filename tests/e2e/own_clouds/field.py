@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.e2e.conftest import EmbeddedCloud
 from tests.stacks.clusters.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
 from tests.stacks.clusters.template import Template
 from tests.waiting import PATIENCE_S
 from tools import demo
 
+LAPTOP_ADDRESS: Final = "100.64.0.2"
+OUTSIDE_ADDRESS: Final = "198.18.255.10"
 IMAGE: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 """The one image that stands for all: which one a host has makes no difference to its network."""
 LAPTOP: Final = Place(name="laptop", address=LAPTOP_ADDRESS)

@@ -15,7 +15,6 @@ from agent.runs.store import Runs
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import is_as_listed
 from cluster.ssh.push import pack, package_files
-from localcloud.layout import Layout
 from tests.e2e.conftest import EmbeddedCloud, execute
 from tests.waiting import eventually
 from tools import demo
@@ -55,7 +54,7 @@ class Scene:
     @property
     def shared(self) -> Path:
         """Return the shared file system, seen from this machine."""
-        (found,) = (path.parent for path in Layout(name=self.cloud.name).efs.glob("*/payloads"))
+        (found,) = (path.parent for path in self.cloud.file_systems.glob("*/payloads"))
         return found
 
     @property

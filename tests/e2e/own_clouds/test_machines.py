@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from localcloud.requirements import missing_for_machines
 from tests.e2e.conftest import KEPT_CLOUD, EmbeddedCloud, start_cloud
 from tests.waiting import eventually
 from tools import demo
@@ -44,9 +42,6 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster_of_machines() -> Iterator[EmbeddedCloud]:
     """Deploy a master and two workers beside a file server; or take what DEEPCDK_CLOUD names as it is."""
-    missing = missing_for_machines(lambda command: shutil.which(command, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"))
-    if missing:
-        pytest.fail("\n".join(missing), pytrace=False)
     if kept := os.environ.get(KEPT_CLOUD):
         yield EmbeddedCloud(name=kept)
         return

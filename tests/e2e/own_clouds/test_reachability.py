@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pytest
 
-from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.e2e.conftest import EmbeddedCloud, start_cloud
 from tests.e2e.own_clouds import field
+from tests.e2e.own_clouds.field import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.reachability import Packet, Place, passes
 from tests.stacks.clusters.synthesis import synthesise

@@ -19,7 +19,6 @@ import pytest
 from cluster.cli import loader
 from localcloud.api.cloud import ACCOUNT
 from localcloud.api.permissions.evaluator import Check, Evaluator
-from localcloud.layout import Layout
 from tests import tutorial
 from tests.e2e.conftest import ROOT, EmbeddedCloud, start_cloud
 from tests.waiting import eventually
@@ -59,7 +58,7 @@ class Person:
 
     def log(self) -> str:
         """Return the log of the cloud."""
-        return Layout(name=self.cloud.name).log.read_text(encoding="utf-8")
+        return self.cloud.log()
 
     def needed(self) -> list[tuple[str, str]]:
         """Return the actions and resources that this user's calls have needed, those of CloudFormation included."""

@@ -14,11 +14,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from localcloud.layout import Layout
 from tests.e2e.conftest import KEPT_CLOUD, ROOT, EmbeddedCloud, start_cloud
 from tests.e2e.own_clouds.laptops import Done, Laptop, Scene, check_consistent, check_manners, together, words
 from tests.waiting import eventually
@@ -58,7 +58,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     kept = os.environ.get(KEPT_CLOUD)
     with contextlib.nullcontext(EmbeddedCloud(name=kept)) if kept else start_cloud(f"two{os.getpid()}") as cloud:
         folder = tmp_path_factory.mktemp("laptops")
-        first = Laptop(cloud=cloud, home=Layout(name=cloud.name).laptop, copy=ROOT)
+        first = Laptop(cloud=cloud, home=Path(cloud.described["laptop_home"]), copy=ROOT)
         second = Laptop(cloud=cloud, home=folder / "home", copy=folder / "copy")
         shutil.copytree(first.home / ".ssh", second.home / ".ssh")
         second.copy.mkdir()
