@@ -33,12 +33,3 @@ def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["fly"])
     assert exit.value.code == 2
     assert "invalid choice: 'fly'" in capsys.readouterr().err
-
-
-def test_the_status_of_a_cloud_that_an_earlier_version_started_is_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = {"name": "old", "endpoint": "http://x", "state_directory": "/x", "error": "", "hosts": []}  # no manners
-    monkeypatch.setattr("localcloud.cli.control.request", lambda *_: status)
-    assert main(["status", "--name", "old"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["embedded cloud old: http://x, state in /x", "no hosts"]
