@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import efa
 from agent.hardware.interfaces import read_address
-from agent.launch.detached import start_detached
 from agent.remote import rank_user, secret_files
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
@@ -79,6 +79,25 @@ def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.node_watch`)."""
     local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
     return bool(spec.bounds or spec.stall_after_s) and local_rank == "0"
+
+
+def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str, str]) -> bool:
+    """Start it without input and output, with these variables alone; return False where it cannot be started.
+
+    It is the grandchild of this process, and its parent has ended when this returns: a program that this one turns
+    into, which may wait for any child, learns nothing of it. This process must have no other threads.
+    """
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.setsid()
+            null = subprocess.DEVNULL
+            subprocess.Popen(words, cwd=directory, env=environ, stdin=null, stdout=null, stderr=null)
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:

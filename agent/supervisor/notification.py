@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.remote.command import Completed, execute
 from agent.runs.directory import State
-from agent.spec.topics import is_topic
-from agent.supervisor.topic import publish
+from agent.spec.topics import is_topic, region_of
+from agent.staging.aws_cli import aws_command
 
 ENDED: Final = "ended"
 FAILED: Final = "failed"
@@ -29,8 +30,34 @@ TIMEOUT_S: Final = 30.0
 """For one command: the last ones hold up the end of a run by as much, at most."""
 MOST_TEXT: Final = 4000
 """Characters of the text in a variable, of which Linux takes 128 KiB; the JSON has it whole."""
+MAX_SUBJECT: Final = 99
+"""Characters of a subject: SNS takes fewer than 100, printable ASCII alone."""
+MAX_TOPIC_TEXT: Final = 10_000
+"""Characters of an event's text: SNS takes messages of 256 KiB, which has it twice here, escaped."""
 _SHOWN: Final = 200
 _KEPT: Final = ("PATH", "HOME", "USER", "LANG")
+
+
+def publish_command(topic: str, document: dict[str, Any]) -> list[str]:
+    """Build the command that publishes an event: in mail its text, for all other subscribers the event as JSON."""
+    text = str(document["text"])[:MAX_TOPIC_TEXT]
+    message = {"default": json.dumps({**document, "text": text}), "email": text}
+    subject = f"deepcdk: {document['run_id']} {document['event']}"
+    words = ("--topic-arn", topic, "--subject", subject[:MAX_SUBJECT], "--message-structure", "json")
+    return aws_command("sns", "publish", *words, "--message", json.dumps(message), region=region_of(topic))
+
+
+def publish(
+    topic: str,
+    document: dict[str, Any],
+    timeout_s: float,
+    run: Callable[[Sequence[str], float], Completed] = execute,
+) -> str:
+    """Publish an event; return what went wrong, "" where nothing did."""
+    done = run(publish_command(topic, document), timeout_s)
+    if done.status == 0:
+        return ""
+    return (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
 
 
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
