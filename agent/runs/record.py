@@ -16,7 +16,7 @@ from agent.files.listing import is_listed, names_in, read_listed
 from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.going_on import COURSE_FILE, read_course
-from agent.runs.recoveries import recoveries
+from agent.runs.restart_costs import restart_costs
 from agent.spec import json_text
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
@@ -186,7 +186,7 @@ def _recoveries(directory: RunDirectory, course: Any, origin: Any, spec: Any) ->
             **dataclasses.asdict(each),
             "usd": None if each.seconds is None else _unless_spoilt(cost, origin, spec, each.seconds),
         }
-        for each in recoveries(follow.metrics(directory), made)
+        for each in restart_costs(follow.metrics(directory), made)
     ]
 
 

@@ -20,7 +20,7 @@ _CHECKPOINT: Final = re.compile(r"step-(\d{1,15})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recovery:
+class RestartCost:
     """What one restart has cost; None where nothing tells, as while no step has ended since."""
 
     went_on_at: int | None = None
@@ -40,7 +40,7 @@ class _Told:
     steps: int | None
 
 
-def recoveries(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[Recovery]:
+def restart_costs(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[RestartCost]:
     """Return what each restart of a run has cost, by the events of its metrics. Ranks may write anything there."""
     told = _told(events)
     starts = [place for place, each in enumerate(told) if each.is_start]
@@ -50,18 +50,18 @@ def recoveries(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[s
         start = next((place for place in starts if began is not None and told[place].time > began), None)
         # Where the next fault came before the ranks had started, what both have cost is counted there.
         too_late = start is not None and later is not None and told[start].time >= later
-        found.append(Recovery() if start is None or too_late else _recovery(told, start))
+        found.append(RestartCost() if start is None or too_late else _recovery(told, start))
     return found
 
 
-def _recovery(told: Sequence[_Told], start: int) -> Recovery:
+def _recovery(told: Sequence[_Told], start: int) -> RestartCost:
     """Return what it cost until the ranks that start at a place among the events had made a step."""
     at, after = told[start].steps, next(iter(told[start + 1 :]), None)
     before = next((each for each in reversed(told[:start]) if not each.is_start), None)
     if before is None or (after and after.is_start):  # The next one counts what was lost before both.
-        return Recovery(went_on_at=at)
+        return RestartCost(went_on_at=at)
     lost = None if before.steps is None or at is None else max(0, before.steps - at)
-    return Recovery(went_on_at=at, steps_lost=lost, seconds=_between(before, after) if after else None)
+    return RestartCost(went_on_at=at, steps_lost=lost, seconds=_between(before, after) if after else None)
 
 
 def _between(before: _Told, after: _Told) -> float:

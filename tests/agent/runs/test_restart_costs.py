@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.runs.recoveries import Recovery, recoveries
+from agent.runs.restart_costs import RestartCost, restart_costs
 
 
 def start(time: float, resumed_from: str | None = None) -> dict[str, Any]:
@@ -31,35 +31,35 @@ def restart(time: float) -> dict[str, Any]:
 
 def test_a_restart_costs_the_steps_since_the_checkpoint_and_the_time_until_the_next_one() -> None:
     again = [start(110.0, "checkpoints/step-00000010"), {"event": "checkpoint", "time": 111.0}, step(112.0, 2, 1)]
-    assert recoveries([*FIRST, *again], [restart(104.0)]) == [Recovery(went_on_at=10, steps_lost=3, seconds=9.5)]
+    assert restart_costs([*FIRST, *again], [restart(104.0)]) == [RestartCost(went_on_at=10, steps_lost=3, seconds=9.5)]
 
 
 def test_a_run_that_goes_on_where_it_was_has_lost_none_and_one_that_begins_anew_all() -> None:
-    (kept,) = recoveries([*FIRST, start(110.0, "step-00000013"), step(111.0, 2, 4)], [restart(104.0)])
-    (anew,) = recoveries([*FIRST, start(110.0), step(111.0, 1, 1)], [restart(104.0)])
+    (kept,) = restart_costs([*FIRST, start(110.0, "step-00000013"), step(111.0, 2, 4)], [restart(104.0)])
+    (anew,) = restart_costs([*FIRST, start(110.0), step(111.0, 1, 1)], [restart(104.0)])
     assert (kept.steps_lost, anew.steps_lost, anew.went_on_at) == (0, 13, 0)
 
 
 def test_a_restart_that_has_made_no_step_yet_has_no_time() -> None:
-    assert recoveries(FIRST, [restart(104.0)]) == [Recovery()]
-    assert recoveries([*FIRST, start(110.0, "step-00000010")], [restart(104.0)]) == [
-        Recovery(went_on_at=10, steps_lost=3)
+    assert restart_costs(FIRST, [restart(104.0)]) == [RestartCost()]
+    assert restart_costs([*FIRST, start(110.0, "step-00000010")], [restart(104.0)]) == [
+        RestartCost(went_on_at=10, steps_lost=3)
     ]
 
 
 def test_a_second_fault_before_the_ranks_have_started_is_counted_with_the_one_after_it() -> None:
     both = [restart(104.0), restart(106.0)]
-    assert recoveries([*FIRST, start(110.0, "step-00000010"), step(112.0, 2, 1)], both) == [
-        Recovery(),
-        Recovery(went_on_at=10, steps_lost=3, seconds=9.5),
+    assert restart_costs([*FIRST, start(110.0, "step-00000010"), step(112.0, 2, 1)], both) == [
+        RestartCost(),
+        RestartCost(went_on_at=10, steps_lost=3, seconds=9.5),
     ]
 
 
 def test_a_second_fault_before_the_first_step_leaves_the_time_to_the_last() -> None:
     events = [*FIRST, start(110.0, "step-00000010"), start(120.0, "step-00000010"), step(121.0, 2, 1)]
-    first, second = recoveries(events, [restart(104.0), restart(112.0)])
-    assert first == Recovery(went_on_at=10)
-    assert second == Recovery(went_on_at=10, steps_lost=3, seconds=18.5)
+    first, second = restart_costs(events, [restart(104.0), restart(112.0)])
+    assert first == RestartCost(went_on_at=10)
+    assert second == RestartCost(went_on_at=10, steps_lost=3, seconds=18.5)
 
 
 def test_a_program_of_ones_own_may_tell_its_steps_alone() -> None:
@@ -69,11 +69,11 @@ def test_a_program_of_ones_own_may_tell_its_steps_alone() -> None:
         {"event": "start", "time": 5.0, "total_steps": 4},
         {"event": "step", "time": 6.0, "total_steps": 5},
     ]
-    assert recoveries(events, [restart(3.0)]) == [Recovery(went_on_at=4, steps_lost=3, seconds=4.0)]
+    assert restart_costs(events, [restart(3.0)]) == [RestartCost(went_on_at=4, steps_lost=3, seconds=4.0)]
 
 
 def test_without_events_nothing_is_known() -> None:
-    assert recoveries([], [restart(3.0), {"for": "no time"}]) == [Recovery(), Recovery()]
+    assert restart_costs([], [restart(3.0), {"for": "no time"}]) == [RestartCost(), RestartCost()]
 
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
@@ -88,6 +88,6 @@ EVENTS = st.lists(
 def test_whatever_ranks_write_there_is_an_answer_for_each_restart(
     events: list[dict[str, Any]], restarts: list[dict[str, Any]]
 ) -> None:
-    found = recoveries(events, restarts)
+    found = restart_costs(events, restarts)
     assert len(found) == len(restarts)
     assert all(each.steps_lost is None or each.steps_lost >= 0 for each in found)
