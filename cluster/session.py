@@ -163,7 +163,9 @@ class Session:
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
     ) -> Pushed:
         """Push a tree, reporting an upload that may take long, on a terminal with a bar."""
-        return push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
+        pushed = push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
+        self._there |= {tree.name}
+        return pushed
 
     def push_agent(self, master: Master) -> str:
         """Return the directory of the master's own copy of the agent, below the login's home, pushed if need be."""

@@ -1,23 +1,28 @@
 """Flags from declarations: a function's parameters, each annotated with its help, and dataclasses of such fields.
 
-nodes: Annotated[str, "worker nodes to train on"] = "2"      --nodes=2
-force: Annotated[bool, "kill at once"] = False               --force
-env: Annotated[tuple[str, ...], "may be repeated"] = ()      --env A --env B
+stack: Annotated[str, "name of the stack"] = "deepcdk"      --stack=deepcdk
+force: Annotated[bool, "kill at once"] = False              --force
+env: Annotated[tuple[str, ...], "may be repeated"] = ()     --env A --env B
+nodes: Annotated[int, "worker nodes", whole(lowest=1)] = 2  --nodes=2; what follows the help reads the text
 cycle_time_ms: Annotated[float | None, "milliseconds"] = None
-knobs: Knobs                                                 a group: the flags are the fields of the dataclass
+knobs: Knobs                                                a group: the flags are the fields of the dataclass
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.errors import UsageError
 
 T = TypeVar("T")
+Reader = Callable[[str, str], Any]
+"""Takes a flag and the text that is given for it, returns the value. Raises UsageError that names the rule."""
 REPEATED: Final = tuple[str, ...]
 MOST: Final = 999_999_999
 """More than any flag can mean; Python itself refuses to read numbers of thousands of digits."""
@@ -30,24 +35,28 @@ class Flag:
     parameter: str
     """As Python spells it: `batch_per_rank`, and `set_` for --set."""
     kind: Any
-    """str, bool, tuple[str, ...], int | None or float | None."""
     default: Any
     help: str
+    reader: Reader | None
+    """None for plain text, a switch, and a flag that may be repeated."""
 
     @property
     def name(self) -> str:
         """Return the flag as it is typed."""
         return f"--{self.parameter.strip('_').replace('_', '-')}"
 
+    @property
+    def typed_default(self) -> Any:
+        """Return the default for Invoke, which takes the flag's type from it: None for text that has a reader."""
+        return None if self.reader else self.default
+
     def parse(self, value: Any) -> Any:
         """Return the value that Invoke has read in the flag's type. Raises UsageError that names the flag."""
         if self.kind == REPEATED:
             return tuple(value)
-        if self.kind in (str, bool):
+        if not self.reader:
             return value
-        if not value:
-            return None
-        return parse_whole(self.name, value, lowest=0) if self.kind == int | None else parse_number(self.name, value)
+        return self.reader(self.name, value) if value else self.default
 
 
 def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
@@ -58,7 +67,9 @@ def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
         if dataclasses.is_dataclass(hint):
             yield from flags_of(typing.cast("type", hint))
         else:
-            yield Flag(parameter=name, kind=hint.__origin__, default=parameter.default, help=hint.__metadata__[0])
+            kind, (help, *readers) = hint.__origin__, hint.__metadata__
+            reader = readers[0] if readers else _READERS.get(kind)
+            yield Flag(parameter=name, kind=kind, default=parameter.default, help=help, reader=reader)
 
 
 def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
@@ -86,17 +97,37 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
     return number
 
 
-def parse_positive(name: str, text: str, *, highest: float, unit: str) -> float:
-    """Parse a number above 0 of the flag `name`. Raises UsageError that names the rule."""
-    number = parse_number(name, text)
-    if not 0 < number <= highest:  # False for nan, too
-        raise UsageError(name, text, f"must be {unit} above 0, at most {highest:g}")
-    return number
-
-
 def parse_number(name: str, text: str) -> float:
     """Parse a number of the flag `name`. Raises UsageError that names the rule."""
     try:
         return float(text)
     except ValueError:
         raise UsageError(name, text, "must be a number") from None
+
+
+def parse_run_id(name: str, text: str) -> str:
+    """Return the id of a run. Raises UsageError for text that cannot be one, such as a flag or a path."""
+    if not is_run_id(text):
+        raise UsageError(name, text, f"must be a run's id, {RUN_ID_RULE}; `fab runs` lists them")
+    return text
+
+
+def whole(*, lowest: int, highest: int = MOST) -> Reader:
+    """Return a reader of whole numbers."""
+    return functools.partial(parse_whole, lowest=lowest, highest=highest)
+
+
+def positive(*, highest: float, unit: str) -> Reader:
+    """Return a reader of numbers above 0."""
+
+    def read(name: str, text: str) -> float:
+        number = parse_number(name, text)
+        if not 0 < number <= highest:  # False for nan, too
+            raise UsageError(name, text, f"must be {unit} above 0, at most {highest:g}")
+        return number
+
+    return read
+
+
+_READERS: Final[Mapping[Any, Reader]] = {int | None: whole(lowest=0), float | None: parse_number}
+"""Of flags that name none."""

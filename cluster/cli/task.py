@@ -15,7 +15,7 @@ from invoke.parser.argument import Argument
 from agent.errors import SpecError
 from agent.spec.horovod import KnobError
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, drop_output
-from cluster.cli.flags import REPEATED, call, flags_of
+from cluster.cli.flags import REPEATED, call, flags_of, parse_run_id, whole
 from cluster.errors import DeepcdkError
 from cluster.terminal.wrap import fitted
 from stacks.config import ConfigError
@@ -24,9 +24,9 @@ Set = Annotated[tuple[str, ...], "override a value of context.cluster in cdk.jso
 Key = Annotated[str, "private SSH key; default: the agent's and those in ~/.ssh"]
 Json = Annotated[bool, "print JSON"]
 Yes = Annotated[bool, "answer every question with yes"]
-RunId = Annotated[str, "id of the run; default: the only live one, else the newest"]
+RunId = Annotated[str, "id of the run; default: the only live one, else the newest", parse_run_id]
 FromBucket = Annotated[bool, "read the copy in the bucket, as is done where the cluster is gone"]
-Port = Annotated[str, "port on this machine; default: any free one"]
+Port = Annotated[int, "port on this machine; default: any free one", whole(lowest=1, highest=65535)]
 Notify = Annotated[
     tuple[str, ...],
     "shell command for the master when the run ends, fails, restarts, waits for nodes or is near a bound; "
@@ -58,7 +58,9 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
                 inspect.Parameter(
                     flag.parameter,
                     inspect.Parameter.KEYWORD_ONLY,
-                    default=empty if flag.kind == REPEATED else flag.default,  # Invoke would make it a tuple's flag.
+                    default=empty
+                    if flag.kind == REPEATED
+                    else flag.typed_default,  # Invoke would make it a tuple's flag.
                 )
                 for flag in self.flags
             ]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.spec.states import FINAL_STATES
+from cluster.cli.flags import parse_run_id
 from cluster.errors import DeepcdkError, UsageError
 from cluster.report.run_files import RUNS as RUNS
 from cluster.report.run_files import RunFiles, read_run
 from cluster.runs.retrieval import fetch_run
-from cluster.runs.run_id import check_run_id
 from cluster.terminal.output import print_note
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def locate(word: str, session_of: Callable[[str], Session], *, archive_only: boo
             raise UsageError("--run", word, f"is not a directory; must be {FORMS}")
         return Path(word)
     cluster, _, run_id = word.rpartition(":")
-    check_run_id(run_id)
-    kept = RUNS / run_id
+    kept = RUNS / (parse_run_id("--run", run_id) if run_id else "")
     state = _state_of(kept) if run_id else ""
     if state == "succeeded" and not archive_only:
         return kept

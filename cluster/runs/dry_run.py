@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from agent.launch.horovodrun_command import Interpreters, launcher_command
@@ -27,20 +27,25 @@ _UNKNOWN: Final = Node(
 """What a dry run takes a node for before any has joined; only its one slot is shown."""
 
 
-def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence[Node]], RunSpec]) -> Iterator[str]:
-    """Yield what a launch on `count` workers would do: the growth, and the launcher's command.
+def with_planned(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
+    """Return the nodes with those that a launch on `count` workers would add, under the names that they will have.
 
-    Nodes that are not there yet are taken for copies of the ones that are, under the names that they will have.
+    They are taken for copies of the workers that are there.
     """
     there = workers(nodes)
     names = {node.name for node in there}
     like = there[0] if there else _UNKNOWN
     absent = [f"{WORKER_PREFIX}{index}" for index in range(1, count + 1) if f"{WORKER_PREFIX}{index}" not in names]
     added = [dataclasses.replace(like, name=name) for name in absent[: max(0, count - len(there))]]
-    if added:
-        yield f"# {len(there)} nodes are ready; these would be added first: {', '.join(node.name for node in added)}"
-    spec = specify([*nodes, *added])
-    if not there:
+    return (*nodes, *added)
+
+
+def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
+    """Yield what a launch would do beside the live `nodes`: the growth, and the launcher's command."""
+    names = {node.name for node in workers(nodes)}
+    if added := [host.name for host in spec.hosts if host.name not in names]:
+        yield f"# {len(names)} nodes are ready; these would be added first: {', '.join(added)}"
+    if not names:
         spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
     yield f"# in ~/{MASTERS_TREES}/{spec.agent} on the master, once RUNTIME is the same on all hosts:"
     launcher = MASTERS if spec.rank_launcher == HOROVOD else NODE_PYTHON

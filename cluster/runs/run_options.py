@@ -10,8 +10,7 @@ from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
 from agent.spec.run import MAX_STALL_S, MOST_RESTARTS, PLACED, UNPLACED
-from cluster.aws.notify import check_notify
-from cluster.cli.flags import parse_positive, parse_whole
+from cluster.cli.flags import parse_whole, positive, whole
 from cluster.errors import UsageError
 
 CORES: Final = "cores"
@@ -40,9 +39,7 @@ class Preflight:
         return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
 
 
-def parse_stall_minutes(text: str) -> int:
-    """Parse `--stall-minutes`; return seconds. Raises UsageError."""
-    return 60 * parse_whole("--stall-minutes", text, lowest=0, highest=MAX_STALL_S // 60)
+STALL_MINUTES: Final = whole(lowest=0, highest=MAX_STALL_S // 60)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,42 +47,24 @@ class RestartOptions:
     """How often a run is restarted by itself after a fault of the machine, and on how many nodes."""
 
     restarts: Annotated[
-        str, "restarts by itself after a fault of the machine: a node lost, a rank killed or stuck; never for an error"
-    ] = "3"
+        int,
+        "restarts by itself after a fault of the machine: a node lost, a rank killed or stuck; never for an error",
+        whole(lowest=0, highest=MOST_RESTARTS),
+    ] = 3
     min_nodes: Annotated[
-        str, "go on with as many nodes where not all come back within 3 minutes; default: as many as before"
-    ] = ""
+        int,
+        "go on with as many nodes where not all come back within 3 minutes; default: as many as before",
+        whole(lowest=1),
+    ] = 0
     stall_minutes: Annotated[
-        str, "kill a rank that is stuck: no step, no output and no CPU time for so many minutes; 0: never"
-    ] = "10"
+        int,
+        "kill a rank that is stuck: no step, no output and no CPU time for so many minutes; 0: never",
+        STALL_MINUTES,
+    ] = 10
 
     def __post_init__(self) -> None:
-        parse_stall_minutes(self.stall_minutes)
-        parse_whole("--restarts", self.restarts, lowest=0, highest=MOST_RESTARTS)
-        if self.min_nodes:
-            parse_whole("--min-nodes", self.min_nodes, lowest=1)
-            if not self.count:
-                raise UsageError("--min-nodes", self.min_nodes, "is for restarts, and --restarts 0 makes none")
-
-    @property
-    def count(self) -> int:
-        """Return how many restarts there are at most."""
-        return int(self.restarts)
-
-    @property
-    def stall_after_s(self) -> int:
-        """Return after how many seconds without progress a rank is stuck, 0 for never."""
-        return parse_stall_minutes(self.stall_minutes)
-
-    @property
-    def least(self) -> int:
-        """Return the least number of nodes, 0 for as many as before."""
-        return int(self.min_nodes or 0)
-
-    def check(self, nodes: int) -> None:
-        """Raise UsageError where a run on so many nodes cannot have the least number."""
-        if self.least > nodes:
-            raise UsageError("--min-nodes", self.min_nodes, f"is more than the {nodes} nodes of the run")
+        if self.min_nodes and not self.restarts:
+            raise UsageError("--min-nodes", self.min_nodes, "is for restarts, and --restarts 0 makes none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,27 +72,22 @@ class BoundOptions:
     """What a run may take at most, over all its attempts."""
 
     max_cost: Annotated[
-        str, "US dollars that its instances may cost, the master's too; then the run writes a checkpoint and is stopped"
-    ] = ""
+        float | None,
+        "US dollars that its instances may cost, the master's too; then the run writes a checkpoint and is stopped",
+        positive(highest=MOST_USD, unit="US dollars"),
+    ] = None
     max_hours: Annotated[
-        str, "hours that it may take, restarts and resumes together; then it writes a checkpoint and is stopped"
-    ] = ""
-
+        float | None,
+        "hours that it may take, restarts and resumes together; then it writes a checkpoint and is stopped",
+        positive(highest=MOST_HOURS, unit="hours"),
+    ] = None
     then_stop: Annotated[
         bool, "end all workers when the run has ended, in whatever way, and none waits; default: then_stop of cdk.json"
     ] = False
 
-    def __post_init__(self) -> None:
-        self.over(Bounds())
-
     def over(self, before: Bounds) -> Bounds:
-        """Return the bounds, those of before where none is given."""
-        changes = {}
-        if self.max_cost:
-            changes["max_usd"] = parse_positive("--max-cost", self.max_cost, highest=MOST_USD, unit="US dollars")
-        if self.max_hours:
-            changes["max_hours"] = parse_positive("--max-hours", self.max_hours, highest=MOST_HOURS, unit="hours")
-        return dataclasses.replace(before, **changes)
+        """Return these bounds; where one is not given, that of before."""
+        return Bounds(max_usd=self.max_cost or before.max_usd, max_hours=self.max_hours or before.max_hours)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,15 +136,14 @@ class RunOptions:
     preflight: Preflight = dataclasses.field(default_factory=Preflight)
     restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
-    then_stop: bool = False
-    """End the workers when the run and the queue are done."""
+    stop_policy: str = ""
+    """What ends the workers when the run and the queue are done; empty: they stay."""
     notify: tuple[str, ...] = ()
-    """Commands with which the master tells of the run, and topics."""
+    """Commands with which the master tells of the run, and ARNs of topics."""
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
-        check_notify(self.notify)
         if (launcher := self.ranks.launcher) != HOROVOD:
             if self.knobs != Knobs():
                 raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")

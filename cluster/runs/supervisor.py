@@ -20,7 +20,6 @@ from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
 from cluster.nodes.occupancy import Occupancy
-from cluster.runs.run_id import run_id_arguments
 from cluster.ssh.master import Master
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import doing
@@ -43,6 +42,11 @@ RELEASE_S: Final = 5.0
 def supervisor_command(stack: Stack, *arguments: str) -> list[str]:
     """Build a command line of the master's supervisor; it runs in a pushed tree."""
     return [NODE_PYTHON, "-m", "agent.supervisor.cli", "--root", stack.runs_root, *arguments]
+
+
+def _named(run_id: str) -> list[str]:
+    """Return the argument that names a run, none for the default run."""
+    return [run_id] if run_id else []
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
@@ -158,7 +162,7 @@ class Supervisor:
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's state; of the only live or the newest one by default."""
-        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *run_id_arguments(run_id), run_id=run_id)
+        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *_named(run_id), run_id=run_id)
         return answer
 
     def runs(self) -> list[dict[str, Any]]:
@@ -169,13 +173,13 @@ class Supervisor:
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run and return its final state."""
         answer: dict[str, Any] = self._call(
-            answers.STOPPED, "stop", *run_id_arguments(run_id), "--grace", f"{grace_s:g}", run_id=run_id
+            answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id
         )
         return answer
 
     def show(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's record: state, spec, result, checkpoints, sizes."""
-        answer: dict[str, Any] = self._call(answers.record, "show", *run_id_arguments(run_id), run_id=run_id)
+        answer: dict[str, Any] = self._call(answers.record, "show", *_named(run_id), run_id=run_id)
         return answer
 
     def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
@@ -193,7 +197,7 @@ class Supervisor:
 
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended. Raises LiveRunError for a live one."""
-        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *run_id_arguments(run_id), run_id=run_id)
+        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
         return answer
 
     @contextlib.contextmanager
@@ -228,7 +232,7 @@ class Supervisor:
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
         """Yield the lines of a run's log."""
         flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
-        command = supervisor_command(self.stack, "logs", *run_id_arguments(run_id), *flags)
+        command = supervisor_command(self.stack, "logs", *_named(run_id), *flags)
         # A quiet run is no dead connection: SSH's own keep-alive finds that one.
         stream = BackgroundReader(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
         while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json as json_format
 import os
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from agent.spec.nodes import choose_hosts
 from agent.spec.resume import resume_point, resumed_spec
@@ -13,14 +14,13 @@ from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.aws.notify import check_notify, resolve_topics
 from cluster.cli import PROJECT
+from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
-from cluster.nodes.grow import ensure_nodes
-from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
-from cluster.runs.bounds import check_left, check_prices, stop_policy
+from cluster.nodes.worker_group import check_maximum
+from cluster.runs.bounds import check_left, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
-from cluster.runs.run_id import check_run_id
-from cluster.runs.run_options import BoundOptions, Preflight, parse_stall_minutes
+from cluster.runs.run_options import STALL_MINUTES, BoundOptions, Preflight
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
 
@@ -32,7 +32,6 @@ def attach(set_: Set = (), run: RunId = "", json: Json = False, key: Key = "") -
 
     Example: fab attach 20261120-121314-digits-ab12
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
@@ -49,13 +48,15 @@ def resume(
     secret: Annotated[
         tuple[str, ...], "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends"
     ] = (),
-    run: Annotated[str, "id of the run; default: the newest"] = "",
-    nodes: Annotated[str, "workers that take part; default: as many as before"] = "",
+    run: Annotated[str, "id of the run; default: the newest", parse_run_id] = "",
+    nodes: Annotated[int, "workers that take part; default: as many as before", whole(lowest=1)] = 0,
     queue: Queue = False,
     bounds: BoundOptions,
     stall_minutes: Annotated[
-        str, "kill a rank that made no progress for so many minutes; 0: never; default: as before"
-    ] = "",
+        int | None,
+        "kill a rank that made no progress for so many minutes; 0: never; default: as before",
+        STALL_MINUTES,
+    ] = None,
     notify: Notify = (),
     preflight: Preflight,
     yes: Yes = False,
@@ -71,48 +72,65 @@ def resume(
 
     Example: fab resume 20261120-121314-digits-ab12
     """
-    check_run_id(run)
-    session = Session(PROJECT, set_, key=key)
-    wanted = parse_nodes_argument(nodes) if nodes else 0
-    secrets = read_secrets(secret, os.environ)
-    stall_after_s = parse_stall_minutes(stall_minutes) if stall_minutes else None
+    session, secrets = Session(PROJECT, set_, key=key), read_secrets(secret, os.environ)
     check_notify(notify)
-    told = resolve_topics(notify, session.stack)
-    check_maximum(wanted, session.load_inventory(), session.config.max_workers)
-    session.prices.begin(session.instance_types)
-    launch = Launch(session, PROJECT, following)
+    request = ResumeRequest(
+        nodes=nodes,
+        bounds=bounds,
+        stall_minutes=stall_minutes,
+        notify=resolve_topics(notify, session.stack),
+        preflight=preflight,
+        secrets=secrets,
+    )
+    check_maximum(nodes, session.load_inventory(), session.config.max_workers)
+    launch = Launch(session, PROJECT, task="fab resume", queue=queue, yes=yes, following=following)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        occupied = supervisor.occupancy()
-        record = supervisor.show(run)
-        run_id, count = str(record["run_id"]), wanted or len(record["state"]["hosts"])
+        occupied, record = supervisor.occupancy(), supervisor.show(run)
+        before = request.changed(record, session)
+        count = nodes or len(record["state"]["hosts"])
+        check_maximum(count, session.load_inventory(), session.config.max_workers)
+        launch.size_for(count, occupied)
+        launch.check_prices(before.bounds)
+        check_left(before, record.get("spent"))
+        found = launch.free_nodes(master, count, occupied)
+        hosts, agent = choose_hosts(found, count), session.agent_tree.name
+        spec = launch.with_floors(resumed_spec(before, found, hosts, agent=agent, other_ranks=nodes > 0))
+        begun = launch.submit(spec, lambda submission: supervisor.resume(submission, secrets, queue=queue))
+        text = f"run {spec.run_id} goes on {resume_point(spec, begun.checkpoints)}: {begun.placed(spec)}"
+        launch.follow(supervisor, spec.run_id, begun.position, text, log=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResumeRequest:
+    """What is to be different when a run is resumed: the flags of `fab resume`."""
+
+    nodes: int
+    """0: as many as before."""
+    bounds: BoundOptions
+    stall_minutes: int | None
+    notify: tuple[str, ...]
+    preflight: Preflight
+    secrets: Mapping[str, str]
+
+    def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:
+        """Return the spec of a run with these changes, from its record. Raises DeepcdkError if it cannot be resumed."""
+        run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):
             raise DeepcdkError(f"run {run_id} has no spec any more, and cannot go on", where=record["directory"])
-        if record["state"]["state"] == "succeeded":
+        if state == "succeeded":
             raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
-        if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
-            raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
-        check_maximum(count, session.load_inventory(), session.config.max_workers)
-        size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
+        if state in (*LIVE_STATES, QUEUED):
+            raise LiveRunError(run_id, queued=state == QUEUED)
+        check_secrets(run_id, record["spec"].get("secrets") or [], self.secrets)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
-        then_stop = bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
-        policy = stop_policy(session.stack, wanted=then_stop)
-        before = dataclasses.replace(
-            before, bounds=bounds.over(before.bounds), stop_policy=policy, notify=told or before.notify
+        then_stop = self.bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
+        return dataclasses.replace(
+            before,
+            bounds=self.bounds.over(before.bounds),
+            stop_policy=stop_policy(session.stack, wanted=then_stop),
+            notify=self.notify or before.notify,
+            stall_after_s=before.stall_after_s if self.stall_minutes is None else 60 * self.stall_minutes,
+            preflight=self.preflight.mode,
+            allow_degraded=self.preflight.allow_degraded,
         )
-        if stall_after_s is not None:
-            before = dataclasses.replace(before, stall_after_s=stall_after_s)
-        check_prices(before.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
-        check_left(before, record.get("spent"))
-        found = ensure_nodes(session, master, size, task="fab resume", yes=yes, report=launch.progress)
-        ready = occupied.choice(found, count, queueing=queue)
-        check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
-        hosts, agent = choose_hosts(ready, count), session.agent_tree.name
-        again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
-        spec = launch.with_floors(again, preflight)
-        submission = launch.submission(spec)
-        with launch.submitting(run_id):
-            begun = supervisor.resume(submission, secrets, queue=queue)
-        since = resume_point(spec, begun.checkpoints)
-        text = f"run {run_id} goes on {since}: {begun.placed(spec)}"
-        launch.follow(supervisor, run_id, begun.position, text, log=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +10,11 @@ from agent.spec.nodes import workers
 from cluster.cli import PROJECT
 from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
-from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum
+from cluster.runs.bounds import stop_policy
 from cluster.runs.retrieval import fetch_run
 from cluster.runs.run_options import Preflight, RunOptions
-from cluster.runs.run_spec import specify
+from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.work import Benchmark
 from cluster.session import Session
 from cluster.ssh.push import checked_file, package_tree
@@ -114,21 +113,17 @@ def measure(
     """Launch a benchmark and watch it; return its id once it has succeeded, "" where it goes on unwatched."""
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
-    session.prices.begin(session.instance_types)
-    launch = Launch(session, PROJECT, following)
+    launch = Launch(session, PROJECT, task=task, queue=queue, yes=yes, following=following)
     tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
     with session.connect() as master:
         session.find_pushed(master, [session.agent_tree, tree])
         supervisor = session.supervisor(master)
         occupied = supervisor.occupancy()
-        size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
-        terminal = sys.stdout.isatty() and not following.json
-        launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
-        found = ensure_nodes(session, master, size, task=task, yes=yes, report=launch.progress)
-        found = occupied.choice(found, count, queueing=queue)
+        launch.size_for(count, occupied)
+        launch.push(master, tree)
+        found = launch.free_nodes(master, count, occupied)
         if len(workers(found)) < count:
             raise DeepcdkError(f"{len(workers(found))} workers are up, not {count}", remedy="`fab status` shows them")
-        options = RunOptions(preflight=preflight, then_stop=session.config.then_stop)
         spec = specify(
             session.stack,
             Benchmark(settings=settings),
@@ -136,12 +131,13 @@ def measure(
             count,
             agent=session.agent_tree.name,
             tree=tree.name,
-            options=options,
-            source=PROJECT,
+            options=RunOptions(
+                preflight=preflight, stop_policy=stop_policy(session.stack, wanted=session.config.then_stop)
+            ),
+            stamp=Stamp.of(PROJECT),
         )
-        submission = launch.submission(launch.with_floors(spec, preflight))
-        with launch.submitting(spec.run_id):
-            begun = supervisor.start(submission, {}, queue=queue)
+        spec = launch.with_floors(spec)
+        begun = launch.submit(spec, lambda submission: supervisor.start(submission, {}, queue=queue))
         text = f"run {spec.run_id}: {len(settings.cells())} cells, {settings.repeats} rounds; {begun.placed(spec)}"
         if not following.watched:
             launch.follow(supervisor, spec.run_id, begun.position, text, log=True)

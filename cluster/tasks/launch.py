@@ -6,28 +6,33 @@ import contextlib
 import dataclasses
 import datetime
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from invoke.exceptions import Exit
 
-from agent.errors import SpecError
+from agent.spec.bounds import Bounds
+from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.aws import limits
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
-from cluster.errors import DeepcdkError, UsageError
+from cluster.errors import UsageError
+from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.occupancy import Occupancy
 from cluster.polling import in_background
 from cluster.runs import bounds
+from cluster.runs.bounds import check_prices
 from cluster.runs.fault_cost import describe_of_recipe
 from cluster.runs.gpu_floors import with_floors
 from cluster.runs.provenance import describe_origin, read_roots
-from cluster.runs.run_options import Preflight
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor import Begun, Supervisor
 from cluster.runs.watch import describe_end, document, watch
 from cluster.session import Session
+from cluster.ssh.master import Master
+from cluster.ssh.push import Tree
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.wrap import fitted
@@ -53,30 +58,55 @@ class Following:
 
 
 class Launch:
-    """The launch of a run. Asks in the background for the cluster's bounds and for the origin of `source`."""
+    """Launch a run for a task. In the background AWS is asked for the cluster's bounds and for the run's origin."""
 
-    def __init__(self, session: Session, source: Path, following: Following) -> None:
-        self.session, self.following = session, following
+    def __init__(
+        self, session: Session, source: Path, *, task: str, queue: bool, yes: bool, following: Following
+    ) -> None:
+        """`task` is the name of the task, `source` the directory with the code of the run."""
+        self.session, self.task, self.queue, self.yes, self.following = session, task, queue, yes, following
         self.progress = progress_printer(json=following.json)
+        session.prices.begin(session.instance_types)
         stack = session.stack
         self._bounds = in_background(lambda: limits.read_or_explain(session.aws, stack.name))
         self._estimate: dict[str, Any] = {}
         self._roots = in_background(lambda: read_roots(session.aws, stack, source))
 
-    def with_floors(self, spec: RunSpec, preflight: Preflight) -> RunSpec:
-        """Return the spec with what GPUs must reach, by the instances' types, and what is to be checked of the nodes.
+    def check_prices(self, wanted: Bounds) -> None:
+        """Raise DeepcdkError where the cost is bounded, and a price is unknown."""
+        session = self.session
+        check_prices(wanted, [*session.instance_types, *session.config.worker_types], session.prices)
 
-        Raises DeepcdkError where the checks may not be left out.
+    def push(self, master: Master, tree: Tree) -> None:
+        """Push a tree, and print how."""
+        terminal = sys.stdout.isatty() and not self.following.json
+        self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))
+
+    def size_for(self, count: int, occupied: Occupancy) -> int:
+        """Return how many workers the cluster needs. Raises LiveRunError where the run would have to wait."""
+        return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
+
+    def free_nodes(self, master: Master, count: int, occupied: Occupancy, *, least: int = 0) -> tuple[Node, ...]:
+        """Return the nodes for a run on `count` workers, once they are there; the group grows for that, after asking.
+
+        After the time-out `least` workers are enough, unless that is 0.
         """
+        size = self.size_for(count, occupied)
+        found = ensure_nodes(
+            self.session,
+            master,
+            size,
+            task=self.task,
+            yes=self.yes,
+            report=self.progress,
+            least=least and least + size - count,
+        )
+        return occupied.choice(found, count, queueing=self.queue)
+
+    def with_floors(self, spec: RunSpec) -> RunSpec:
+        """Return the spec with what GPUs must reach, by the instances' types."""
         types = {instance.id: instance.type for instance in self.session.load_inventory().instances}
-        try:
-            return dataclasses.replace(
-                with_floors(spec, types, efa=self.session.config.efa),
-                preflight=preflight.mode,
-                allow_degraded=preflight.allow_degraded,
-            )
-        except SpecError as error:
-            raise DeepcdkError(str(error)) from None
+        return with_floors(spec, types, efa=self.session.config.efa)
 
     def estimate(
         self, settings_of: Callable[[int], Settings], nodes: int, ranks_per_node: str, *, restarts: int
@@ -132,12 +162,12 @@ class Launch:
             self.progress(line)
         return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 
-    @contextlib.contextmanager
-    def submitting(self, run_id: str) -> Iterator[None]:
-        """Print on Ctrl-C in the block that the run may have started."""
-        remedy = f"`fab attach --run {run_id}` shows it, `fab stop --run {run_id}` ends it"
-        with interruptible(f"\nrun {run_id} may have begun; {remedy}", self.progress):
-            yield
+    def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
+        """Submit the run with `send`. Print on Ctrl-C meanwhile that it may have started."""
+        submission = self.submission(spec)
+        remedy = f"`fab attach --run {spec.run_id}` shows it, `fab stop --run {spec.run_id}` ends it"
+        with interruptible(f"\nrun {spec.run_id} may have begun; {remedy}", self.progress):
+            return send(submission)
 
     def announce(self, run_id: str, position: int | None, text: str) -> None:
         """Print the place in the queue, and what was launched."""

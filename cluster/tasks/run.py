@@ -10,9 +10,9 @@ from invoke.exceptions import Exit
 
 from agent.spec.remote_command import RemoteCommand
 from cluster.cli import PROJECT
+from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import UsageError
-from cluster.nodes.worker_group import parse_nodes_argument
 from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.terminal.output import print_result
@@ -27,7 +27,7 @@ def run(
         tuple[str, ...],
         "variable for the command, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
     ] = (),
-    nodes: Annotated[str, "run on the first N workers; default: on all"] = "",
+    nodes: Annotated[int, "run on the first N workers; default: on all", whole(lowest=1)] = 0,
     master: Annotated[bool, "run once, on the master"] = False,
     json: Json = False,
     key: Key = "",
@@ -47,7 +47,7 @@ def run(
         raise UsageError("--master", nodes, "is one node; leave --nodes out")
     request = RemoteCommand(
         command=command,
-        nodes=parse_nodes_argument(nodes) if nodes else 0,
+        nodes=nodes,
         master=master,
         environment=fanout.parse_environment(env),
     )

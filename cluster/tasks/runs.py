@@ -7,12 +7,11 @@ from typing import Annotated
 
 from agent.spec.states import LIVE_STATES, QUEUED, STOP_GRACE_S
 from cluster.cli import PROJECT
-from cluster.cli.flags import parse_whole
+from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.planner.outcome import outcomes
 from cluster.runs.retrieval import archived, fetch_run
-from cluster.runs.run_id import check_run_id
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
 from cluster.terminal.output import print_line, print_note, print_output, print_result
@@ -44,7 +43,7 @@ def logs(
     set_: Set = (),
     follow: Annotated[bool, "go on until the run ends"] = False,
     run: RunId = "",
-    rank: Annotated[str, "only this rank's lines"] = "",
+    rank: Annotated[int | None, "only this rank's lines"] = None,
     key: Key = "",
 ) -> None:
     """
@@ -52,11 +51,9 @@ def logs(
 
     Example: fab logs -f --rank 0
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
-    chosen_rank = parse_whole("--rank", rank, lowest=0) if rank else None
     with session.connect() as master:
-        for line in session.supervisor(master).log_lines(run, following=follow, rank=chosen_rank):
+        for line in session.supervisor(master).log_lines(run, following=follow, rank=rank):
             print_output(line)
 
 
@@ -64,7 +61,7 @@ def logs(
 def stop(
     set_: Set = (),
     run: RunId = "",
-    grace: Annotated[str, "seconds for a checkpoint before the run is killed"] = f"{STOP_GRACE_S:g}",
+    grace: Annotated[int, "seconds for a checkpoint before the run is killed", whole(lowest=0)] = int(STOP_GRACE_S),
     force: Annotated[bool, "kill at once"] = False,
     json: Json = False,
     key: Key = "",
@@ -74,13 +71,11 @@ def stop(
 
     Example: fab stop --grace 60
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
-    grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
     with session.connect() as master:
         supervisor = session.supervisor(master)
         with interruptible("\nthe run was asked to stop all the same; `fab runs` shows when it has", print_note):
-            state = supervisor.stop(run, grace_s)
+            state = supervisor.stop(run, 0 if force else grace)
     ended_before = "" if state["was_live"] else ", it had ended before"
     print_result(state, f"run {state['run_id']}: {state['state']}{ended_before}", json=json)
 
@@ -100,7 +95,6 @@ def fetch(
 
     Example: fab fetch --checkpoints
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     fetched = fetch_run(session, run, Path(into), archive_only=from_bucket, checkpoints=checkpoints)
     if json:
@@ -118,7 +112,6 @@ def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json:
 
     Example: fab show 20261120-121314-digits-ab12 --json
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     if archive := archived(session, archive_only=from_bucket):
         record = archive.record(run)
@@ -134,7 +127,7 @@ def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json:
 @task(word="--run")
 def rm(
     set_: Set = (),
-    run: Annotated[str, "id of the run, in full"] = "",
+    run: Annotated[str, "id of the run, in full", parse_run_id] = "",
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
@@ -146,7 +139,6 @@ def rm(
 
     Example: fab rm 20261120-121314-digits-ab12
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     if not run:
         raise UsageError("--run", run, "must be the id of the run to remove; `fab runs` lists them")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,22 +15,24 @@ from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
-from cluster.aws.notify import resolve_topics
+from cluster.aws.notify import check_notify, resolve_topics
+from cluster.aws.stack import Stack
 from cluster.cli import PROJECT
+from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
-from cluster.nodes.grow import ensure_nodes
+from cluster.errors import UsageError
 from cluster.nodes.occupancy import Occupancy
-from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
+from cluster.nodes.worker_group import check_maximum
 from cluster.polling import in_background
 from cluster.programs.program import Program
-from cluster.programs.program_environment import kind_of_hosts, pack
+from cluster.programs.program_environment import PackedProgram, kind_of_hosts, pack
 from cluster.programs.program_packages import RUNTIME
-from cluster.runs.bounds import check_prices, stop_policy
-from cluster.runs.dry_run import dry_run_lines
+from cluster.runs.bounds import stop_policy
+from cluster.runs.dry_run import dry_run_lines, with_planned
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.fault_cost import describe_of_program
 from cluster.runs.run_options import CORES, BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
-from cluster.runs.run_spec import specify
+from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
 from cluster.session import Session
@@ -70,7 +72,7 @@ def push(set_: Set = (), json: Json = False, key: Key = "") -> None:
 def train(
     *,
     set_: Set = (),
-    nodes: Annotated[str, "worker nodes to train on; the group grows to it, after asking"] = "2",
+    nodes: Annotated[int, "worker nodes to train on; the group grows to it, after asking", whole(lowest=1)] = 2,
     recipe: RecipeFlags,
     program: ProgramFlags,
     ranks: RankOptions,
@@ -102,10 +104,7 @@ def train(
 
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
-    session = Session(PROJECT, set_, key=key)
-    count = parse_nodes_argument(nodes)
-    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
-    secrets = read_secrets(secret, os.environ)
+    session, secrets = Session(PROJECT, set_, key=key), read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env),
         secrets=tuple(secrets),
@@ -114,83 +113,103 @@ def train(
         preflight=preflight,
         restarts=restarts,
         bounds=bounds.over(Bounds()),
-        notify=notify,
-        then_stop=bounds.then_stop or session.config.then_stop,
     )
-    restarts.check(count)
+    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
+    request = TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)
+    check_notify(notify)
     in_background(lambda: session.agent_tree)  # packed while AWS answers
-    progress = progress_printer(json=following.json)
-    tree, environment = pack_work(PROJECT / "payload", work, progress), RUNTIME
-    check_maximum(count, session.load_inventory(), session.config.max_workers)
-    session.prices.begin(session.instance_types)
-    source = work.directory if isinstance(work, Program) else PROJECT
-    launch = Launch(session, source, following)
-    if not dry_run:
-        stop_policy(session.stack, wanted=options.then_stop)
-        resolve_topics(options.notify, session.stack)
-        check_prices(options.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
-
-    def specified(found: Sequence[Node], on: int = count) -> RunSpec:
-        return specify(
-            session.stack,
-            work,
-            found,
-            on,
-            agent=session.agent_tree.name,
-            tree=tree.name,
-            options=options,
-            source=source,
-            environment=environment,
-            cores=count_cores(session.supervisor(master)) if ranks.ranks_per_node == CORES else {},
-        )
-
+    check_maximum(nodes, session.load_inventory(), session.config.max_workers)
+    request = request.resolved(session.stack, notify, then_stop=bounds.then_stop or session.config.then_stop)
+    launch = Launch(session, request.source, task="fab train", queue=queue, yes=yes, following=following)
+    launch.check_prices(options.bounds)
     with session.connect() as master:
-        if isinstance(work, Program):
-            look = functools.partial(session.nodes, master)
-            packed = pack(work, look, count, ranks.launcher, project=PROJECT, report=launch.progress)
-            tree, environment = packed.tree, packed.environment
+        packed = request.pack(lambda: session.nodes(master), launch.progress)
         if dry_run:
-            lines = list(dry_run_lines(session.nodes(master), count, specified))
+            there = session.nodes(master)
+            spec = specified(request, launch, master, packed, with_planned(there, nodes))
+            lines = list(dry_run_lines(there, spec))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
             return
-        ready = session.find_pushed(master, [session.agent_tree, tree]) and has_workers(session, master, count)
-        supervisor = session.supervisor(master)
-        # Before anything is uploaded or grown. Where nothing is, the start itself finds free nodes, or refuses sooner.
-        occupied = Occupancy() if ready else supervisor.occupancy()
-        size = occupied.size_for(count, session.load_inventory().desired_workers, queueing=queue)
-        terminal = sys.stdout.isatty() and not following.json
-        launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
-        if isinstance(work, Training):
-            launch.estimate(work.settings, count, ranks.ranks_per_node, restarts=restarts.count)
-        else:
-            launch.progress(describe_of_program(restarts.count))
-        least = session.config.least_workers
-        found = ensure_nodes(
-            session,
-            master,
-            size,
-            task="fab train",
-            yes=yes,
-            report=launch.progress,
-            least=least and least + size - count,
-        )
-        found = occupied.choice(found, count, queueing=queue)
-        if isinstance(work, Program) and packed.kind and kind_of_hosts(found, count) != packed.kind:
+        found = ready_nodes(request, launch, master, packed.tree)
+        if packed.kind and packed.kind != kind_of_hosts(found, nodes):
             # The workers that joined have another Python than the master, or than was to be expected.
-            packed = pack(work, lambda: found, count, ranks.launcher, project=PROJECT, report=launch.progress)
-            tree, environment = packed.tree, packed.environment
-            session.push(master, tree, launch.progress, terminal=terminal)
-        spec = launch.with_floors(specified(found, min(count, len(workers(found)))), preflight)
-        submission = launch.submission(spec)
-        with launch.submitting(spec.run_id):
-            begun = supervisor.start(submission, secrets, queue=queue)
+            packed = request.pack(lambda: found, launch.progress)
+            launch.push(master, packed.tree)
+        spec = launch.with_floors(specified(request, launch, master, packed, found))
+        supervisor = session.supervisor(master)
+        begun = launch.submit(spec, lambda submission: supervisor.start(submission, secrets, queue=queue))
         text = f"run {spec.run_id}: {begun.placed(spec)}"
         launch.follow(supervisor, spec.run_id, begun.position, text, log=bool(spec.program))
 
 
-def has_workers(session: Session, master: Master, count: int) -> bool:
-    """Return whether so many workers are live, without a word of any that is left out: `ensure_nodes` tells of them."""
-    return len(workers(session.nodes(master, lambda _: None))) >= count
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """What is to be trained, on how many nodes and how: the flags of `fab train`, read before AWS is asked."""
+
+    work: Training | Program
+    nodes: int
+    options: RunOptions
+    secrets: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if (least := self.options.restarts.min_nodes) > self.nodes:
+            raise UsageError("--min-nodes", least, f"is more than the {self.nodes} nodes of the run")
+
+    @property
+    def source(self) -> Path:
+        """Return the directory of the code that is trained."""
+        return self.work.directory if isinstance(self.work, Program) else PROJECT
+
+    def resolved(self, stack: Stack, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
+        """Return the request with what the deployed stack says. Raises DeepcdkError where it lacks what is needed."""
+        options = dataclasses.replace(
+            self.options, notify=resolve_topics(notify, stack), stop_policy=stop_policy(stack, wanted=then_stop)
+        )
+        return dataclasses.replace(self, options=options)
+
+    def pack(self, nodes: Callable[[], Sequence[Node]], report: Callable[[str], None]) -> PackedProgram:
+        """Check and pack what is to run: the payload, or the program with the environment that it has on `nodes`."""
+        if not isinstance(self.work, Program):
+            tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
+            return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
+        launcher = self.options.ranks.launcher
+        return pack(self.work, nodes, self.nodes, launcher, project=PROJECT, report=report)
+
+
+def ready_nodes(request: TrainRequest, launch: Launch, master: Master, tree: Tree) -> tuple[Node, ...]:
+    """Push the tree, print the estimate, and return the nodes to train on, once they are there."""
+    session, count, options = launch.session, request.nodes, request.options
+    # With all pushed and enough workers live, the start itself finds free nodes, or refuses sooner.
+    pushed = session.find_pushed(master, [session.agent_tree, tree])
+    is_ready = pushed and len(workers(session.nodes(master, lambda _: None))) >= count
+    occupied = Occupancy() if is_ready else session.supervisor(master).occupancy()
+    launch.size_for(count, occupied)  # refuses before anything is uploaded or grown
+    launch.push(master, tree)
+    if isinstance(request.work, Training):
+        launch.estimate(request.work.settings, count, options.ranks.ranks_per_node, restarts=options.restarts.restarts)
+    else:
+        launch.progress(describe_of_program(options.restarts.restarts))
+    return launch.free_nodes(master, count, occupied, least=session.config.least_workers)
+
+
+def specified(
+    request: TrainRequest, launch: Launch, master: Master, packed: PackedProgram, nodes: Sequence[Node]
+) -> RunSpec:
+    """Return the spec of the run on these nodes."""
+    session = launch.session
+    on_cores = request.options.ranks.ranks_per_node == CORES
+    return specify(
+        session.stack,
+        request.work,
+        nodes,
+        min(request.nodes, len(workers(nodes))),
+        agent=session.agent_tree.name,
+        tree=packed.tree.name,
+        options=request.options,
+        stamp=Stamp.of(request.source),
+        environment=packed.environment,
+        cores=count_cores(session.supervisor(master)) if on_cores else {},
+    )
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
@@ -200,14 +219,3 @@ def count_cores(supervisor: Supervisor) -> dict[str, int]:
     if any(result.failed for result in results):
         raise fanout.CommandFailedError(results)
     return {result.name: int(result.stdout) for result in results}
-
-
-def pack_work(payload: Path, work: Training | Program, progress: Callable[[str], None]) -> Tree:
-    """Check and pack what is to run: the payload for a recipe, else the user's program."""
-    if not isinstance(work, Program):
-        return package_tree(payload, checked_file(Path.home()))
-    _, links = work.survey()
-    if links:
-        shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
-        progress(f"left out of the upload: {len(links)} symbolic links ({shown})")
-    return work.tree()

@@ -10,11 +10,9 @@ from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli import PROJECT
-from cluster.cli.flags import parse_whole
 from cluster.cli.task import Browser, Key, Port, RunId, Set, task
 from cluster.errors import UsageError
 from cluster.programs.program import Program
-from cluster.runs.run_id import check_run_id
 from cluster.session import Session
 from cluster.ssh import web_tunnel
 from cluster.ssh.config_file import find_node
@@ -35,7 +33,7 @@ def tensorboard(
     set_: Set = (),
     run: RunId = "",
     all: Annotated[bool, "show all runs side by side"] = False,
-    port: Port = "",
+    port: Port = 0,
     browser: Browser = True,
     key: Key = "",
 ) -> None:
@@ -44,11 +42,8 @@ def tensorboard(
 
     Example: fab tensorboard --all
     """
-    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
-    local_port = web_tunnel.free_port(
-        parse_whole("--port", port, lowest=1, highest=web_tunnel.LAST_PORT) if port else 0
-    )
+    local_port = web_tunnel.free_port(port)
     with session.connect() as master:
         chosen = "" if all else session.supervisor(master).status(run)["run_id"]
         agent = session.push_agent(master)
@@ -79,7 +74,7 @@ def notebook(
     requirements: Annotated[
         str, "requirements file that names jupyterlab and whatever else; its directory is uploaded with it"
     ] = "",
-    port: Port = "",
+    port: Port = 0,
     browser: Browser = True,
     key: Key = "",
 ) -> None:
@@ -89,9 +84,7 @@ def notebook(
     Example: fab notebook worker1
     """
     session = Session(PROJECT, set_, key=key)
-    local_port = web_tunnel.free_port(
-        parse_whole("--port", port, lowest=1, highest=web_tunnel.LAST_PORT) if port else 0
-    )
+    local_port = web_tunnel.free_port(port)
     tree = requirements_tree(requirements) if requirements else None
     with session.connect() as master:
         chosen = find_node(session.stack.name, node, session.nodes(master)).name

@@ -11,8 +11,11 @@ from hypothesis import given as for_any
 from hypothesis import strategies as st
 
 from agent.spec.horovod import KnobError, Knobs
-from cluster.cli.flags import MOST, call, flags_of, parse_whole
+from agent.supervisor.cli import _parser
+from cluster.cli.flags import MOST, call, flags_of, parse_run_id, parse_whole
 from cluster.errors import UsageError
+from cluster.runs.supervisor import supervisor_command
+from tests.factories import make_stack
 from tests.words import WORDS
 
 
@@ -103,3 +106,20 @@ def test_the_bounds_are_taken_and_beyond_them_a_number_is_refused() -> None:
     for text in ("0", "17"):
         with pytest.raises(UsageError, match=f"^--nodes = '{text}': must be a whole number from 1 to 16$"):
             parse_whole("--nodes", text, lowest=1, highest=16)
+
+
+@for_any(text=WORDS | st.from_regex(r"[a-z0-9][a-z0-9.-]{0,127}", fullmatch=True))
+def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: str) -> None:
+    try:
+        word = parse_run_id("--run", text)
+    except UsageError as error:
+        assert "must be a run's id, 1 to 128 of" in error.rule
+        return
+    for verb in ("status", "show", "remove", "follow", "logs", "stop"):
+        assert _parser().parse_args(supervisor_command(make_stack(), verb, word)[3:]).run == text
+
+
+@pytest.mark.parametrize("text", ["../x", "-rf", "--grace=0", "$(id)", "a b", "x" * 129, ".live", "A", "a/b", "a\n"])
+def test_what_no_run_is_called_is_refused_by_the_rule(text: str) -> None:
+    with pytest.raises(UsageError, match="must be a run's id, 1 to 128 of"):
+        parse_run_id("--run", text)

@@ -8,8 +8,11 @@ import pytest
 
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
+from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
 from cluster.runs.run_options import BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
+from cluster.runs.work import Training
+from cluster.tasks.train import TrainRequest
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
@@ -52,29 +55,37 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
             RunOptions(ranks=ranks, secrets=("MASTER_PORT",))
 
 
-def test_stall_minutes_are_10_or_a_whole_number_up_to_a_day() -> None:
-    assert [RestartOptions(stall_minutes=text).stall_after_s for text in ("10", "0", "1440")] == [600, 0, 86_400]
-    assert RestartOptions().stall_after_s == 600
-    for text in ("", "-1", "1.5", "10m", "1441"):
-        with pytest.raises(UsageError, match=r"--stall-minutes = .*: must be a whole number from 0 to 1440"):
-            RestartOptions(stall_minutes=text)
+def read(group: type, **typed: str) -> Any:
+    """Return a group of flags as it is built from what is typed."""
+    return call(group, {flag.parameter: flag.parse(typed.get(flag.parameter, "")) for flag in flags_of(group)})
+
+
+def test_a_rank_is_stuck_after_10_minutes_or_as_many_as_are_given_or_never() -> None:
+    assert read(RestartOptions).stall_minutes == 10
+    assert read(RestartOptions, stall_minutes="0").stall_minutes == 0
+    with pytest.raises(UsageError, match=r"--stall-minutes = .*: must be a whole number from 0 to 1440"):
+        read(RestartOptions, stall_minutes="1441")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e9", "five"])
 def test_a_bound_is_a_number_above_0(value: str) -> None:
     with pytest.raises(UsageError, match=f"--max-cost = '{value}': must be"):
-        BoundOptions(max_cost=value)
+        read(BoundOptions, max_cost=value)
     with pytest.raises(UsageError, match=f"--max-hours = '{value}': must be"):
-        BoundOptions(max_hours=value)
+        read(BoundOptions, max_hours=value)
 
 
 def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
     before = Bounds(max_hours=2.0, max_usd=5.0)
     assert BoundOptions().over(before) == before
-    assert BoundOptions(max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)
+    assert read(BoundOptions, max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)
 
 
-def test_min_nodes_needs_restarts() -> None:
-    assert RestartOptions(min_nodes="2").least == 2
-    with pytest.raises(UsageError, match="--min-nodes"):
-        RestartOptions(restarts="0", min_nodes="2")
+def test_min_nodes_needs_restarts_and_no_more_nodes_than_the_run_has() -> None:
+    assert read(RestartOptions, min_nodes="2").min_nodes == 2
+    with pytest.raises(UsageError, match="--min-nodes = 2: is for restarts"):
+        read(RestartOptions, restarts="0", min_nodes="2")
+    options = RunOptions(restarts=RestartOptions(min_nodes=3))
+    assert TrainRequest(work=Training(), nodes=3, options=options, secrets={}).nodes == 3
+    with pytest.raises(UsageError, match="--min-nodes = 3: is more than the 2 nodes of the run"):
+        TrainRequest(work=Training(), nodes=2, options=options, secrets={})

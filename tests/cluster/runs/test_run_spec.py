@@ -14,7 +14,7 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment
 from cluster.runs.run_options import RankOptions, RunOptions
-from cluster.runs.run_spec import build, specify
+from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.work import Training
 from tests.factories import AGENT, PAYLOAD, PROGRAM, make_master, make_nodes, make_stack
 
@@ -30,7 +30,7 @@ def make_launch(
     cores: dict[str, int] | None = None,
     environment: Environment = RUNTIME,
 ) -> RunSpec:
-    return build(
+    return specify(
         STACK,
         training or Training(),
         nodes,
@@ -40,9 +40,7 @@ def make_launch(
         options=options or RunOptions(),
         cores=cores,
         environment=environment,
-        now=datetime.datetime(2026, 11, 20, 12, 13, 14),
-        token="ab12",
-        git_commit="c0ffee+",
+        stamp=Stamp(now=datetime.datetime(2026, 11, 20, 12, 13, 14), token="ab12", git_commit="c0ffee+"),
     )
 
 
@@ -98,9 +96,9 @@ def test_options_reach_the_spec() -> None:
     assert (launch.placement, unplaced.placement, launch.own_gpu) == ("auto", "none", False)
 
 
-def test_too_few_nodes_are_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_too_few_nodes_are_an_error_with_a_remedy() -> None:
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
-        specify(STACK, Training(), NODES, 3, agent=AGENT, tree="b" * 16, options=RunOptions(), source=tmp_path)
+        make_launch(count=3)
     assert "fab status" in caught.value.remedy
 
 

@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
     session = Session(PROJECT, [])
     session.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(session.prices, "begin", lambda _: None)
-    return Launch(session, PROJECT, Following())
+    return Launch(session, PROJECT, task="fab train", queue=False, yes=False, following=Following())
 
 
 def test_the_estimate_is_printed_before_and_kept_with_the_origin(
