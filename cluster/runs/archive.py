@@ -1,4 +1,4 @@
-"""The runs' copies in the bucket: what is left to read of them when the cluster is gone."""
+"""Where a run is read from: the cluster, or the copies in the bucket that are left when the cluster is gone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.spec.states import RECORD_FILE, is_run_id
 from cluster import answers
 from cluster.aws.client import aws_errors
-from cluster.errors import DeepcdkError
+from cluster.errors import DeepcdkError, NoStackError
+from cluster.ssh import fetch as fetching
 from cluster.ssh.bootstrap import is_path_below
 from cluster.ssh.fetch import Fetched, atomic_directory
+from cluster.terminal.output import print_note
 from cluster.terminal.status_line import doing
 from stacks.config import CLUSTER_TAG
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws
+    from cluster.session import Session
 
 PREFIX: Final = "runs/"
 AT_ONCE: Final = 8
@@ -88,15 +91,10 @@ class Archive:
         found = []
         with aws_errors(f"listing {self}"):
             for bucket in self.buckets:
-                pages = (
-                    self.aws.client("s3")
-                    .get_paginator("list_objects_v2")
-                    .paginate(Bucket=bucket, Prefix=PREFIX, Delimiter="/")
-                )
-                for page in pages:
-                    names = [
-                        entry["Prefix"].removeprefix(PREFIX).rstrip("/") for entry in page.get("CommonPrefixes", [])
-                    ]
+                paginator = self.aws.client("s3").get_paginator("list_objects_v2")
+                for page in paginator.paginate(Bucket=bucket, Prefix=PREFIX, Delimiter="/"):
+                    folders = [entry["Prefix"] for entry in page.get("CommonPrefixes", [])]
+                    names = [folder.removeprefix(PREFIX).rstrip("/") for folder in folders]
                     found += [(name, bucket) for name in names if is_run_id(name)]
         return [(bucket, name) for name, bucket in sorted(found)]
 
@@ -140,3 +138,37 @@ def find(aws: Aws, name: str) -> Archive | None:
             if {"Key": CLUSTER_TAG, "Value": name} in tags:
                 found.append(bucket["Name"])
     return Archive(aws=aws, buckets=tuple(found)) if found else None
+
+
+def archived(session: Session, *, archive_only: bool) -> Archive | None:
+    """Return the bucket's copies where the cluster is gone, or where only they are wanted; else None.
+
+    Raises NoStackError where there is neither a cluster nor a bucket, DeepcdkError where no bucket is to be found.
+    """
+    if not archive_only:
+        try:
+            session.load_inventory()
+            return None
+        except NoStackError:
+            if found := find(session.aws, session.config.stack_name):
+                print_note(f"the cluster is not deployed; what follows is from {found}")
+                return found
+            raise
+    if found := find(session.aws, session.config.stack_name):
+        return found
+    raise DeepcdkError(
+        f"no bucket of {session.config.stack_name} is left",
+        where=f"region {session.aws.region}",
+        remedy="it goes with the cluster where that is deployed with retain_data=false",
+    )
+
+
+def fetch_run(
+    session: Session, run_id: str, into: Path, *, archive_only: bool = False, checkpoints: bool = False
+) -> Fetched:
+    """Bring a run's files to `into/RUN_ID`; of the live or newest run for "". Raises DeepcdkError."""
+    if archive := archived(session, archive_only=archive_only):
+        return archive.fetch(run_id, into)
+    with session.connect() as master:
+        found = session.supervisor(master).status(run_id)["run_id"]
+        return fetching.fetch(master, session.stack.runs_root, found, into, checkpoints=checkpoints)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from cluster import answers
@@ -28,7 +28,6 @@ class RunProgress:
     started: float | None = None
     """Seconds since 1970, on the master's clock, as `updated`."""
     updated: float | None = None
-    ranks: int | None = None
     epochs: int | None = None
     epoch: int | None = None
     step: int | None = None
@@ -36,18 +35,14 @@ class RunProgress:
     images_per_s: float | None = None
     loss: float | None = None
     accuracy: float | None = None
-    learning_rate: float | None = None
-    test_loss: float | None = None
     test_accuracy: float | None = None
     validation_accuracy: float | None = None
     """On images held back from training, by runs that hold some back: they test at their end alone."""
-    weights_agree: bool | None = None
     eta_s: float | None = None
     next_line: int = 0
     """First line of metrics.jsonl that was not seen: where a new connection goes on."""
     next_log_line: int = 0
     """The same of the run's log, where that is followed too."""
-    hosts: tuple[str, ...] = ()
     last_lines: tuple[str, ...] = ()
     bound: str = ""
     """The bound of its own that stopped the run, and what was spent."""
@@ -87,6 +82,9 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
     """
     match message["type"]:
         case "state":
+            spent, last_lines = message.get("spent"), message.get("last_lines")
+            spent = spent if isinstance(spent, dict) else {}
+            reached = spent.get("reached")
             return dataclasses.replace(
                 progress,
                 run_id=_same_run(message.get("run_id", progress.run_id), progress.run_id),
@@ -94,10 +92,9 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
                 reason=str(message.get("reason", "")),
                 started=_moment(message, "started", progress.started),
                 updated=_moment(message, "updated", progress.updated),
-                hosts=_texts(message, "hosts"),
-                last_lines=_texts(message, "last_lines"),
-                bound=_bound(message),
-                usd_per_hour=_usd_per_hour(message),
+                last_lines=tuple(map(str, last_lines)) if isinstance(last_lines, list) else (),
+                bound=reached if isinstance(reached, str) and message.get("state") == "stopped" else "",
+                usd_per_hour=_number(spent, "usd_per_hour", None),
             )
         case "heartbeat":
             return dataclasses.replace(progress, updated=_moment(message, "time", progress.updated))
@@ -123,45 +120,14 @@ def _same_run(run_id: object, followed: str) -> str:
 
 
 def _reduce_record(progress: RunProgress, record: dict[str, Any]) -> RunProgress:
-    match record.get("event"):
-        case "start":
-            return dataclasses.replace(
-                progress,
-                epochs=_whole(record, "epochs", progress.epochs),
-                steps_per_epoch=_whole(record, "steps_per_epoch", progress.steps_per_epoch),
-                ranks=_whole(record, "ranks", progress.ranks),
-            )
-        case "step":
-            return dataclasses.replace(
-                progress,
-                epoch=_whole(record, "epoch", progress.epoch),
-                step=_whole(record, "step", progress.step),
-                steps_per_epoch=_whole(record, "steps_per_epoch", progress.steps_per_epoch),
-                images_per_s=_number(record, "images_per_s", progress.images_per_s),
-                loss=_number(record, "loss", progress.loss),
-                accuracy=_number(record, "accuracy", progress.accuracy),
-                learning_rate=_number(record, "learning_rate", progress.learning_rate),
-                eta_s=_moment(record, "eta_s", progress.eta_s),
-            )
-        case "epoch":
-            agree = record.get("weights_agree")
-            return dataclasses.replace(
-                progress,
-                epoch=_whole(record, "epoch", progress.epoch),
-                step=progress.steps_per_epoch,
-                images_per_s=_number(record, "images_per_s", progress.images_per_s),
-                loss=_number(record, "train_loss", progress.loss),
-                accuracy=_number(record, "train_accuracy", progress.accuracy),
-                test_loss=_number(record, "test_loss", progress.test_loss),
-                test_accuracy=_number(record, "test_accuracy", progress.test_accuracy),
-                validation_accuracy=_number(record, "validation_accuracy", progress.validation_accuracy),
-                weights_agree=agree if isinstance(agree, bool) else progress.weights_agree,
-            )
-        case "end":
-            return dataclasses.replace(
-                progress, eta_s=0.0, test_accuracy=_number(record, "test_accuracy", progress.test_accuracy)
-            )
-    return progress
+    event = record.get("event")
+    fields = _FIELDS.get(event, {}) if isinstance(event, str) else {}
+    changes = {name: read(record, key, getattr(progress, name)) for name, (key, read) in fields.items()}
+    if event == "epoch":
+        changes["step"] = progress.steps_per_epoch
+    if event == "end":
+        changes["eta_s"] = 0.0
+    return dataclasses.replace(progress, **changes)
 
 
 def _number(message: dict[str, Any], key: str, otherwise: float | None) -> float | None:
@@ -173,25 +139,33 @@ def _moment(message: dict[str, Any], key: str, otherwise: float | None) -> float
     return otherwise if answers.moment(message.get(key)) else float(message[key])
 
 
-def _texts(message: dict[str, Any], key: str) -> tuple[str, ...]:
-    found = message.get(key) or []
-    return tuple(map(str, found)) if isinstance(found, list) else ()
-
-
-def _bound(message: dict[str, Any]) -> str:
-    spent = message.get("spent")
-    reached = spent.get("reached") if isinstance(spent, dict) else ""
-    return reached if isinstance(reached, str) and message.get("state") == "stopped" else ""
-
-
-def _usd_per_hour(message: dict[str, Any]) -> float | None:
-    spent = message.get("spent")
-    return _number(spent, "usd_per_hour", None) if isinstance(spent, dict) else None
-
-
 def _whole(message: dict[str, Any], key: str, otherwise: int | None) -> int | None:
     value = message.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+_FIELDS: Final[Mapping[str, Mapping[str, tuple[str, Callable[..., Any]]]]] = {
+    "start": {"epochs": ("epochs", _whole), "steps_per_epoch": ("steps_per_epoch", _whole)},
+    "step": {
+        "epoch": ("epoch", _whole),
+        "step": ("step", _whole),
+        "steps_per_epoch": ("steps_per_epoch", _whole),
+        "images_per_s": ("images_per_s", _number),
+        "loss": ("loss", _number),
+        "accuracy": ("accuracy", _number),
+        "eta_s": ("eta_s", _moment),
+    },
+    "epoch": {
+        "epoch": ("epoch", _whole),
+        "images_per_s": ("images_per_s", _number),
+        "loss": ("train_loss", _number),
+        "accuracy": ("train_accuracy", _number),
+        "test_accuracy": ("test_accuracy", _number),
+        "validation_accuracy": ("validation_accuracy", _number),
+    },
+    "end": {"test_accuracy": ("test_accuracy", _number)},
+}
+"""By the event of a record: the fields of the progress that it changes, each with its key in the record."""
 
 
 class Display(Protocol):

@@ -83,33 +83,20 @@ def template_sha256(template: Mapping[str, Any]) -> str:
 
 def read_diff(source: Path) -> str:
     """Return what differs from the commit below a directory, as `git diff` writes it; "" without git."""
-    try:
-        done = subprocess.run(
-            ["git", "diff", "HEAD", "--no-color", "--no-ext-diff", "--", "."],
-            cwd=source,
-            capture_output=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.decode("utf-8", errors="replace")
+    return _git(source, "diff", "HEAD", "--no-color", "--no-ext-diff", "--", ".") or ""
 
 
 def git_commit(project: Path) -> str:
     """Return the project's commit, with a `+` where files differ from it; empty without git."""
-    try:
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, timeout=10, check=True
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=project,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+    head, changed = _git(project, "rev-parse", "HEAD"), _git(project, "status", "--porcelain", "--untracked-files=no")
+    if head is None or changed is None:
         return ""
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    return head.strip() + ("+" if changed.strip() else "")
+
+
+def _git(directory: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *words], cwd=directory, capture_output=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", errors="replace")

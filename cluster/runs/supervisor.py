@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from queue import Empty
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.provenance import Submission
@@ -92,7 +92,9 @@ class Supervisor:
     def __init__(self, master: Master, stack: Stack, directory: str) -> None:
         self.master, self.stack, self.directory = master, stack, directory
 
-    def _call(self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"", nodes: int = 0) -> Any:
+    def _call(
+        self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"", nodes: int = 0
+    ) -> dict[str, Any]:
         """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError.
 
         `nodes`: how many a run is to have, for the remedy where too few are free.
@@ -112,7 +114,8 @@ class Supervisor:
                 output=done.stderr,
                 where=self.master.where,
             )
-        return self._read(arguments[0], done.text, shape, run_id)
+        answer: dict[str, Any] = self._read(arguments[0], done.text, shape, run_id)
+        return answer
 
     def _read(self, verb: str, text: str, shape: answers.Rule, run_id: str = "") -> Any:
         question = f"`{verb}`"
@@ -132,14 +135,19 @@ class Supervisor:
 
         Raises LiveRunError while too few nodes are free or others wait, unless this one may wait.
         """
-        with self._with_secrets(submission.spec.run_id, secrets or {}):
-            answer = self._call(
-                answers.STARTED,
-                *("start", *(["--queue"] if queue else [])),
-                run_id=submission.spec.run_id,
-                stdin=submission.to_json().encode(),
-                nodes=len(submission.spec.hosts),
-            )
+        return self._submit("start", answers.STARTED, submission, secrets or {}, queue=queue)
+
+    def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
+        """Go on with a run; with `queue`, when its turn comes. Raises LiveRunError as `start`."""
+        return self._submit("resume", answers.RESUMED, submission, secrets or {}, queue=queue)
+
+    def _submit(
+        self, verb: str, shape: answers.Rule, submission: Submission, secrets: Mapping[str, str], *, queue: bool
+    ) -> Begun:
+        run_id, flags = submission.spec.run_id, ["--queue"] if queue else []
+        with self._with_secrets(run_id, secrets):
+            text, nodes = submission.to_json().encode(), len(submission.spec.hosts)
+            answer = self._call(shape, verb, *flags, run_id=run_id, stdin=text, nodes=nodes)
         return Begun.from_document(answer)
 
     @contextlib.contextmanager
@@ -162,43 +170,23 @@ class Supervisor:
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's state; of the only live or the newest one by default."""
-        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *_named(run_id), run_id=run_id)
-        return answer
+        return self._call(answers.SUMMARY, "status", *_named(run_id), run_id=run_id)
 
     def runs(self) -> list[dict[str, Any]]:
         """Return the state of all runs, oldest first."""
-        answer: list[dict[str, Any]] = self._call(answers.each(answers.SUMMARY), "status", "--list")
-        return answer
+        return cast("list[dict[str, Any]]", self._call(answers.each(answers.SUMMARY), "status", "--list"))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run and return its final state."""
-        answer: dict[str, Any] = self._call(
-            answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id
-        )
-        return answer
+        return self._call(answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id)
 
     def show(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's record: state, spec, result, checkpoints, sizes."""
-        answer: dict[str, Any] = self._call(answers.record, "show", *_named(run_id), run_id=run_id)
-        return answer
-
-    def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
-        """Go on with a run; with `queue`, when its turn comes. Raises LiveRunError as `start`."""
-        flags = ["--queue"] if queue else []
-        with self._with_secrets(submission.spec.run_id, secrets or {}):
-            answer = self._call(
-                answers.RESUMED,
-                *("resume", *flags),
-                run_id=submission.spec.run_id,
-                stdin=submission.to_json().encode(),
-                nodes=len(submission.spec.hosts),
-            )
-        return Begun.from_document(answer)
+        return self._call(answers.record, "show", *_named(run_id), run_id=run_id)
 
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended. Raises LiveRunError for a live one."""
-        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
-        return answer
+        return self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
 
     @contextlib.contextmanager
     def hold(self, task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:

@@ -11,8 +11,8 @@ from cluster.cli import PROJECT
 from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
+from cluster.runs.archive import fetch_run
 from cluster.runs.bounds import stop_policy
-from cluster.runs.retrieval import fetch_run
 from cluster.runs.run_options import Preflight, RunOptions
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.work import Benchmark

@@ -110,7 +110,7 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
     """
     from cluster.bench.probe import probe_settings
     from cluster.report.run_files import RUNS
-    from cluster.runs.retrieval import fetch_run
+    from cluster.runs.archive import fetch_run
     from cluster.runs.run_options import Preflight
     from cluster.tasks.bench import measure
     from cluster.tasks.launch import Following

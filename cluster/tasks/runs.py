@@ -11,7 +11,7 @@ from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.planner.outcome import outcomes
-from cluster.runs.retrieval import archived, fetch_run
+from cluster.runs.archive import archived, fetch_run
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
 from cluster.terminal.output import print_line, print_note, print_output, print_result

@@ -28,10 +28,6 @@ def test_the_price_of_the_runs_own_nodes_counts_before_that_of_all_instances() -
     assert reduce(PROGRESS, {"type": "state", "state": "running", "spent": spent}).usd_per_hour == 1.0
 
 
-def test_a_run_that_validates_shows_that_accuracy() -> None:
-    assert ", validation 80.00%, test 95.00%, " in describe(dataclasses.replace(PROGRESS, validation_accuracy=0.8), 3.0)
-
-
 def test_the_end_of_an_epoch_fits_on_a_narrow_terminal() -> None:
     line = describe_epoch(dataclasses.replace(PROGRESS, epoch=100, epochs=100, accuracy=1.0, images_per_s=12345.0))
     assert line == "epoch 100/100, 12,345 images/s, loss 0.5000, accuracy 100.00%, test 95.00%"
@@ -53,10 +49,6 @@ def test_the_live_display_shows_everything_on_a_narrow_terminal(
 def test_an_unknown_price_is_not_shown() -> None:
     assert "$" not in describe(PROGRESS, None)
     assert cost_so_far(RunProgress(), 3.0) is None
-
-
-def test_without_numbers_the_reason_is_shown() -> None:
-    assert describe(RunProgress(reason="preparing the nodes"), None) == "preparing the nodes"
 
 
 def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() -> None:
@@ -123,9 +115,3 @@ def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.Capture
         display.show(dataclasses.replace(PROGRESS, reason="[/red] [bold"), {"type": "state"})
         display.note("[/nothing]")
     assert "[/nothing]" in capsys.readouterr().out
-
-
-def test_the_report_on_the_nodes_is_shown_as_it_came() -> None:
-    written: list[str] = []
-    PlainDisplay(written.append).show(RunProgress(), {"type": "preflight", "lines": ["node  ssh", "pre-flight: well"]})
-    assert written == ["node  ssh", "pre-flight: well"]

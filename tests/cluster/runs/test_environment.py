@@ -45,10 +45,6 @@ def test_a_bad_variable_is_refused_without_its_value(text: str, says: str) -> No
     assert "swordfish" not in str(caught.value)
 
 
-def test_horovods_settings_may_be_given() -> None:
-    assert parse_environment(["HOROVOD_LOG_LEVEL=debug"]) == (("HOROVOD_LOG_LEVEL", "debug"),)
-
-
 def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from file\n")
     found = read_secrets(["KEY", f"TOKEN=@{tmp_path}/token"], {"KEY": "from environment", "OTHER": "stays"})
@@ -98,12 +94,6 @@ def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
 def test_a_file_that_cannot_be_is_refused_by_its_name(file: str) -> None:
     with pytest.raises(UsageError, match="cannot be read: "):
         read_secrets([f"TOKEN=@{file}"], {})
-
-
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "token").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="is not UTF-8"):
-        read_secrets([f"TOKEN=@{tmp_path}/token"], {})
 
 
 def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:

@@ -84,11 +84,6 @@ def test_a_run_that_validates_says_so_and_tests_at_its_end() -> None:
     )
 
 
-def test_an_epochs_test_accuracy_stays_through_the_next_steps() -> None:
-    progress = fold(STATE, START, EPOCH, {**STEP, "line": 3})
-    assert (progress.test_accuracy, progress.weights_agree, progress.loss) == (0.95, True, 0.5)
-
-
 def test_a_failed_run_keeps_its_reason_and_last_lines() -> None:
     progress = fold(STATE, {**STATE, "state": "failed", "reason": "status 1", "last_lines": ["a", "b"]})
     assert progress.is_final
@@ -120,10 +115,6 @@ def test_no_record_breaks_the_picture(event: str, values: dict[str, Any]) -> Non
 def test_the_log_is_taken_up_after_the_last_line_that_was_seen() -> None:
     assert fold(STATE).next_log_line == 0
     assert reduce(fold(STATE), {"type": "log", "line": 41, "text": "hello"}).next_log_line == 42
-
-
-def test_unknown_messages_change_nothing() -> None:
-    assert reduce(fold(STATE), {"type": "weather"}) == fold(STATE)
 
 
 def stream(*messages: dict[str, Any], error: Exception | None = None) -> Iterator[str]:
@@ -196,9 +187,3 @@ def test_after_too_many_failures_the_error_says_that_the_run_goes_on() -> None:
     with pytest.raises(SilenceError, match="ended before the run") as caught:
         follow(open_stream, Recorder(), pauses_s=(0.0, 0.0), wait=lambda _: None)
     assert "fab attach" in caught.value.remedy
-
-
-def test_an_interrupt_on_the_far_side_of_the_thread_reaches_the_caller() -> None:
-    open_stream, _ = opener(lambda: stream(STATE, error=KeyError("bug")))
-    with pytest.raises(KeyError):
-        follow(open_stream, Recorder(), wait=lambda _: None)

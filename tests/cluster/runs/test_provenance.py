@@ -33,11 +33,6 @@ def test_a_diff_is_of_this_directory_alone(tmp_path: Path) -> None:
     assert ("-a = 1\n+a = 2\n" in diff, "other" in diff) == (True, False)
 
 
-def test_without_git_there_is_no_diff(tmp_path: Path) -> None:
-    assert read_diff(tmp_path / "nowhere") == ""
-    assert read_diff(tmp_path) == ""
-
-
 def test_a_template_keeps_its_hash_whatever_the_order_of_its_keys() -> None:
     one, two = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
     assert template_sha256(one) == template_sha256(two) != template_sha256({**one, "a": 2})

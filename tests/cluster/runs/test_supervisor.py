@@ -11,7 +11,7 @@ import pytest
 from agent.spec.provenance import Submission
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
-from cluster.runs.supervisor import Supervisor, supervisor_command
+from cluster.runs.supervisor import Supervisor
 from cluster.ssh.master import Completed, Master
 from tests.factories import make_spec, make_stack
 
@@ -185,9 +185,3 @@ def test_stopping_names_the_run_and_the_grace() -> None:
     master = AnsweringMaster(answer({"run_id": "one", "state": "stopped", "was_live": True}))
     Supervisor(master, STACK, "/x").stop("one", 60)
     assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]
-
-
-def test_the_supervisor_is_called_without_a_shell_word_of_its_own() -> None:
-    assert supervisor_command(STACK, "status", "--live") == [
-        "/opt/deepcdk/bin/python3", "-m", "agent.supervisor.cli", "--root", "/mnt/efs/runs", "status", "--live",
-    ]  # fmt: skip

@@ -24,11 +24,6 @@ def test_a_failure_tells_its_reason_and_its_last_lines() -> None:
     assert text == "deepcdk: run one failed: status 1\n    a\n    b\n  do: read `fab logs --run one`"
 
 
-def test_a_stop_is_no_failure() -> None:
-    text, failed = describe_end(RunProgress(run_id="one", state="stopped"), None)
-    assert (failed, text.startswith("run one stopped")) == (False, True)
-
-
 def test_a_node_that_went_needs_no_traceback() -> None:
     reason = "deeplearning-worker2 leaves the cluster (its group ends this instance); `fab resume one` goes on"
     text, failed = describe_end(RunProgress(run_id="one", state="failed", reason=reason, last_lines=("a", "b")), None)

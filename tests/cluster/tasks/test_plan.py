@@ -16,7 +16,7 @@ from cluster.planner import cluster_prices
 from cluster.planner.calibration import Calibration
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.cluster_prices import ClusterPrices
-from cluster.runs import retrieval
+from cluster.runs import archive
 from cluster.runs.work import RecipeFlags
 from cluster.session import Session
 from cluster.tasks import bench
@@ -63,7 +63,7 @@ def planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Planner:
     monkeypatch.setattr(Session, "calibration", Calibration())
     monkeypatch.setattr(cluster_prices, "look_up", lambda *_, **__: known)
     monkeypatch.setattr(bench, "measure", measure)
-    monkeypatch.setattr(retrieval, "fetch_run", lambda *_: SimpleNamespace(directory="runs/one"))
+    monkeypatch.setattr(archive, "fetch_run", lambda *_: SimpleNamespace(directory="runs/one"))
     return found
 
 
