@@ -20,7 +20,7 @@ MOST_HOURS: Final = 24 * 366.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preflight:
+class PreflightOptions:
     """Which checks of the nodes go before a run."""
 
     skip_preflight: Annotated[bool, "do not look at the nodes before the run"] = False
@@ -133,7 +133,7 @@ class RunOptions:
     """Names of the variables whose values are in no record."""
     ranks: RankOptions = dataclasses.field(default_factory=RankOptions)
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
-    preflight: Preflight = dataclasses.field(default_factory=Preflight)
+    preflight: PreflightOptions = dataclasses.field(default_factory=PreflightOptions)
     restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
     stop_policy: str = ""

@@ -20,7 +20,7 @@ from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.bounds import check_left, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
-from cluster.runs.run_options import STALL_MINUTES, BoundOptions, Preflight
+from cluster.runs.run_options import STALL_MINUTES, BoundOptions, PreflightOptions
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
 
@@ -58,7 +58,7 @@ def resume(
         STALL_MINUTES,
     ] = None,
     notify: Notify = (),
-    preflight: Preflight,
+    preflight: PreflightOptions,
     yes: Yes = False,
     following: Following,
     key: Key = "",
@@ -110,7 +110,7 @@ class ResumeRequest:
     bounds: BoundOptions
     stall_minutes: int | None
     notify: tuple[str, ...]
-    preflight: Preflight
+    preflight: PreflightOptions
     secrets: Mapping[str, str]
 
     def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:

@@ -13,7 +13,7 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.archive import fetch_run
 from cluster.runs.bounds import stop_policy
-from cluster.runs.run_options import Preflight, RunOptions
+from cluster.runs.run_options import PreflightOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.work import Benchmark
 from cluster.session import Session
@@ -65,7 +65,7 @@ def bench(
     run: Annotated[str, "measure nothing: show this earlier benchmark, by its id or fetched directory"] = "",
     against: Annotated[str, "compare with this earlier benchmark, by its id or fetched directory"] = "",
     queue: Queue = False,
-    preflight: Preflight,
+    preflight: PreflightOptions,
     yes: Yes = False,
     following: Following,
     key: Key = "",
@@ -105,7 +105,7 @@ def measure(
     settings: BenchSettings,
     *,
     queue: bool,
-    preflight: Preflight,
+    preflight: PreflightOptions,
     yes: bool,
     following: Following,
     task: str = "fab bench",

@@ -111,7 +111,7 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
     from cluster.bench.probe import probe_settings
     from cluster.report.run_files import RUNS
     from cluster.runs.archive import fetch_run
-    from cluster.runs.run_options import Preflight
+    from cluster.runs.run_options import PreflightOptions
     from cluster.tasks.bench import measure
     from cluster.tasks.launch import Following
 
@@ -126,7 +126,7 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
         raise UsageError("--calibrate", None, f"measures all {len(workers)} workers, where {error.rule}") from None
     progress = progress_printer(json=json)
     run_id = measure(
-        session, settings, queue=False, preflight=Preflight(), yes=yes, following=Following(json=json), task=TASK
+        session, settings, queue=False, preflight=PreflightOptions(), yes=yes, following=Following(json=json), task=TASK
     )
     progress(f"measured: {fetch_run(session, run_id, RUNS).directory}")
 

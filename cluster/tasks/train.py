@@ -31,7 +31,7 @@ from cluster.runs.bounds import stop_policy
 from cluster.runs.dry_run import dry_run_lines, with_planned
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.fault_cost import describe_of_program
-from cluster.runs.run_options import CORES, BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
+from cluster.runs.run_options import CORES, BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
@@ -86,7 +86,7 @@ def train(
     ] = (),
     knobs: Knobs,
     queue: Queue = False,
-    preflight: Preflight,
+    preflight: PreflightOptions,
     restarts: RestartOptions,
     bounds: BoundOptions,
     notify: Notify = (),

@@ -10,16 +10,16 @@ from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
 from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
-from cluster.runs.run_options import BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
+from cluster.runs.run_options import BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
 from cluster.runs.work import Training
 from cluster.tasks.train import TrainRequest
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
-    chosen = (Preflight(), Preflight(skip_preflight=True), Preflight(full_preflight=True))
+    chosen = (PreflightOptions(), PreflightOptions(skip_preflight=True), PreflightOptions(full_preflight=True))
     assert [each.mode for each in chosen] == ["auto", "skip", "full"]
     with pytest.raises(UsageError, match="--skip-preflight: leaves out what --full-preflight"):
-        Preflight(skip_preflight=True, full_preflight=True)
+        PreflightOptions(skip_preflight=True, full_preflight=True)
 
 
 @pytest.mark.parametrize(
