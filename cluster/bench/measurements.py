@@ -13,7 +13,7 @@ from agent.spec.horovod import OWN_CYCLE_MS
 from cluster import answers
 from cluster.errors import DeepcdkError
 from payload.settings.bench import BENCH_FILE, CHOSEN, DEFAULTS, KINDS, PLACES, READ, TRAINING, WRITE, Cell
-from payload.settings.precision import NUMBER_FORMATS
+from payload.settings.groups import NUMBER_FORMATS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from agent.hardware.threads import OMP_THREADS, ONEDNN
 from payload.benchmark.cell import ONEDNN_OFF, STOCK, TUNED, Cell
 from payload.command_line import EXIT_FAILED, EXIT_USAGE
 from payload.models.registry import network
-from payload.settings.data import NETWORKS
+from payload.settings.groups import NETWORKS
 from payload.settings.parser import SettingsParser
 from payload.settings.rules import check_fields, setting
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from payload.data.pipeline.crops import middle_boxes
+from payload.data.pipeline.changes import middle_boxes
 from payload.data.types import DataError
 
 

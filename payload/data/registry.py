@@ -9,7 +9,7 @@ from payload.data.datasets.selection import held_back, limited
 from payload.data.types import DataError, Dataset, Split
 from payload.models.registry import network
 from payload.settings import Settings
-from payload.settings.data import DATASETS_OF_FILES
+from payload.settings.groups import DATASETS_OF_FILES
 
 
 def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:

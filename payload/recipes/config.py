@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from payload.recipes import RECIPES, Recipe, Variant
 from payload.settings import SETTINGS_FILE, SettingError, Settings, flag_of
-from payload.settings.data import DATASETS_OF_FILES
+from payload.settings.groups import DATASETS_OF_FILES
 from payload.settings.parser import SettingsParser, unknown_value
 
 _RATES: Final = (

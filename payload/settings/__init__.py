@@ -8,18 +8,20 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from payload.settings.augmentation import AugmentationSettings
-from payload.settings.checkpoint_dir import parse_checkpoint_dir
-from payload.settings.data import DataSettings
+from payload.settings.groups import (
+    AugmentationSettings,
+    DataSettings,
+    MachineSettings,
+    OptimizationSettings,
+    OutputSettings,
+    PrecisionSettings,
+    ScheduleSettings,
+    StepSpan,
+    parse_checkpoint_dir,
+)
 from payload.settings.image_phases import parse_phases
-from payload.settings.machine import MachineSettings
-from payload.settings.optimization import OptimizationSettings
-from payload.settings.outputs import OutputSettings
-from payload.settings.precision import PrecisionSettings
 from payload.settings.rates import parse_pieces
 from payload.settings.rules import SettingError, check_fields, flag_of
-from payload.settings.schedule import ScheduleSettings
-from payload.settings.step_span import StepSpan
 
 __all__ = ["GROUPS", "SETTINGS_FILE", "SettingError", "Settings", "flag_of"]
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.settings.data import NETWORKS
+from payload.settings.groups import FLOAT32, NETWORKS, NUMBER_FORMATS
 from payload.settings.parser import SettingsParser
-from payload.settings.precision import FLOAT32, NUMBER_FORMATS
 from payload.settings.rules import SettingError, check_fields, flag_of, setting
 
 TRAINING: Final = "training"

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from payload.data.datasets.arrays import ArraySplit
-from payload.data.datasets.idx import IdxError
-from payload.data.datasets.idx_pair import read_idx_pair
+from payload.data.datasets.idx import IdxError, read_idx_pair
 
 CLASSES: Final = 10
 

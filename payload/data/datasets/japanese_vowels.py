@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.datasets.arrays import ArraySplit
-from payload.data.datasets.idx import IdxError
-from payload.data.datasets.idx_pair import read_idx_pair
+from payload.data.datasets.idx import IdxError, read_idx_pair
 
 DIRECTORY: Final = Path(__file__).parent / "japanese-vowels"
 """tools/japanese_vowels.py writes it."""

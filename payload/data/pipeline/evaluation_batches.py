@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.pipeline.crops import middle_boxes
+from payload.data.pipeline.changes import middle_boxes
 from payload.data.pipeline.record_batches import Crops, batches
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.records.index import RecordIndex

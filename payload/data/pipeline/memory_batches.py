@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from payload.data.pipeline.crops import middle_boxes, random_boxes
+from payload.data.pipeline.changes import flips, middle_boxes, random_boxes, transforms
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
-from payload.data.pipeline.transforms import flips, transforms
 from payload.data.types import Batch, View
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from payload.data.pipeline.crops import middle_boxes, random_boxes
+from payload.data.pipeline.changes import flips, middle_boxes, random_boxes, transforms
 from payload.data.pipeline.image_view import image_view, load
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
-from payload.data.pipeline.transforms import flips, transforms
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
 from payload.data.records.reader import RecordReader
@@ -37,7 +36,7 @@ class Crops:
     mirrored: npt.NDArray[np.bool_]
     """[slots]: whether the image is mirrored."""
     moves: npt.NDArray[np.float32]
-    """[slots, 8] (`payload.data.pipeline.transforms`); [slots, 0] where the view moves no image."""
+    """[slots, 8] (`payload.data.pipeline.changes`); [slots, 0] where the view moves no image."""
 
 
 def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:

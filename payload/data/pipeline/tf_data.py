@@ -12,7 +12,7 @@ PREFETCHED_BATCHES: Final = 2
 
 
 def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
-    """Apply to each image its transform (`pipeline.transforms`): bilinear, black beyond the border; float32."""
+    """Apply to each image its transform (`pipeline.changes`): bilinear, black beyond the border; float32."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(images, tf.float32),
         transforms=moves,

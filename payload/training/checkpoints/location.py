@@ -7,7 +7,7 @@ from pathlib import Path
 from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient
 from payload.settings import Settings
-from payload.settings.checkpoint_dir import parse_checkpoint_dir
+from payload.settings.groups import parse_checkpoint_dir
 from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.s3_storage import S3Storage
 from payload.training.checkpoints.storage import CheckpointStorage, DirectoryStorage

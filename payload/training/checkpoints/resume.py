@@ -9,8 +9,7 @@ from typing import Any, Final, Protocol
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings, flag_of
-from payload.settings.machine import MachineSettings
-from payload.settings.outputs import OutputSettings
+from payload.settings.groups import MachineSettings, OutputSettings
 from payload.training.checkpoints.store import Checkpoint, CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent.files.atomic_write import StorageError
-from payload.settings.step_span import StepSpan
+from payload.settings.groups import StepSpan
 
 T = TypeVar("T")
 

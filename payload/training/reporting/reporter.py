@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from payload.settings.step_span import StepSpan
+from payload.settings.groups import StepSpan
 from payload.training.checkpoints.resume import StartPoint
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums

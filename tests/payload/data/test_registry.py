@@ -7,7 +7,7 @@ import pytest
 from payload.data.registry import open_dataset
 from payload.data.types import DataError
 from payload.settings import Settings
-from payload.settings.data import DATASETS_OF_FILES
+from payload.settings.groups import DATASETS_OF_FILES
 from tests.payload.data.drawings import write_cifar10, write_idx, write_records
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.settings import SettingError
-from payload.settings.step_span import StepSpan
+from payload.settings.groups import StepSpan
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**6))

@@ -1,3 +1,5 @@
+"""IDX files, and images with labels in two of them."""
+
 from __future__ import annotations
 
 import gzip
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.datasets.idx import IdxError, find_idx, read_idx
+from payload.data.datasets.idx import IdxError, find_idx, read_idx, read_idx_pair
+from tests.payload.data.datasets.test_fashion_mnist import write_part
 
 CODES = {">u1": 0x08, ">i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8": 0x0E}
 
@@ -76,3 +79,25 @@ def test_the_plain_file_is_taken_before_the_compressed_one(tmp_path: Path) -> No
     assert find_idx(tmp_path, "a") == tmp_path / "a.gz"
     (tmp_path / "a").touch()
     assert find_idx(tmp_path, "a") == tmp_path / "a"
+
+
+def test_images_get_a_channel_and_labels_are_whole_numbers(tmp_path: Path) -> None:
+    write_part(tmp_path, "train", 5)
+    images, labels = read_idx_pair(tmp_path, "train", classes=10)
+    assert (images.shape, images.dtype.name) == ((5, 28, 28, 1), "uint8")
+    assert (labels.shape, labels.dtype.name) == ((5,), "int32")
+
+
+def test_a_label_that_is_no_class_is_refused(tmp_path: Path) -> None:
+    write_part(tmp_path, "train", 20)
+    highest = int(read_idx_pair(tmp_path, "train", classes=10)[1].max())
+    with pytest.raises(IdxError, match=f"train-labels-idx1-ubyte: label {highest}; must be 0 to {highest - 1}"):
+        read_idx_pair(tmp_path, "train", classes=highest)
+
+
+def test_files_that_are_swapped_are_refused(tmp_path: Path) -> None:
+    write_part(tmp_path, "train", 3)
+    labels = tmp_path / "train-labels-idx1-ubyte"
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(labels.read_bytes())
+    with pytest.raises(IdxError, match="expected bytes in 3 dimensions"):
+        read_idx_pair(tmp_path, "train", classes=10)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.settings.step_span import StepSpan
+from payload.settings.groups import StepSpan
 from payload.training.reporting.profiling import Profiler
 
 
