@@ -41,8 +41,7 @@ def main(argv: Sequence[str]) -> int:
 def _export(given: argparse.Namespace) -> str:
     from payload.training.export.model_card import ONNX_FILE
     from payload.training.export.restore import restore
-    from payload.training.export.run_export import EXPORT_DIRECTORY
-    from payload.training.export.saved_model import export_network
+    from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
 
     found = restore(given.run_dir, given.checkpoint)
     for fault in found.faults:

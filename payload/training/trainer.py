@@ -14,19 +14,17 @@ from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import distributed
-from payload.training.checkpoints.location import store_for
 from payload.training.checkpoints.policy import SavePolicy
 from payload.training.checkpoints.resume import StartPoint, checkpoint_settings, restore_or_begin, with_batch_of_resumed
-from payload.training.checkpoints.saver import CheckpointSaver
-from payload.training.checkpoints.store import CheckpointStore
-from payload.training.checkpoints.writer import CheckpointWriter
+from payload.training.checkpoints.saver import CheckpointSaver, CheckpointWriter
+from payload.training.checkpoints.store import CheckpointStore, store_for
 from payload.training.context import TrainingContext, TrainingEnd
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
 from payload.training.evaluation import Evaluator
 from payload.training.evaluation_step import make_evaluation_step
 from payload.training.export.model_spec import write_model_spec
-from payload.training.export.run_export import Exported, export_at_end
+from payload.training.export.saved_model import Exported, export_at_end
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.rank_setup import RankSetup

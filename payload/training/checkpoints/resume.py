@@ -80,7 +80,7 @@ def restore_or_begin(
 
     Begins with `fresh` where no resumption is wanted, there is no checkpoint, or all are lost: a run whose first
     checkpoint is damaged would otherwise never end by itself. `settings`: those that checkpoints keep. From here on
-    this process alone may write to the store (`payload.training.checkpoints.claim`). Raises ReportedError where
+    this process alone may write to the store (`payload.training.checkpoints.store`). Raises ReportedError where
     checkpoints exist but no resumption is wanted, where none can be read but one may be later or by another version,
     where the newest belongs to another run, or where nothing can be written.
     """

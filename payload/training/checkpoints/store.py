@@ -12,20 +12,76 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import socket
+import time
+import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.errors import ReportedError
-from payload.training.checkpoints.claim import Claim
+from agent.staging.s3_objects import Prefix
+from agent.staging.s3_streams import BucketClient
+from payload.settings import Settings
+from payload.settings.groups import parse_checkpoint_dir
 from payload.training.checkpoints.policy import Retention, Standing
-from payload.training.checkpoints.storage import ARRAYS, MANIFEST, CheckpointStorage
+from payload.training.checkpoints.storage import ARRAYS, MANIFEST, CheckpointStorage, DirectoryStorage, S3Storage
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError, read_tensors, size_of, write_tensors
 
+
+class SupersededError(ReportedError, RuntimeError):
+    """Report that another process has begun to write checkpoints at the same place. Carries `address`."""
+
+    def __init__(self, address: str, writer: str) -> None:
+        self.address = address
+        super().__init__(
+            f"{writer} has begun to write checkpoints to {address}: this process, which wrote them before, ends; "
+            "where both were started on purpose, give each run a --checkpoint-dir of its own"
+        )
+
+
+class Claim:
+    """The claim of this process on a storage."""
+
+    def __init__(self, storage: CheckpointStorage) -> None:
+        """Claim nothing yet, as a process that only reads."""
+        self._storage = storage
+        self._own = b""
+
+    def take(self) -> None:
+        """Record this process as the one that writes. Raises ReportedError where the storage cannot be written."""
+        fields = {
+            "id": uuid.uuid4().hex,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "time": round(time.time(), 3),
+        }
+        own = json.dumps(fields).encode()
+        self._storage.set_writer(own)
+        self._own = own
+
+    def check(self) -> None:
+        """Raise SupersededError where another process has recorded itself since; ReportedError for a failed read."""
+        found = self._storage.writer() if self._own else None
+        if found is not None and found != self._own:
+            raise SupersededError(self._storage.address(), _described(found))
+
+
+def _described(writer: bytes) -> str:
+    """Return a writer in words: its own record is a file that anyone may have written."""
+    try:
+        fields = json.loads(writer)
+        return f"process {int(fields['pid'])} on {str(fields['host'])[:64]!r}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
 _FORMAT: Final = 2
 
-Settings = Mapping[str, Any]
-"""Values of JSON, by the names of settings."""
+KeptSettings = Mapping[str, Any]
+"""The settings that a checkpoint keeps: values of JSON, by name."""
 
 
 class DamagedCheckpointError(ReportedError, ValueError):
@@ -44,7 +100,7 @@ class Header:
     """The content of a manifest."""
 
     progress: Progress
-    settings: Settings
+    settings: KeptSettings
     """Those of the run that wrote it."""
     accuracy: float | None
     """On the test images, 0 to 1; None where it was not measured at this step."""
@@ -88,7 +144,7 @@ class CheckpointStore:
         return self.storage.names()
 
     def save(
-        self, progress: Progress, arrays: Arrays, *, settings: Settings | None = None, accuracy: float | None = None
+        self, progress: Progress, arrays: Arrays, *, settings: KeptSettings | None = None, accuracy: float | None = None
     ) -> tuple[str, int]:
         """Write a checkpoint durably, then remove those not retained; return its name and size in bytes.
 
@@ -225,3 +281,17 @@ def _require_types(header: Header) -> None:
                 raise ValueError(f"{name} is {value!r}")
     if not isinstance(header.settings, dict):
         raise ValueError("settings are no object")
+
+
+def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
+    """Return the storage of `--checkpoint-dir`, or the one in the run's directory. Raises SettingError."""
+    location = parse_checkpoint_dir(checkpoint_dir)
+    if isinstance(location, Prefix):
+        return S3Storage(BucketClient(location))
+    return DirectoryStorage(location or run_dir / "checkpoints")
+
+
+def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
+    """Return the store of a run's checkpoints. Raises SettingError."""
+    retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
+    return CheckpointStore(storage_for(settings.checkpoint_dir, run_dir), retention)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.training.export.model_card import ONNX_FILE, ModelCard, ModelError, card_from, locate, read_card
-from payload.training.export.onnx_check import session
 from payload.training.export.onnx_conversion import CARD_KEY, RUNTIME_REQUIREMENT
+from payload.training.export.onnx_file import session
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

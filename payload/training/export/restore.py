@@ -7,9 +7,8 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.models.registry import network
-from payload.training.checkpoints.location import store_for
 from payload.training.checkpoints.resume import restore_state
-from payload.training.checkpoints.store import Checkpoint, CheckpointStore, read_checkpoint
+from payload.training.checkpoints.store import Checkpoint, CheckpointStore, read_checkpoint, store_for
 from payload.training.export.model_spec import ModelSpec, read_model_spec
 from payload.training.optimizers.optimizer import make_optimizer
 from payload.training.state import TrainState

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import keras
 import tensorflow as tf
@@ -27,6 +27,7 @@ import tensorflow as tf
 from agent.files.atomic_write import StorageError, storing
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, ONNX_FILE, SAVED_MODEL, ModelCard
 from payload.training.export.model_spec import ModelSpec
+from payload.training.export.onnx_conversion import OnnxError
 from payload.training.export.onnx_file import write_onnx
 from payload.training.export.serving import serving_model
 from payload.training.state import TrainState
@@ -121,3 +122,35 @@ def _storing(path: Path) -> Iterator[None]:
             yield
         except tf.errors.OpError as error:
             raise StorageError(path, OSError(error.message)) from error
+
+
+EXPORT_DIRECTORY: Final = "export"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was exported."""
+
+    forms: tuple[str, ...] = ()
+    """Names of the files and directories that hold the network."""
+    onnx_refused: str | None = None
+    """Why there is no ONNX among them, where it was asked for."""
+
+
+def export_at_end(run_dir: Path, spec: ModelSpec, state: TrainState, steps: int) -> Exported:
+    """Export a trained network as its settings ask. Raises StorageError.
+
+    A network that cannot be had as ONNX is exported without it, and the reason kept: the training is not lost for it.
+    """
+    settings, directory = spec.settings, run_dir / EXPORT_DIRECTORY
+    if not (settings.export or settings.export_onnx):
+        return Exported()
+    refused: str | None = None
+    if settings.export_onnx:
+        try:
+            export_network(directory, spec, state, steps, onnx=True)
+            return Exported(forms=(KERAS_FILE, SAVED_MODEL, ONNX_FILE))
+        except OnnxError as error:
+            refused = str(error)
+    export_network(directory, spec, state, steps)
+    return Exported(forms=(KERAS_FILE, SAVED_MODEL), onnx_refused=refused)

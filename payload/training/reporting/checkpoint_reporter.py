@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from payload.settings.groups import OutputSettings
-from payload.training.checkpoints.writer import Missed, Written
+from payload.training.checkpoints.saver import Missed, Written
 from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Metrics
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from payload.training import distributed
 from payload.training.checkpoints.resume import StartPoint
-from payload.training.export.run_export import Exported
+from payload.training.export.saved_model import Exported
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.reporting.step_timer import RunTotals

@@ -31,10 +31,9 @@ from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
-from payload.training.checkpoints.location import store_for
+from payload.training.checkpoints.saver import CheckpointWriter
 from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage, Fill
-from payload.training.checkpoints.store import read_header
-from payload.training.checkpoints.writer import CheckpointWriter
+from payload.training.checkpoints.store import read_header, store_for
 from payload.training.context import TrainingContext
 from payload.training.progress import StepSums
 from payload.training.schedule import Schedule

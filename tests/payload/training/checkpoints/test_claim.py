@@ -8,10 +8,9 @@ from typing import IO
 import numpy as np
 import pytest
 
-from payload.training.checkpoints.claim import Claim, SupersededError
 from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import WRITER, DirectoryStorage, Fill
-from payload.training.checkpoints.store import CheckpointStore, read_checkpoint
+from payload.training.checkpoints.store import CheckpointStore, Claim, SupersededError, read_checkpoint
 from payload.training.progress import Progress
 
 

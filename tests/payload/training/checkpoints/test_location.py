@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from payload.settings import SettingError
-from payload.training.checkpoints.location import storage_for
-from payload.training.checkpoints.s3_storage import S3Storage
-from payload.training.checkpoints.storage import DirectoryStorage
+from payload.training.checkpoints.storage import DirectoryStorage, S3Storage
+from payload.training.checkpoints.store import storage_for
 
 RUN = Path("/runs/one")
 

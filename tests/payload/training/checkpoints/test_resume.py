@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings
-from payload.training.checkpoints.location import store_for
 from payload.training.checkpoints.resume import (
     FIXED_SETTINGS,
     FREE_SETTINGS,
@@ -26,7 +25,7 @@ from payload.training.checkpoints.resume import (
     with_batch_of_resumed,
 )
 from payload.training.checkpoints.storage import ARRAYS, MANIFEST, WRITER, DirectoryStorage
-from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
+from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, store_for
 from payload.training.progress import Progress, StepSums
 from payload.training.safetensors_io import Arrays
 

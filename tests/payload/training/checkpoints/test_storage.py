@@ -1,14 +1,26 @@
+"""Checkpoints in a directory and in a bucket."""
+
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.files.atomic_write import StorageError
-from payload.training.checkpoints.storage import DirectoryStorage
+from agent.staging.s3_streams import BucketError
+from payload.training.checkpoints.policy import Retention
+from payload.training.checkpoints.storage import ATTEMPTS, DirectoryStorage, S3Storage
+from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, SupersededError
+from payload.training.progress import Progress
 
 
 def storage(tmp_path: Path) -> DirectoryStorage:
@@ -111,3 +123,197 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(tmp_p
     (tmp_path / "checkpoints").write_text("a file where the directory should be")
     with pytest.raises(StorageError, match="checkpoints: File exists"):
         storage(tmp_path).set_writer(b"one")
+
+
+class Killed(BaseException):
+    """End the writer as SIGKILL does: nothing of it runs any more."""
+
+
+class Memory:
+    """Objects in this process, which fail or die at a given call."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        self.failing: set[int] = set()
+        self.killed_at: int | None = None
+
+    def address(self, path: str = "") -> str:
+        return f"s3://bucket/{path}"
+
+    def _call(self, name: str) -> None:
+        number = len(self.calls)
+        self.calls.append(name)
+        if number in self.failing:
+            raise BucketError("use", self.address(), "no answer")
+        if number == self.killed_at:
+            raise Killed
+
+    def paths(self) -> list[str]:
+        self._call("paths")
+        return sorted(self.objects)
+
+    def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:
+        file = io.BytesIO()
+        write(file)
+        assert len(file.getvalue()) == size
+        try:
+            self._call(f"put {path}")
+        except Killed:
+            # The stream ends with its writer, and the CLI takes the end for the object's.
+            self.objects[path] = file.getvalue()[: size // 2]
+            raise
+        self.objects[path] = file.getvalue()
+
+    @contextlib.contextmanager
+    def get(self, path: str) -> Iterator[IO[bytes]]:
+        self._call(f"get {path}")
+        if path not in self.objects:
+            raise FileNotFoundError(2, "No such object", self.address(path))
+        yield io.BytesIO(self.objects[path])
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._call(f"delete {' '.join(paths)}")
+        for path in paths:
+            self.objects.pop(path, None)
+
+
+def progress(step: int) -> Progress:
+    return Progress(recipe="digits", seed=1, global_batch=1, total_steps=step)
+
+
+def store(objects: Memory, keep: int = 2) -> CheckpointStore:
+    return CheckpointStore(S3Storage(objects, sleep=lambda _: None), Retention(newest=keep))
+
+
+def save(checkpoints: CheckpointStore, step: int, value: float) -> None:
+    checkpoints.save(progress(step), {"a": np.full(9, value)})
+
+
+def newest(checkpoints: CheckpointStore) -> tuple[int, float]:
+    found, faults = checkpoints.newest_valid()
+    assert found is not None and not faults
+    return found.progress.total_steps, found.arrays["a"][0]
+
+
+def test_checkpoints_are_kept_and_removed_as_in_a_directory() -> None:
+    objects = Memory()
+    checkpoints = store(objects)
+    for step in (1, 2, 3):
+        save(checkpoints, step, step)
+    assert newest(checkpoints) == (3, 3.0)
+    assert checkpoints.names() == ["step-00000003", "step-00000002"]
+    files = ("arrays.safetensors", "manifest.json")
+    assert sorted(objects.objects) == [f"step-0000000{step}/{file}" for step in (2, 3) for file in files]
+
+
+def test_the_manifest_comes_last_and_goes_first() -> None:
+    objects = Memory()
+    checkpoints = store(objects, keep=1)
+    save(checkpoints, 1, 1)
+    save(checkpoints, 2, 2)
+    changes = [call for call in objects.calls if call.startswith(("put", "delete step"))]
+    assert changes[-3:] == [
+        "put step-00000002/arrays.safetensors",
+        "put step-00000002/manifest.json",
+        "delete step-00000001/manifest.json step-00000001/arrays.safetensors",
+    ]
+
+
+@given(step=st.sampled_from([2, 3]), data=st.data())
+def test_a_writer_killed_at_any_request_leaves_a_whole_checkpoint_and_no_hindrance(
+    step: int, data: st.DataObject
+) -> None:
+    objects = Memory()
+    checkpoints = store(objects)
+    save(checkpoints, 1, 1)
+    save(checkpoints, 2, 2)
+    objects.calls.clear()
+    objects.killed_at = data.draw(st.integers(0, 9))
+    killed = False
+    try:
+        save(checkpoints, step, 10)
+    except Killed:
+        killed = True
+    objects.killed_at = None
+    # What was cut off is a damaged checkpoint, or none without its manifest.
+    found, _ = checkpoints.newest_valid()
+    assert found is not None
+    value = float(found.arrays["a"][0])
+    assert value == 10 or (killed and value == found.progress.total_steps)
+    checkpoints.storage.tidy()
+    save(checkpoints, 4, 4)
+    save(checkpoints, 5, 5)
+    assert newest(checkpoints) == (5, 5.0)
+    assert {path.split("/")[0] for path in objects.objects} == {"step-00000004", "step-00000005"}
+
+
+def test_an_upload_is_tried_again_and_a_bucket_that_stays_away_is_told() -> None:
+    objects = Memory()
+    checkpoints = store(objects)
+    objects.failing = {0, 2}
+    save(checkpoints, 1, 1)
+    assert newest(checkpoints) == (1, 1.0)
+    objects.failing = set(range(99))
+    waits: list[float] = []
+    bucket = S3Storage(objects, sleep=waits.append)
+    with pytest.raises(BucketError, match="no answer"):
+        bucket.put("step-00000002", 0, lambda file: b"")
+    assert len(waits) == ATTEMPTS - 1
+
+
+def test_what_has_no_manifest_is_tidied_away() -> None:
+    objects = Memory()
+    save(store(objects), 1, 1)
+    objects.objects |= {"step-00000002/arrays.safetensors": b"", "notes/x": b"", "step-00000003": b""}
+    store(objects).storage.tidy()
+    assert sorted(objects.objects) == [
+        "notes/x",
+        "step-00000001/arrays.safetensors",
+        "step-00000001/manifest.json",
+        "step-00000003",
+    ]
+
+
+def test_a_bucket_without_an_answer_is_no_damaged_checkpoint() -> None:
+    objects = Memory()
+    checkpoints = store(objects)
+    save(checkpoints, 1, 1)
+    save(checkpoints, 2, 2)
+    objects.failing = {len(objects.calls) + 1}
+    with pytest.raises(BucketError):
+        checkpoints.newest_valid()
+
+
+def test_an_object_that_is_gone_is_a_damaged_checkpoint() -> None:
+    objects = Memory()
+    checkpoints = store(objects)
+    save(checkpoints, 1, 1)
+    del objects.objects["step-00000001/arrays.safetensors"]
+    found, (fault,) = checkpoints.newest_valid()
+    assert found is None
+    assert isinstance(fault, DamagedCheckpointError)
+    assert str(fault) == (
+        "s3://bucket/step-00000001: damaged checkpoint: s3://bucket/step-00000001/arrays.safetensors: No such object"
+    )
+
+
+def test_the_writer_that_was_recorded_last_is_read_and_is_no_checkpoint() -> None:
+    bucket = S3Storage(Memory(), sleep=lambda _: None)
+    assert bucket.writer() is None
+    for writer in (b"one", b"other"):
+        bucket.set_writer(writer)
+    bucket.tidy()
+    assert (bucket.writer(), bucket.names()) == (b"other", [])
+
+
+def test_a_writer_that_another_superseded_does_not_touch_the_others_checkpoints() -> None:
+    objects = Memory()
+    before, after = store(objects), store(objects)
+    before.claim.take()
+    save(before, 1, 1)
+    after.claim.take()
+    save(after, 2, 2)
+    with pytest.raises(SupersededError, match="has begun to write checkpoints to s3://bucket/: this process"):
+        save(before, 2, 9)
+    assert newest(after) == (2, 2.0)

@@ -70,7 +70,7 @@ def built(network: Network, size: tuple[int, int], precision: str = "float32") -
             variable.assign(random.uniform(-0.1, 0.1, variable.shape))
         elif variable.path.endswith(("moving_variance", "gamma")):
             variable.assign(random.uniform(0.8, 1.25, variable.shape))
-    from payload.training.export.onnx_check import trial_images
+    from payload.training.export.onnx_file import trial_images
 
     last, pixels = model.layers[-1], trial_images(size, network.channels).astype("float32") / 255
     last.kernel.assign(random.normal(0, 1, last.kernel.shape))
@@ -85,8 +85,7 @@ def built(network: Network, size: tuple[int, int], precision: str = "float32") -
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_each_network_gives_as_onnx_what_it_gives_in_keras(tmp_path: Path, network: Network) -> None:
     from payload.training.export.classifier import load
-    from payload.training.export.onnx_check import trial_images
-    from payload.training.export.onnx_file import write_onnx
+    from payload.training.export.onnx_file import trial_images, write_onnx
     from payload.training.export.serving import serving_model
 
     small = max(network.smallest_size, 32) if network.channels == 3 else network.image_size
@@ -151,7 +150,7 @@ def test_all_forms_take_the_same_images_and_name_the_same_classes(exported: Path
 
 
 def test_the_file_alone_names_its_classes_and_axes_to_programs_that_do_not_know_this_project(exported: Path) -> None:
-    from payload.training.export.onnx_check import session
+    from payload.training.export.onnx_file import session
 
     running = session(exported / "export" / "model.onnx")
     assert json.loads(running.get_modelmeta().custom_metadata_map["labels"]) == list(CARD.labels)
@@ -191,8 +190,7 @@ def test_images_of_another_type_or_shape_are_refused_by_name(exported: Path) -> 
 def test_half_precision_is_exported_in_float32_with_the_same_weights(tmp_path: Path, name: str) -> None:
     from payload.models.registry import network
     from payload.training.export.classifier import load
-    from payload.training.export.onnx_check import trial_images
-    from payload.training.export.onnx_file import write_onnx
+    from payload.training.export.onnx_file import trial_images, write_onnx
     from payload.training.export.serving import serving_model
 
     known = network(name)
@@ -222,9 +220,8 @@ def test_an_operation_without_a_counterpart_is_refused_by_name_and_nothing_is_wr
 
 def test_a_file_that_differs_from_keras_is_refused_with_both_figures(tmp_path: Path) -> None:
     from payload.models.registry import network
-    from payload.training.export.onnx_check import largest_difference
     from payload.training.export.onnx_conversion import OnnxError
-    from payload.training.export.onnx_file import write_onnx
+    from payload.training.export.onnx_file import largest_difference, write_onnx
     from payload.training.export.serving import serving_model
 
     lenet = network("lenet")

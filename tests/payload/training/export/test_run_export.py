@@ -38,7 +38,7 @@ def found_in(run_dir: Path) -> list[str]:
     ],
 )
 def test_the_forms_are_those_of_the_settings(tmp_path: Path, given: dict[str, bool], forms: tuple[str, ...]) -> None:
-    from payload.training.export.run_export import export_at_end
+    from payload.training.export.saved_model import export_at_end
 
     settings = Settings(**given)  # type: ignore[arg-type]  # names of switches
     done = export_at_end(tmp_path, model_spec(settings), state_of(settings, convertible=True), 3)
@@ -48,7 +48,7 @@ def test_the_forms_are_those_of_the_settings(tmp_path: Path, given: dict[str, bo
 
 
 def test_what_cannot_be_had_as_onnx_is_exported_without_it_and_the_reason_kept(tmp_path: Path) -> None:
-    from payload.training.export.run_export import export_at_end
+    from payload.training.export.saved_model import export_at_end
 
     settings = Settings(export_onnx=True)
     done = export_at_end(tmp_path, model_spec(settings), state_of(settings, convertible=False), 3)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ReportedError
 from payload.settings import Settings
-from payload.training.checkpoints.writer import Missed, Written
+from payload.training.checkpoints.saver import Missed, Written
 from payload.training.reporting.checkpoint_reporter import CheckpointReporter
 from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Metrics
