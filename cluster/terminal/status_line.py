@@ -31,10 +31,8 @@ class StatusLine:
         """Show the step on what `stream` returns."""
         self._stream, self._clock = stream, clock
         self._lock = threading.RLock()
-        self._steps: list[str] = []
-        """Nested steps, the current one last."""
-        self._printed: list[bool] = []
-        """For each step, whether a plain line has shown it."""
+        self._steps: list[tuple[str, bool]] = []
+        """Nested steps, the current one last, and whether a plain line may still show it."""
         self._last_output, self._delay_s = clock(), QUIET_S
         self._live: Any = None
         self._displays = 0
@@ -47,8 +45,7 @@ class StatusLine:
         Without `plain` it is shown only on terminals, as the block itself reports what it waits for.
         """
         with self._lock:
-            self._steps.append(what)
-            self._printed.append(not plain)
+            self._steps.append((what, plain))
             self.update()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -58,7 +55,6 @@ class StatusLine:
         finally:
             with self._lock:
                 self._steps.pop()
-                self._printed.pop()
                 if self._steps:
                     self._redraw()
                 else:
@@ -68,7 +64,7 @@ class StatusLine:
         """Replace the text of the current step."""
         with self._lock:
             if self._steps:
-                self._steps[-1] = what
+                self._steps[-1] = (what, self._steps[-1][1])
                 self._redraw()
 
     @contextlib.contextmanager
@@ -96,21 +92,17 @@ class StatusLine:
     def update(self) -> None:
         """Show the current step if nothing was printed for too long."""
         with self._lock:
-            if (
-                self._displays
-                or not self._steps
-                or self._live is not None
-                or self._clock() - self._last_output < self._delay_s
-            ):
+            is_silent = self._clock() - self._last_output >= self._delay_s
+            if self._displays or not self._steps or self._live or not is_silent:
                 return
-            stream = self._stream()
+            stream, (what, may_print) = self._stream(), self._steps[-1]
             if stream.isatty() and os.environ.get("TERM") != "dumb":
                 self._show(stream)
-            elif not self._printed[-1]:
-                self._printed[-1] = True
+            elif may_print:
+                self._steps[-1] = (what, False)
                 self._last_output, self._delay_s = self._clock(), AGAIN_S
                 with contextlib.suppress(OSError, ValueError):  # The stream is closed.
-                    print(printable(self._steps[-1]), file=stream, flush=True)
+                    print(printable(what), file=stream, flush=True)
 
     def _watch(self) -> None:
         while True:
@@ -140,7 +132,7 @@ class StatusLine:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        return Spinner("dots", text=Text(printable(self._steps[-1])), style="cyan")
+        return Spinner("dots", text=Text(printable(self._steps[-1][0])), style="cyan")
 
     def _redraw(self) -> None:
         if self._live is not None:

@@ -38,11 +38,8 @@ def test_the_network_of_the_recipe_is_measured_on_one_worker_and_on_all_and_the_
     ]
     sums = [(each.message_bytes, each.nodes) for each in found.cells() if each.kind == ALLREDUCE]
     assert sums == [(SMALL_BYTES, 4), (LARGE_BYTES, 4)]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_one_worker_has_no_link(workers: int) -> None:
-    assert {each.kind for each in probed(SETTINGS, workers).cells()} == {TRAINING}
+    for workers in (0, 1):
+        assert {each.kind for each in probed(SETTINGS, workers).cells()} == {TRAINING}, "one worker has no link"
 
 
 def test_a_batch_of_all_ranks_is_shared_by_the_ranks_of_all_workers() -> None:
@@ -81,12 +78,7 @@ def test_images_as_the_network_was_published_keep_their_shape(recipe: Settings) 
     assert {settings_of(each, found).network for each in found.cells()} == {recipe.network}
 
 
-def test_a_network_on_images_of_another_data_set_is_measured_on_their_size() -> None:
-    found = probed(dataclasses.replace(SETTINGS, network="lstm"), 2)
+def test_another_network_is_measured_on_the_images_and_in_the_precision_of_the_recipe() -> None:
+    found = probed(dataclasses.replace(SETTINGS, network="lstm", precision="bfloat16"), 2)
     check_networks(found)
-    assert {(each.network, each.image_size) for each in training(found)} == {("lstm", 28)}
-
-
-def test_a_recipe_in_half_precision_is_measured_in_it() -> None:
-    half = dataclasses.replace(SETTINGS, precision="bfloat16")
-    assert {each.precision for each in training(probed(half, 2))} == {"bfloat16"}
+    assert {(each.network, each.image_size, each.precision) for each in training(found)} == {("lstm", 28, "bfloat16")}

@@ -71,6 +71,12 @@ def test_scaling_is_relative_to_the_run_on_the_fewest_nodes() -> None:
     shares = {run.run_id: line[-1].value for run, line in zip(found.runs, found.headlines, strict=True)}
     assert shares == {"run-1": 0.8, "run-2": 1.0}
     assert found.headlines[0][-1].key == SCALING
+    unknown = dataclasses.replace(report_of(changed(result=None)), nodes=4)
+    unknown = dataclasses.replace(
+        unknown, headlines=tuple(dataclasses.replace(h, value=None) for h in unknown.headlines)
+    )
+    assert compare([on_nodes(another(1), 2, 900.0), unknown]).headlines[1][-1].text == "unknown"
+    assert compare([on_nodes(another(1), 2, 0.0), on_nodes(another(2), 4, 5.0)]).headlines[1][-1].value is None
     assert all(each.key != SCALING for each in compare([another(1), another(2)]).headlines[0])
 
 

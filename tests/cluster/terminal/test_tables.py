@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -18,107 +19,67 @@ NODES = Table(
     footer=("workers: 1 of 2 wanted, 16 at most",),
     expendable=("zone", "type", "private"),
 )
+RUNS = Table(title="runs", columns=("run", "state"), rows=(("one", "ended"),), footer=("one of them ended",))
+
+Shown = Callable[[Table, int], list[str]]
 
 
-def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:
+    """Return what prints a table on a terminal of so many columns, and returns its lines without colours."""
+
+    def on_terminal(table: Table, columns: int) -> list[str]:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_table(table)
+        return re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+
+    return on_terminal
+
+
+def test_a_pipe_gets_whole_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(NODES)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == list(plain_lines(NODES))
-    assert lines[1].split()[:3] == ["role", "instance", "type"]
-
-
-def test_a_narrow_terminal_gets_whole_lines_without_what_can_be_spared(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    print_table(NODES)
-    shown = capsys.readouterr().out
-    assert "us-east-1a" not in shown
-    assert "198.18.1.2" in shown
-    assert max(map(len, shown.splitlines())) <= 80
-    assert fitted(NODES, 1000) == NODES
-    assert fitted(NODES, 10).columns == ("role", "instance", "state", "public", "age", "price")
-
-
-def test_text_that_looks_like_markup_is_printed_as_it_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    print_table(Table(title="runs", columns=("run", "reason"), rows=(("[/red]", "[bold"),)))
-    assert "[/red]" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("columns", "boxed"), [(200, True), (80, False)])
-def test_a_terminal_gets_a_box_where_one_fits(
-    columns: int, boxed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    print_table(NODES)
-    shown = capsys.readouterr().out
-    assert ("│" in shown) == boxed
-    assert ("us-east-1a" in shown) == boxed
-    assert NODES.title in shown and NODES.footer[0] in shown
-
-
-def test_values_without_headings_are_folded_within_their_box(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "40")
-    print_table(Table(title="run", columns=("", ""), rows=(("command", "python " + "x" * 60),)))
-    shown = capsys.readouterr().out
-    assert "│" in shown and shown.count("x") == 60
-    assert max(map(len, shown.splitlines())) <= 40
-
-
-def test_lines_in_a_pipe_are_aligned_and_a_row_without_headings_is_the_first() -> None:
+    assert capsys.readouterr().out.splitlines() == list(plain_lines(NODES))
     rows = (("a", "long"), ("bcd", "x"))
     assert list(plain_lines(Table(title="t", columns=("n", "m"), rows=rows))) == ["t", "n    m", "a    long", "bcd  x"]
     assert list(plain_lines(Table(title="t", columns=("", ""), rows=rows))) == ["t", "a    long", "bcd  x"]
 
 
-def test_a_column_is_left_out_only_where_the_lines_do_not_fit() -> None:
+def test_a_terminal_gets_a_box_if_it_fits_and_else_lines_without_expendable_columns(shown: Shown) -> None:
+    boxed, plain = shown(NODES, 200), shown(NODES, 80)
+    for lines, has_box in ((boxed, True), (plain, False)):
+        assert any("│" in line for line in lines) == any("us-east-1a" in line for line in lines) == has_box
+        assert NODES.title in lines[0] and lines[-1] == NODES.footer[0]
+    assert max(map(len, plain)) <= 80 and any("198.18.1.2" in line for line in plain)
+
+
+@pytest.mark.parametrize(("columns", "boxed"), [(15, True), (14, False)])
+def test_a_box_needs_one_column_and_three_for_each_of_the_tables(columns: int, boxed: bool, shown: Shown) -> None:
+    lines = shown(Table(title="runs", columns=RUNS.columns, rows=RUNS.rows), columns)
+    assert any("│" in line for line in lines) == boxed
+    assert len(lines[-1]) == (15 if boxed else 10)  # 3 + 5 + 7, or 3 + 2 + 5
+
+
+def test_wide_lines_and_values_are_folded(shown: Shown) -> None:
+    assert shown(RUNS, 12)[-2:] == ["one of them", "  ended"]
+    lines = shown(Table(title="run", columns=("", ""), rows=(("command", "python " + "x" * 60),)), 40)
+    assert any("│" in line for line in lines) and sum(line.count("x") for line in lines) == 60
+    assert max(map(len, lines)) <= 40
+
+
+def test_columns_are_left_out_in_order_until_the_lines_fit() -> None:
     table = Table(title="", columns=("ab", "cd"), rows=(("1234", "12"),), expendable=("cd",))
     assert fitted(table, 8).columns == ("ab", "cd")  # 4 + 2 between + 2
     assert fitted(table, 7) == Table(title="", columns=("ab",), rows=(("1234",),), expendable=("cd",))
     three = Table(title="", columns=("ab", "cd", "ef"), rows=(), expendable=("ef",))
     assert [len(fitted(three, columns).columns) for columns in (10, 9)] == [3, 2]  # 2 + 2 between + 2 + 2 between + 2
-    bare = Table(title="", columns=("ab",), rows=())
-    assert fitted(bare, 1) == bare
+    assert fitted(NODES, 1000) == NODES
+    assert fitted(NODES, 10).columns == ("role", "instance", "state", "public", "age", "price")
 
 
-@pytest.mark.parametrize(("columns", "boxed"), [(15, True), (14, False)])
-def test_a_box_takes_three_columns_more_for_each_of_the_tables_and_one(
-    columns: int, boxed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    print_table(Table(title="runs", columns=("run", "state"), rows=(("one", "ended"),)))
-    lines = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
-    assert lines[0].rstrip() == "runs"
-    assert any("│" in line for line in lines) == boxed
-    assert len(lines[-1]) == (15 if boxed else 10)  # 3 + 5 + 7, or 3 + 2 + 5
-
-
-def test_a_plain_line_that_is_wider_than_the_terminal_is_folded(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "12")
-    print_table(Table(title="runs", columns=("run", "state"), rows=(("one", "ended"),), footer=("one of them ended",)))
-    assert capsys.readouterr().out.splitlines()[-2:] == ["one of them", "  ended"]
-
-
-def test_a_row_that_lacks_a_cell_is_an_error_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+def test_markup_is_text_control_characters_are_escaped_and_a_missing_cell_is_an_error(shown: Shown) -> None:
+    assert any("[/red]" in line for line in shown(Table(title="", columns=("a",), rows=(("[/red]",),)), 80))
+    lines = shown(Table(title="a\x1b[2J", columns=("run",), rows=(("b\x1b[2J",),), footer=("c\x1b[2J",)), 80)
+    assert "\x1b" not in "".join(lines) and lines[-1] == "c\\x1b[2J"
     with pytest.raises(ValueError, match="shorter"):
-        print_table(Table(title="", columns=("run", "state"), rows=(("one",),)))
-
-
-def test_control_characters_of_a_node_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(Table(title="a\x1b[2J", columns=("run",), rows=(("b\x1b[2J",),), footer=("c\x1b[2J",)))
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert [line[0] for line in shown.splitlines()] == ["a", "r", "b", "c"]
+        shown(Table(title="", columns=("run", "state"), rows=(("one",),)), 80)
