@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from moto.budgets.models import BudgetsBackend
 from moto.core.exceptions import JsonRESTError
 
 from localcloud.api.monkeypatch import check_first
-
-RULES: Final[Mapping[str, str]] = {
-    "budgets:CreateBudget": "one SNS subscriber for a notification, each address once",
-    "budgets:CreateNotification": "one SNS subscriber, each address once",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

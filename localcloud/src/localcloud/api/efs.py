@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.core.exceptions import JsonRESTError
@@ -19,12 +18,6 @@ from localcloud.api.monkeypatch import check_first
 
 _DAY_S: Final = 24 * 3600.0
 _CHANGED: Final = "_throughput_changed"
-
-RULES: Final[Mapping[str, str]] = {
-    "elasticfilesystem:CreateMountTarget": "security groups of the subnet's VPC",
-    "elasticfilesystem:UpdateFileSystem": "the throughput mode, or less provisioned throughput, once in a day",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -7,7 +7,6 @@ serve them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.core.exceptions import JsonRESTError
@@ -31,12 +30,6 @@ class BadRequest(JsonRESTError):
 
     def __init__(self, message: str) -> None:
         super().__init__("BadRequest", message)
-
-
-RULES: Final[Mapping[str, str]] = {
-    "fsx:CreateFileSystem": "what a Lustre deployment type takes; groups that let LNET through",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

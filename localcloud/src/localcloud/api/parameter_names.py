@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from moto.ssm.exceptions import ValidationException
 from moto.ssm.responses import SimpleSystemManagerResponse
 
 from localcloud.api.monkeypatch import check_first
-
-RULES: Final[Mapping[str, str]] = {
-    "ssm:PutParameter": "a name with a slash begins with one",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -9,7 +9,6 @@ that delete more than 1,000 objects.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.iam.access_control import PermissionResult
@@ -23,13 +22,6 @@ from localcloud.api.monkeypatch import check_first, replace
 
 _MOST_DELETIONS: Final = 1000
 _SSE_S3 = {"Rule": {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": "false"}}
-
-
-RULES: Final[Mapping[str, str]] = {
-    "s3:PutBucketPolicy": "principals by ARN exist",
-    "s3:DeleteObjects": "1,000 objects at most",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

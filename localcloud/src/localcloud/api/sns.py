@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.sns.exceptions import SNSInvalidParameter
@@ -29,11 +28,6 @@ _ACTIONS: Final = frozenset(
     )
 )
 """The actions of topics: SNS API permissions, in its developer guide, and those of a topic's default policy."""
-
-RULES: Final[Mapping[str, str]] = {
-    "sns:SetTopicAttributes": "a policy of the actions of topics alone",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.core.exceptions import ServiceException
@@ -27,13 +26,6 @@ class InvalidAttributeValue(ServiceException):
     """Refuse the value of a queue's attribute."""
 
     code = "InvalidAttributeValue"
-
-
-RULES: Final[Mapping[str, str]] = {
-    "sqs:CreateQueue": "not the name of a queue that was deleted within 60 s; principals of the policy exist",
-    "sqs:SetQueueAttributes": "principals of the policy exist",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

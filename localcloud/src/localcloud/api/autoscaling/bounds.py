@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from moto.autoscaling import models, responses
 from moto.autoscaling.exceptions import AutoscalingClientError
 
 from localcloud.api.monkeypatch import replace
-
-RULES: Final[Mapping[str, str]] = {
-    "autoscaling:SetDesiredCapacity": "within MinSize and MaxSize",
-    "autoscaling:UpdateAutoScalingGroup": "MinSize, DesiredCapacity and MaxSize in order",
-    "autoscaling:DeleteAutoScalingGroup": "no instances, unless it is forced",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

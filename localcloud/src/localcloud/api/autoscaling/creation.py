@@ -29,16 +29,6 @@ PUBLISHED_METRICS: Final = (
 )
 """The metrics of a group, of the API reference of EnableMetricsCollection."""
 
-RULES: Final[Mapping[str, str]] = {
-    "autoscaling:CreateAutoScalingGroup": (
-        "a name once, of ASCII 33 to 126 without a colon; a launch template that EC2 would launch"
-    ),
-    "autoscaling:UpdateAutoScalingGroup": "a launch template that EC2 would launch",
-    "autoscaling:EnableMetricsCollection": "metrics of the published list",
-    "autoscaling:PutNotificationConfiguration": "a topic of the group's region",
-}
-"""What is refused, by action; shown in docs/."""
-
 
 def apply() -> None:
     """Correct moto."""

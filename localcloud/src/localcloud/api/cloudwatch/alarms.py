@@ -158,12 +158,6 @@ def _check_regions(region: str, given: Mapping[str, Any]) -> None:
                 raise ValidationError(f"Invalid region {other[0]} specified. Only {region} is supported.")
 
 
-RULES: Final[Mapping[str, str]] = {
-    "cloudwatch:PutMetricAlarm": "actions of the alarm's region; what its metrics and expressions name is there",
-}
-"""What is refused, by action; shown in docs/."""
-
-
 def apply() -> None:
     """Correct moto: an alarm that cannot be carried out is refused; a new one knows nothing; a changed one goes on."""
     original = CloudWatchBackend.put_metric_alarm

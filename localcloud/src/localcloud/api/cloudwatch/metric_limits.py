@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.cloudwatch.exceptions import InvalidParameterValue
@@ -14,12 +13,6 @@ from localcloud.api.monkeypatch import check_first
 _SHORT_PERIODS: Final = (1, 5, 10, 20, 30)
 _PAST: Final = datetime.timedelta(weeks=2)
 _FUTURE: Final = datetime.timedelta(hours=2)
-
-RULES: Final[Mapping[str, str]] = {
-    "cloudwatch:GetMetricStatistics": "a period of 1, 5, 10, 20, 30 or a multiple of 60",
-    "cloudwatch:PutMetricData": "timestamps from two weeks ago to two hours ahead",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -25,14 +25,6 @@ _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
 _RESERVED: Final = "aws:"
 _CLOUDFORMATION: Final = "aws:cloudformation:"
 
-RULES: Final[Mapping[str, str]] = {
-    "ec2:*": (
-        "200 filter values at most; well-formed ids of instances, images, groups and volumes; no tag key that begins "
-        "with aws:"
-    ),
-}
-"""What is refused, by action; shown in docs/."""
-
 
 def apply() -> None:
     """Correct moto."""

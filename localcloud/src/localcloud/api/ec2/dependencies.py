@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from moto.ec2.exceptions import DependencyViolationError
 from moto.ec2.models.security_groups import SecurityGroupBackend
@@ -11,13 +10,6 @@ from moto.ec2.models.subnets import SubnetBackend
 from moto.ec2.models.vpcs import VPCBackend
 
 from localcloud.api.monkeypatch import check_first
-
-RULES: Final[Mapping[str, str]] = {
-    "ec2:DeleteSecurityGroup": "no interface has the group, and no rule of another group names it",
-    "ec2:DeleteSubnet": "no interface is in it",
-    "ec2:DeleteVpc": "no subnet, route table, internet gateway and group but its default one",
-}
-"""What is refused, by action; shown in docs/. With each the code is DependencyViolation."""
 
 
 def apply() -> None:

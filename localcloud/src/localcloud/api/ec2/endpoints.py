@@ -6,19 +6,13 @@ route over the first one's, and still describes endpoints that were deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import vpcs
 
 from localcloud.api.monkeypatch import replace
-
-RULES: Final[Mapping[str, str]] = {
-    "ec2:CreateVpcEndpoint": "a route table has one route to a gateway's service",
-    "ec2:ModifyVpcEndpoint": "a route table has one route to a gateway's service",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 class RouteTakenError(EC2ClientError):

@@ -158,7 +158,7 @@ def apply(console: Console) -> None:
 
 def reboots(instance: Any) -> int:
     """Return how often an instance was rebooted by RebootInstances."""
-    return int(getattr(instance, "deepcdk_reboots", 0))
+    return int(getattr(instance, "localcloud_reboots", 0))
 
 
 def _count_reboots() -> None:
@@ -167,7 +167,7 @@ def _count_reboots() -> None:
 
     def reboot(self: Any) -> None:
         original(self)
-        self.deepcdk_reboots = reboots(self) + 1
+        self.localcloud_reboots = reboots(self) + 1
 
     replace(Instance, "reboot", reboot)
     _correct_protection()

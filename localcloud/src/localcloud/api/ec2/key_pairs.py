@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.ec2.exceptions import EC2ClientError
@@ -11,13 +10,6 @@ from moto.ec2.responses.key_pairs import KeyPairs
 from localcloud.api.monkeypatch import check_first
 
 _KINDS: Final = ("ssh-rsa", "ssh-ed25519")
-
-RULES: Final[Mapping[str, str]] = {
-    "ec2:DescribeKeyPairs": "names of key pairs that exist",
-    "ec2:CreateKeyPair": "no blank at the name's ends",
-    "ec2:ImportKeyPair": "no blank at the name's ends; RSA and ED25519 alone",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.ec2.exceptions import RulesPerSecurityGroupLimitExceededError
@@ -12,12 +11,6 @@ from localcloud.api.monkeypatch import replace
 
 _MOST: Final = 60
 """The quota Inbound or outbound rules per security group, by default."""
-
-RULES: Final[Mapping[str, str]] = {
-    "ec2:AuthorizeSecurityGroupIngress": "60 rules with the MaxEntries of prefix lists",
-    "ec2:AuthorizeSecurityGroupEgress": "60 rules with the MaxEntries of prefix lists",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from moto.ec2.exceptions import EC2ClientError, InvalidPermissionDuplicateError
@@ -24,16 +24,6 @@ _ACTIONS_ON_RULES: Final = (
     "update_security_group_rule_descriptions_ingress",
     "update_security_group_rule_descriptions_egress",
 )
-
-RULES: Final[Mapping[str, str]] = {
-    "ec2:CreateSecurityGroup": "a description of EC2's characters",
-    "ec2:AuthorizeSecurityGroupIngress": "descriptions of EC2's characters",
-    "ec2:AuthorizeSecurityGroupEgress": "descriptions of EC2's characters",
-    "ec2:ModifySecurityGroupRules": "descriptions of EC2's characters",
-    "ec2:UpdateSecurityGroupRuleDescriptionsIngress": "descriptions of EC2's characters",
-    "ec2:UpdateSecurityGroupRuleDescriptionsEgress": "descriptions of EC2's characters",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -6,7 +6,6 @@ The credentials of instances are fetched by this package itself, in the name of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.core.exceptions import ServiceException
@@ -28,12 +27,6 @@ class AccessDeniedError(ServiceException):
         super().__init__(
             "AccessDenied", f"User: {caller} is not authorized to perform: sts:AssumeRole on resource: {role}"
         )
-
-
-RULES: Final[Mapping[str, str]] = {
-    "sts:AssumeRole": "the role exists and trusts the caller",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from moto.iam import models
 from moto.iam.exceptions import NotFoundException
 
 from localcloud.api.monkeypatch import replace
-
-RULES: Final[Mapping[str, str]] = {
-    "iam:RemoveRoleFromInstanceProfile": "the role is in the profile",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.iam import models
@@ -16,14 +15,6 @@ _LONGEST_TRUST: Final = 2048
 """Characters without blanks: the quota Role trust policy length, by default."""
 _LONGEST_INLINE: Final = 10_240
 """Characters without blanks: the quota of all inline policies of a role together."""
-
-RULES: Final[Mapping[str, str]] = {
-    "iam:CreateRole": "a trust policy of 2,048 characters whose principals exist; a boundary that exists",
-    "iam:UpdateAssumeRolePolicy": "2,048 characters; principals exist",
-    "iam:PutRolePermissionsBoundary": "exists",
-    "iam:PutRolePolicy": "10,240 characters without blanks in all inline policies of a role together",
-}
-"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:
