@@ -122,7 +122,7 @@ def test_a_supervisor_that_outlives_its_master_ends_its_launcher_and_touches_not
     files = {path.name: path.read_bytes() for path in runs["one"].path.iterdir() if path.is_file()}
     assert not launched & set(run_processes(efs))
     assert runs["one"].stored_state() == taken
-    assert json.loads(runs.lock.read_text())["owner"]["host"] == OTHER.host
+    assert json.loads(runs.lock.read_text())[0]["owner"]["host"] == OTHER.host
     assert b"failed" not in files["launcher.log"]
 
 
