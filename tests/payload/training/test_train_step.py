@@ -91,8 +91,7 @@ def test_a_step_is_that_of_a_textbook_on_the_images_that_count(count: int, norma
     assert sums[3:].tolist() == [1, 4]
 
 
-@pytest.mark.parametrize("count", [SLOTS, 3], ids=["full", "partial"])
-@pytest.mark.parametrize("parts", [2, 4, 6])
+@pytest.mark.parametrize(("parts", "count"), [(2, SLOTS), (4, 3)], ids=["full", "partial and uneven"])
 def test_a_batch_in_parts_gives_the_same_gradients(parts: int, count: int) -> None:
     whole, in_parts = (Settings(accumulation_steps=steps) for steps in (1, parts))
     expected = stepped(whole, net("float64"), batch(count), times=3)
@@ -116,18 +115,16 @@ def test_smoothed_labels_change_the_loss_and_not_the_hits() -> None:
     assert plain[1:].tolist() == smoothed[1:].tolist()
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_xla_computes_the_same(parts: int) -> None:
-    settings = Settings(accumulation_steps=parts)
-    expected = stepped(settings, net(normalised=True), batch(4), times=2)
-    found = stepped(Settings(accumulation_steps=parts, xla=True), net(normalised=True), batch(4), times=2)
+def test_xla_computes_the_same() -> None:
+    expected = stepped(Settings(accumulation_steps=2), net(normalised=True), batch(4), times=2)
+    found = stepped(Settings(accumulation_steps=2, xla=True), net(normalised=True), batch(4), times=2)
     assert found[0] == pytest.approx(expected[0], rel=1e-4)
     assert found[1] == pytest.approx(expected[1], abs=1e-4)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings(precision="bfloat16"), Settings(precision="float16"), Settings(precision="float16", loss_scale=1024)],
+    [Settings(precision="bfloat16"), Settings(precision="float16")],
 )
 def test_half_precision_comes_near_the_full(settings: Settings) -> None:
     _, expected = stepped(Settings(), net(normalised=True), batch(), times=2)
