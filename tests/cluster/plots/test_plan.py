@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 
 from cluster.errors import DeepcdkError, UsageError
 from cluster.planner.candidates import Candidate, mark_frontier
@@ -32,6 +33,9 @@ def test_each_type_is_a_line_and_each_candidate_a_point_with_its_number(tmp_path
     lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
     drawn = {line.get_label(): np.asarray(line.get_xdata()).tolist() for line in lines}
     assert drawn == {"a": [100, 60], "b": [90], "chosen": [60]}
+    assert isinstance(axes.collections[0], LineCollection)
+    ranges = [np.asarray(segment)[:, 0].tolist() for segment in axes.collections[0].get_segments()]
+    assert ranges == [pytest.approx([80, 140]), pytest.approx([48, 84])]
     assert [(text.get_text(), text.get_fontweight()) for text in axes.texts] == [
         ("1", "bold"),
         ("2", "bold"),
