@@ -82,7 +82,7 @@ def test_one_runs_files_keep_no_other_run_from_being_listed(
 
 
 @settings(max_examples=EXAMPLES)
-@given(live=json_of({"run_id": "one", "owner": STATE["owner"]}), queue=json_of(["one", "two"]))
+@given(live=json_of([{"run_id": "one", "owner": STATE["owner"]}]), queue=json_of(["one", "two"]))
 def test_the_lock_and_the_queue(tmp_path_factory: pytest.TempPathFactory, live: str, queue: str) -> None:
     above = tmp_path_factory.mktemp("efs")
     runs = runs_with(above)
