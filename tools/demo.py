@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.environment.horovod_build import default_cache
-from agent.environment.runtime import DEFAULT_ROOT
-from tools.setup import node_master_environment, node_runtime
+from agent.environment.virtual_environment import DEFAULT_ROOT
+from tools.setup import node_environments
 
 ROOT = Path(__file__).resolve().parent.parent
 CLOUD = "demo"
@@ -47,7 +47,7 @@ class StepFailedError(RuntimeError):
 def runtime_mount() -> list[str]:
     """Return the option that mounts the training environment of `make setup` where the nodes look for theirs."""
     cache = default_cache(os.environ)
-    made = [node_runtime(cache).directory, node_master_environment(cache).directory]
+    made = [environment.directory for environment in node_environments(cache)]
     return [part for each in made for part in ("--mount", f"{each}:{DEFAULT_ROOT / each.name}")]
 
 

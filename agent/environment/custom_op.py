@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.environment.horovod_build import default_cache, error_lines
-from agent.environment.horovod_build_settings import digest
-from agent.environment.toolchain import NotCoveredError, installed_tensorflow, this_platform
+from agent.environment.toolchain import NotCoveredError, installed_tensorflow
+from agent.environment.virtual_environment import digest, this_platform
 from agent.errors import ReportedError
 from agent.files.build_once import build_once
 from agent.files.listing import is_listed

@@ -1,9 +1,9 @@
 """Build Horovod's source distribution into a wheel for the TensorFlow, Python and settings at hand.
 
-What current versions of TensorFlow need is passed through the environment: two more include folders of TensorFlow's own
-wheel, and one forwarding header (`include` beside this module). One change is made to Horovod's source, for elastic
-runs (`horovod_patch`). Wheels are kept in a cache outside the tree, by a fingerprint of their inputs. Run it with the
-Python that has TensorFlow:
+The environment of the build holds what current versions of TensorFlow need: two more include folders of TensorFlow's
+own wheel, and one forwarding header (`include` beside this module). Horovod's source gets one patch (`horovod_source`).
+Wheels are kept in a cache outside the tree, by a fingerprint of their inputs. Run it with the Python that has
+TensorFlow:
 
     python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
     python -m agent.environment.horovod_build fingerprint
@@ -31,16 +31,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.cuda import check_capabilities, find_toolkit
-from agent.environment.horovod_build_settings import (
-    INCLUDE,
-    VERSION,
-    XLA_BUILDER,
-    Settings,
-    environment,
-    fingerprint,
-)
-from agent.environment.horovod_source import download_arguments, pip_command, unpack
+from agent.environment.horovod_build_settings import XLA_BUILDER, Settings, environment, fingerprint
+from agent.environment.horovod_source import VERSION, download_arguments, unpack
 from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect, find_compiler
+from agent.environment.virtual_environment import base_python
 from agent.files.build_once import build_once
 from agent.spec.frameworks import TENSORFLOW
 
@@ -138,7 +132,7 @@ def build(
 
     `base` is the environment to start from; `report` gets a line for each step that takes time. Raises BuildError.
     """
-    name = fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text())
+    name = fingerprint(settings, toolchain)
     directory = cache / "horovod" / name
     lock = directory.with_suffix(".lock")
 
@@ -193,18 +187,19 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
     """Download, unpack and build Horovod in the folder `scratch`, and return its wheel there."""
     with log.open("w") as output:
 
-        def run(step: str, command: Sequence[str], cwd: Path, extra: Mapping[str, str]) -> None:
+        def run(step: str, *command: str, cwd: Path = scratch) -> None:
             """Run one command of the build with its output in the log."""
-            finished = subprocess.run(
-                command, cwd=cwd, env=dict(env) | dict(extra), stdout=output, stderr=subprocess.STDOUT, check=False
-            )
-            if finished.returncode != 0:
+            done = subprocess.run(command, cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT, check=False)
+            if done.returncode != 0:
                 raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
 
-        pip, pip_environment = pip_command(scratch)
-        run("Downloading Horovod", [*pip, *download_arguments(scratch)], scratch, pip_environment)
+        # The environment has no pip. This one comes with Python, and works inside of the environment.
+        run("Making an environment with pip", base_python(), "-m", "venv", str(scratch / "pip"))
+        pip = [str(scratch / "pip" / "bin" / "python"), "-m", "pip", "--python", sys.executable]
+        run("Downloading Horovod", *pip, *download_arguments(scratch))
         source = unpack(scratch)
-        run("Building Horovod", [sys.executable, "setup.py", "bdist_wheel", "--dist-dir", str(scratch)], source, {})
+        build = ["setup.py", "bdist_wheel", "--dist-dir", str(scratch)]
+        run("Building Horovod", sys.executable, *build, cwd=source)
     built = cached_wheel(scratch)
     if built is None:
         raise BuildError("Building Horovod", log, ["no wheel was made"])
@@ -250,13 +245,6 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def parse_settings(options: Sequence[str]) -> Settings:
-    """Return the Settings of these options. Raises ValueError."""
-    parser = argparse.ArgumentParser()
-    add_settings(parser)
-    return settings_from(parser.parse_args(options))
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
@@ -282,7 +270,7 @@ def main(argv: Sequence[str]) -> int:
         search_path = os.environ.get("PATH", os.defpath)
         toolchain = detect(search_path=search_path, cuda=cuda, frameworks=settings.frameworks)
         if arguments.command == "fingerprint":
-            print(fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text()))
+            print(fingerprint(settings, toolchain))
             return 0
         cache = arguments.cache or default_cache(os.environ)
         report = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731 - one short expression

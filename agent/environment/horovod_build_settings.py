@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.environment.horovod_patch import DIGEST
-from agent.environment.toolchain import Platform, Toolchain
-from agent.spec.frameworks import FRAMEWORKS, HOROVOD_VERSION, TENSORFLOW, TORCH
+from agent.environment.horovod_source import DIGEST, SDIST_SHA256, VERSION
+from agent.environment.toolchain import Toolchain
+from agent.environment.virtual_environment import Platform, digest
+from agent.spec.frameworks import FRAMEWORKS, TENSORFLOW, TORCH
 
-VERSION: Final = HOROVOD_VERSION
-SDIST_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 INCLUDE: Final = Path(__file__).parent / "include"
 # The header that TensorFlow gave up, relative to an include folder. Only where it is missing does ours come in.
 XLA_BUILDER: Final = Path("tensorflow/compiler/xla/client/xla_builder.h")
@@ -53,6 +51,15 @@ class Settings:
         return self.operations == "gpu"
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """Return the options of `agent.environment.horovod_build` for these settings."""
+        options = ["--operations", self.operations, "--frameworks", ",".join(self.frameworks)]
+        options += ["--cc", ",".join(map(str, self.compute_capabilities))] if self.compute_capabilities else []
+        options += ["--cuda-home", str(self.cuda_home)] if self.cuda_home is not None else []
+        options += ["--nccl-home", str(self.nccl_home)] if self.nccl_home is not None else []
+        return tuple(options)
+
+    @property
     def identity(self) -> dict[str, str]:
         """Return those settings by which wheels differ."""
         # Wheels for TensorFlow alone keep the names that they had before there were others.
@@ -68,34 +75,26 @@ class Settings:
         }
 
 
-def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, str]:
+def known_inputs(settings: Settings, here: Platform) -> dict[str, str]:
     """Return the inputs of the wheel that are known before TensorFlow is installed."""
     return {
         "horovod": VERSION,
         "sdist": SDIST_SHA256,
         "patch": DIGEST,
-        "header": hashlib.sha256(header.encode()).hexdigest(),
-        "system": here.system,
-        "machine": here.machine,
-        "libc": here.libc,
-        "python": here.python_tag,
+        "header": hashlib.sha256((INCLUDE / XLA_BUILDER).read_bytes()).hexdigest(),
         "controllers": CONTROLLERS,
+        **here.inputs,
         **settings.identity,
     }
 
 
-def fingerprint(settings: Settings, toolchain: Toolchain, header: str) -> str:
+def fingerprint(settings: Settings, toolchain: Toolchain) -> str:
     """Return 16 hex digits that are the same for the same wheel, and for no other."""
-    inputs = known_inputs(settings, toolchain.platform, header)
+    inputs = known_inputs(settings, toolchain.platform)
     found = {"compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
     versions = {"tensorflow": toolchain.tensorflow, "torch": toolchain.torch}
     found |= {name: version for name, version in versions.items() if version}
     return digest(inputs | found | ({"nvcc": toolchain.cuda.version} if toolchain.cuda is not None else {}))
-
-
-def digest(inputs: Mapping[str, str]) -> str:
-    """Return the first 16 hex digits of the SHA-256 of `inputs`, whatever their order."""
-    return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def environment(

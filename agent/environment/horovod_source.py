@@ -1,42 +1,117 @@
-"""Horovod's source distribution: download it, check its hash, unpack and patch it. Standard library only."""
+"""Horovod's source distribution: download it, check its hash, unpack and patch it. Standard library only.
+
+The patch stops Horovod at a lost connection over Gloo. Unpatched, its background thread reports the failed allreduce
+to the framework and continues: it agrees with the other ranks on the next collective, by an allreduce of 8 bytes over
+the same context, with the same tag. A rank whose neighbour has not noticed the loss yet then receives that neighbour's
+share of the tensor instead of 8 bytes, and Gloo aborts the process in a thread of its own (`enforce fail at
+gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes`, seen with 8 ranks after one was killed). Such a
+SIGABRT looks like the first failure of the run, so the supervisor would blame a healthy host. A program with process
+sets of its own is still aborted: to remove them, Horovod has all ranks agree once more.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import subprocess
-import sys
 import tarfile
-import venv
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
-from agent.environment.horovod_build_settings import SDIST_SHA256, VERSION
-from agent.environment.horovod_patch import patch
-from agent.environment.toolchain import HorovodError, NotCoveredError
+from agent.environment.toolchain import HorovodError
+from agent.spec.frameworks import HOROVOD_VERSION
+
+VERSION: Final = HOROVOD_VERSION
+SDIST_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+FILE: Final = "horovod/common/operations.cc"
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """A passage of FILE and its replacement."""
+
+    old: str
+    new: str
+
+
+EDITS: Final = (
+    Edit(
+        '#include "gloo/gloo_controller.h"\n',
+        '#include "gloo/common/error.h"\n#include "gloo/gloo_controller.h"\n',
+    ),
+    Edit(
+        """\
+  Status status;
+  try {
+    // process_set is passed here only for the case of Response::JOIN where
+""",
+        """\
+  Status status;
+  std::exception_ptr lost_connection;
+  try {
+    // process_set is passed here only for the case of Response::JOIN where
+""",
+    ),
+    Edit(
+        """\
+  } catch (const std::exception& ex) {
+    LOG(DEBUG, horovod_global.global_controller->GetRank())
+        << "ExecuteOperation Failed";
+""",
+        """\
+#if HAVE_GLOO
+  } catch (const ::gloo::IoException& ex) {
+    status = Status::UnknownError(ex.what());
+    lost_connection = std::current_exception();
+#endif
+  } catch (const std::exception& ex) {
+    LOG(DEBUG, horovod_global.global_controller->GetRank())
+        << "ExecuteOperation Failed";
+""",
+    ),
+    Edit(
+        """\
+      e.FinishWithCallback(status);
+    }
+  }
+}
+
+#if HAVE_MPI
+""",
+        """\
+      e.FinishWithCallback(status);
+    }
+  }
+  if (lost_connection) {
+    std::rethrow_exception(lost_connection);
+  }
+}
+
+#if HAVE_MPI
+""",
+    ),
+)
+DIGEST: Final = hashlib.sha256("\0".join(text for edit in EDITS for text in (edit.old, edit.new)).encode()).hexdigest()
+"""Of the patch, as an input of the wheel's fingerprint."""
+
+
+def patch(source: Path) -> None:
+    """Patch the release that is unpacked in the folder `source`. Raises HorovodError if a passage is not there once."""
+    path = source / FILE
+    text = path.read_text()
+    for edit in EDITS:
+        if text.count(edit.old) != 1:
+            raise HorovodError(f"{path} contains this passage {text.count(edit.old)} times, not once:\n{edit.old}")
+        text = text.replace(edit.old, edit.new)
+    path.write_text(text)
 
 
 def download_arguments(scratch: Path) -> list[str]:
-    """Return pip's arguments to bring the source distribution, checked by its hash, to scratch/sdist."""
+    """Return pip's arguments to download the source distribution, checked by its hash, to scratch/sdist."""
     wanted = scratch / "horovod.txt"
     wanted.write_text(f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n")
-    # No isolation: the set-up tools that are installed are pinned, and what pip would bring lacks pkg_resources.
+    # No isolation: the installed setuptools are pinned, and those that pip would download lack pkg_resources.
     options = ["--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"]
     return ["download", *options, "--requirement", str(wanted), "--dest", str(scratch / "sdist")]
-
-
-def pip_command(scratch: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command for pip and its environment: this Python's own, else the one that comes with Python."""
-    if find_spec("pip") is None:
-        try:
-            venv.create(scratch / "pip", with_pip=True)
-        except (subprocess.CalledProcessError, OSError) as error:
-            raise NotCoveredError(
-                f"{sys.executable} has neither pip nor the means to make it ({error})",
-                "Install pip into it, or Python's venv package: `apt-get install python3-venv`.",
-            ) from error
-        packages = next((scratch / "pip" / "lib").glob("python3*/site-packages"))
-        return [sys.executable, "-m", "pip"], {"PYTHONPATH": str(packages)}
-    return [sys.executable, "-m", "pip"], {}
 
 
 def unpack(scratch: Path) -> Path:

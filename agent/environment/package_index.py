@@ -1,21 +1,32 @@
-"""Check that a node reaches the package index of its pip, before pip tries again and again for most of a minute."""
+"""Package indexes of nodes: whether pip reaches one, and how pip gets credentials that no command line shows.
+
+To build a package that has no wheel, pip starts another pip with each index's URL on its command line. So credentials
+in URLs are moved to a netrc file, which only this user may read.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import socket
 import subprocess
 import time
-import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TRIES: Final = 2
 _PAUSE_S: Final = 1.0
 _CONNECT_S: Final = 10.0
+NETRC: Final = "NETRC"
+"""The variable by which pip finds the file."""
+_OPTION: Final = re.compile(
+    r"(?P<option>-i|-f|--index-url|--extra-index-url|--find-links)(?P<gap>\s*=\s*|\s*)(?P<url>\S+)"
+)
 REMEDY: Final = (
     "Give the nodes a way to one (a NAT gateway, or a mirror that pip's configuration names), or put the wheels beside "
     "the requirements, with the lines --no-index and --find-links; an embedded cloud has this machine's index with "
@@ -34,10 +45,12 @@ print(json.dumps([indexes, bool(options.no_index)]))
 
 
 def missing(python: Path) -> str:
-    """Return why the pip of a Python reaches no package index from here, and what to do; "" where it may.
+    """Return why the pip of a Python reaches no package index from here, and what to do; "" if it may reach one.
 
-    Where pip goes through a proxy, or does not say where it looks, it may.
+    It may if it uses a proxy or does not print where it looks.
     """
+    import urllib.request  # Not at the top: HTTP and TLS take time, and few nodes bring packages.
+
     done = subprocess.run([str(python), "-c", _QUESTION], capture_output=True, text=True, check=False)
     if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
         return ""
@@ -47,7 +60,7 @@ def missing(python: Path) -> str:
 
 
 def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
-    """Return which servers cannot be reached, each with the reason; "" where one can, or an index is a directory."""
+    """Return the unreachable servers, each with the reason; "" if one is reachable, or an index is a directory."""
     found: dict[str, str] = {}
     for url in urls:
         parts = urlsplit(url)
@@ -60,7 +73,7 @@ def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
 
 
 def _connect(host: str, port: int, tries: int) -> str:
-    """Return why no connection to a server can be made; "" where one can."""
+    """Return why a connection to a server fails; "" if it works."""
     trouble = ""
     for number in range(tries):
         if number:
@@ -71,3 +84,64 @@ def _connect(host: str, port: int, tries: int) -> str:
         except OSError as error:
             trouble = error.strerror or "no answer"
     return trouble
+
+
+def is_named_in(requirements: str) -> bool:
+    """Return whether requirements themselves name the indexes that pip asks, or forbid all."""
+    option = re.compile(r"(-[irc]|--index-url\b|--extra-index-url\b|--no-index\b|--(requirement|constraint)\b)")
+    return any(option.match(line) for line in requirements.splitlines())
+
+
+def with_absolute_paths(lock: str, directory: Path) -> str:
+    """Return a lock file whose --find-links are absolute: pip reads others relative to the lock file."""
+
+    def absolute(option: re.Match[str]) -> str:
+        given = " ".join(shlex.split(option[2], comments=True))
+        return option[0] if "://" in given else option[1] + shlex.quote(str(directory / given))
+
+    return re.sub(r"(?m)^((?:-f|--find-links)\s*=?\s*)(\S.*)$", absolute, lock)
+
+
+def without_credentials(lock: str) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Return a lock file whose options name no credentials, and the user and password of each host.
+
+    A netrc file has one user for a host. Another user's credentials stay in the URL.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    lines = []
+    for line in lock.splitlines(keepends=True):
+        option = _OPTION.match(line)
+        parts = urlsplit(option["url"]) if option else None
+        if option and parts and parts.hostname and parts.username is not None and parts.scheme in ("http", "https"):
+            credentials = unquote(parts.username), unquote(parts.password or "")
+            if found.setdefault(parts.hostname, credentials) == credentials:
+                url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+                line = option["option"] + option["gap"] + url + line[option.end() :]
+        lines.append(line)
+    return "".join(lines), found
+
+
+def netrc_environment(
+    credentials: Mapping[str, tuple[str, str]], environ: Mapping[str, str], directory: Path
+) -> dict[str, str]:
+    """Return `environ` for a pip that finds these credentials; write them to a file in `directory` for this user only.
+
+    The entries of the netrc file of `environ` are kept.
+    """
+    if not credentials:
+        return dict(environ)
+    file = directory / "netrc"
+    entries = [
+        f"machine {host} login {_token(user)} password {_token(word)}\n" for host, (user, word) in credentials.items()
+    ]
+    before = Path(environ.get(NETRC) or Path.home() / ".netrc")
+    there = before.read_text(encoding="utf-8") if before.is_file() else ""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as output:
+        # Python's netrc takes the last entry of a host.
+        output.write("".join([there, "\n" if there else "", *entries]))
+    return {**environ, NETRC: str(file)}
+
+
+def _token(text: str) -> str:
+    """Return a word as Python's netrc reads it back: in quotes, with a backslash before what would end them."""
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'

@@ -1,17 +1,11 @@
-"""Build a node's runtime: a virtual environment with TensorFlow, Horovod and our custom op for TensorFlow.
-
-Packages come from a lock file beside this module: one for CPUs, one for GPUs, one for aarch64.
+"""Make the environment of ranks: TensorFlow, Horovod and our custom op, or the packages of a program's own lock file.
 
     python -m agent.environment.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]
     python -m agent.environment.runtime ensure --operations gpu --cc 80,90    # for GPUs of these compute capabilities
-    python -m agent.environment.runtime path        # its path, whether it exists or not; nothing is built
+    python -m agent.environment.runtime path        # print its path without making it
 
-The last line of each is the runtime's Python.
-
-A runtime is a directory ROOT/<fingerprint>: another lock file or Python makes another one, and a running job keeps its
-own. It is complete when it has the file `.complete`, which is written last. A complete one is never changed, and may be
-mounted read-only elsewhere: run `bin/python -m MODULE` in it, never the scripts in bin/, which contain the path where
-they were made. With a wheelhouse on a shared file system, one node downloads and builds, the others install from there.
+The last line of the output is the environment's Python. The runtime's packages come from a lock file beside this
+module: one for CPUs, one for GPUs, one for aarch64.
 """
 
 from __future__ import annotations
@@ -21,66 +15,113 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from agent.environment import custom_op, default_controller, gpu_libraries
+from agent.environment import custom_op, site_changes
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
-from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
-from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, check_platform, this_platform
-from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment
-from agent.files.build_once import build_directory_once, is_complete
-from agent.files.temporary_files import temporary_files_beside
+from agent.environment.horovod_build_settings import Settings, known_inputs
+from agent.environment.toolchain import HorovodError, NotCoveredError, check_platform
+from agent.environment.virtual_environment import (
+    DEFAULT_ROOT,
+    LockedEnvironment,
+    Platform,
+    RuntimeSetupError,
+    this_platform,
+)
 from agent.spec.kinds import RuntimeKind
 
-DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 LOCKS: Final = {
     ("x86_64", "cpu"): "requirements.txt",
     ("x86_64", "gpu"): "requirements-gpu.txt",
     ("aarch64", "cpu"): "requirements-aarch64.txt",
 }
-"""By processor, and what Horovod allreduces with. TensorFlow has no build for GPUs on aarch64."""
+"""By processor and Horovod's operations. TensorFlow has no build for GPUs on aarch64."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Runtime:
-    """A runtime, by the fingerprint of its inputs."""
+class HorovodEnvironment(LockedEnvironment):
+    """An environment with Horovod, which is built against its packages."""
 
-    root: Path
-    fingerprint: str
-
-    @property
-    def directory(self) -> Path:
-        """Return its folder."""
-        return self.root / self.fingerprint
+    settings: Settings | None
+    """None: without Horovod."""
+    cache: Path = dataclasses.field(compare=False)
+    """Of Horovod's wheels on this node."""
 
     @property
-    def python(self) -> Path:
-        """Return the Python to run with."""
-        return self.directory / "bin" / "python"
+    def inputs(self) -> Mapping[str, str]:
+        """Return the packages, the platform and what Horovod is built for; not the compiler.
+
+        So a node without a compiler can use an environment that another node has made.
+        """
+        if self.settings is None:
+            return super().inputs
+        linked = {"linked": " ".join(site_changes.OPENED)} if self.settings.gpu else {}
+        return {**super().inputs, **known_inputs(self.settings, this_platform()), "alone": site_changes.LINE, **linked}
 
     @property
-    def complete(self) -> bool:
-        """Return whether it has been built to the end."""
-        return is_complete(self.directory)
+    def check(self) -> str:
+        """Return a program that imports what was built."""
+        if self.settings is None:
+            return ""
+        lines = [f"import horovod.{framework} as hvd" for framework in self.settings.frameworks]
+        lines += ["assert hvd.nccl_built(), 'Horovod has no NCCL'"] if self.settings.gpu else []
+        return "; ".join(lines)
+
+    def build(self, wheels: Path) -> None:
+        """Add Horovod's wheel from the cache, where it is built if missing, with this environment's Python."""
+        if self.settings is None:
+            return
+        command = [str(self.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(self.cache)]
+        output = self.run("Building Horovod", [*command, *self.settings.options], shows_progress=True)
+        built = Path(output.splitlines()[-1])
+        partial = wheels / f"{built.name}.part"
+        shutil.copyfile(built, partial)
+        partial.rename(wheels / built.name)
+
+    def finish(self, wheels: Path) -> None:
+        """Make Gloo the default, link NVIDIA's libraries, and import what was built."""
+        if linked := site_changes.link_libraries(self.site_packages):
+            self.report(f"linked for TensorFlow: {', '.join(linked)}")
+        if self.settings is not None:
+            site_changes.make_gloo_default(self.directory)
+            self.run("Importing what was built", [str(self.python), "-c", self.check])
 
 
-def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, header: str) -> Runtime:
-    """Return the runtime under `root` for the text of a lock file, without its comments, on the platform `here`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runtime(HorovodEnvironment):
+    """The environment of recipes and of programs without a lock file."""
 
-    The compiler does not count, so that a node without one may use a runtime that another node has built.
-    """
-    inputs = known_inputs(settings, here, header)
-    pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
-    own = {"lock": pins, "alone": default_controller.LINE, "custom op": custom_op.identity()}
-    if settings.gpu:
-        own |= {"linked": " ".join(gpu_libraries.OPENED)}
-    return Runtime(root=root, fingerprint=digest(inputs | own))
+    name: ClassVar[str] = "the runtime"
+    command: ClassVar[str] = "agent.environment.runtime ensure"
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return those of any environment with Horovod, and the custom op."""
+        return {**super().inputs, "custom op": custom_op.identity()}
+
+    @property
+    def check(self) -> str:
+        """Return a program that imports what recipes need."""
+        return f"{super().check}; import keras, sklearn; from agent.environment.custom_op import load; load()"
+
+    def finish(self, wheels: Path) -> None:
+        """Install our custom op too, beside whose wheels its library is kept for nodes without a compiler."""
+        command = [str(self.python), "-m", "agent.environment.custom_op", "install", "--cache", str(wheels)]
+        self.run("Building our custom TensorFlow op", command)
+        super().finish(wheels)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnEnvironment(HorovodEnvironment):
+    """The environment of a program with a lock file of its own, which was resolved on the laptop."""
+
+    name: ClassVar[str] = "the program's own environment"
 
 
 def lock_file(here: Platform, settings: Settings) -> Path:
-    """Return the lock file of the runtime for these settings. Raises NotCoveredError where there is none."""
+    """Return the lock file of the runtime for these settings. Raises NotCoveredError if there is none."""
     name = LOCKS.get((here.machine, settings.operations))
     if name is None:
         with_gpus = " with GPUs" if settings.gpu else ""
@@ -90,111 +131,15 @@ def lock_file(here: Platform, settings: Settings) -> Path:
     return Path(__file__).parent / name
 
 
-def download_command(*, python: Path, requirements: Path, destination: Path) -> list[str]:
-    """Return the command that downloads the wheels of `requirements` to `destination`. uv has no such command."""
-    options = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
-    return [str(python), "-m", "pip", "download", "--no-input", *options, "--dest", str(destination)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RuntimeBuilder:
-    """Build a runtime on this machine."""
-
-    runtime: Runtime
-    requirements: Path  # the lock file
-    settings_arguments: tuple[str, ...]  # Horovod's settings, as options of agent.environment.horovod_build
-    gpu: bool  # whether Horovod is to allreduce over NCCL
-    uv: str | None  # the program, where it is installed
-    wheelhouse: Path | None
-    cache: Path  # of what is built, where there is no wheelhouse
-    environ: Mapping[str, str]
-    report: Callable[[str], None]
-
-    @property
-    def _making(self) -> VirtualEnvironment:
-        return VirtualEnvironment(
-            directory=self.runtime.directory, uv=self.uv, environ=self.environ, report=self.report
-        )
-
-    def ensure(self) -> Path:
-        """Return the runtime's Python; build the runtime first unless it is complete."""
-        runtime = self.runtime
-        if not runtime.complete:
-            self._making.check_writable("agent.environment.runtime")
-        build_directory_once(
-            runtime.directory,
-            self._make,
-            lock=runtime.directory.with_suffix(".lock"),
-            on_wait=lambda: self.report(f"waiting for another process that makes {runtime.directory}"),
-        )
-        return runtime.python
-
-    def _make(self) -> str:
-        """Build the runtime in its final folder: a virtual environment contains its path and cannot be moved."""
-        self.report(f"making the runtime {self.runtime.directory}")
-        with temporary_files_beside(self.runtime.directory):
-            self._install()
-        return f"Horovod {VERSION}, {self.requirements.name}\n"
-
-    def _install(self) -> None:
-        self._making.make()
-        if self.wheelhouse is None:
-            self._install_requirements(None)
-            self._making.install_wheel(self._horovod_wheel(self.cache))
-            self._install_custom_op(self.cache)
-        else:
-            self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
-        default_controller.write(self.runtime.directory)
-        if linked := gpu_libraries.link_libraries(self._making.site_packages()):
-            self.report(f"linked for TensorFlow: {', '.join(linked)}")
-        self._making.run("Importing what was installed", [str(self.runtime.python), "-c", self._check], quiet=True)
-
-    @property
-    def _check(self) -> str:
-        """Return a program that imports what was installed."""
-        check = "import horovod.tensorflow as hvd, keras, sklearn; from agent.environment.custom_op import load; load()"
-        return f"{check}; assert hvd.nccl_built(), 'Horovod has no NCCL'" if self.gpu else check
-
-    def _install_from_wheelhouse(self, wheels: Path) -> None:
-        """Install from the folder `wheels`; one node fills it first, installing as it goes, while the others wait."""
-        was_filled_here = build_directory_once(
-            wheels,
-            lambda: self._fill_wheelhouse(wheels),
-            lock=wheels.with_suffix(".lock"),
-            on_wait=lambda: self.report(f"waiting for the node that fills {wheels}"),
-            keep_partial=True,  # pip keeps the wheels that an interrupted download left
-        )
-        if not was_filled_here:
-            self._install_requirements(wheels)
-            self._install_custom_op(wheels)
-        self._making.install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
-
-    def _fill_wheelhouse(self, wheels: Path) -> str:
-        """Download the wheels, install them, and build Horovod and our custom op against them."""
-        self.report(f"downloading wheels to {wheels}")
-        self._making.run(
-            "Downloading wheels",
-            download_command(python=self.runtime.python, requirements=self.requirements, destination=wheels),
-        )
-        self._install_requirements(wheels)
-        built = self._horovod_wheel(self.cache)
-        shutil.copyfile(built, wheels / built.name)
-        self._install_custom_op(wheels)
-        return ""
-
-    def _install_requirements(self, find_links: Path | None) -> None:
-        self.report("installing TensorFlow and what goes with it")
-        self._making.install(self.requirements, find_links)
-
-    def _horovod_wheel(self, cache: Path) -> Path:
-        """Return Horovod's wheel from the cache, or build it with the runtime's own Python."""
-        module = [str(self.runtime.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(cache)]
-        return Path(self._making.run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
-
-    def _install_custom_op(self, cache: Path) -> None:
-        """Install our custom TensorFlow op from `cache`, or build it there first."""
-        command = [str(self.runtime.python), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)]
-        self._making.run("Building our custom TensorFlow op", command)
+def runtime_for(
+    settings: Settings, *, root: Path = DEFAULT_ROOT, wheelhouse: Path | None = None, cache: Path
+) -> Runtime:
+    """Return the runtime for these settings on this machine. Raises NotCoveredError."""
+    here = this_platform()
+    check_platform(here)
+    # The locked packages of the runtime all have wheels: a source distribution is an error.
+    lock = f"--only-binary :all:\n{lock_file(here, settings).read_text(encoding='utf-8')}"
+    return Runtime(root=root, wheelhouse=wheelhouse, lock=lock, settings=settings, cache=cache)
 
 
 def options_for(kind: RuntimeKind) -> tuple[str, ...]:
@@ -204,43 +149,37 @@ def options_for(kind: RuntimeKind) -> tuple[str, ...]:
     return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities))
 
 
-def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the same settings as options of agent.environment.horovod_build."""
-    options = ["--operations", arguments.operations, "--cc", arguments.cc]
-    if arguments.cuda_home is not None:
-        options += ["--cuda-home", str(arguments.cuda_home)]
-    if arguments.nccl_home is not None:
-        options += ["--nccl-home", str(arguments.nccl_home)]
-    return tuple(options)
-
-
 def ensure(*options: str) -> Path:
     """Run the command `ensure` with these options in this process; return the runtime's Python.
 
     Raises HorovodError, RuntimeSetupError, ValueError or OSError.
     """
-    return builder(_parser().parse_args(["ensure", *options])).ensure()
+    return _runtime(_parser().parse_args(["ensure", *options])).ensure()
 
 
-def builder(arguments: argparse.Namespace) -> RuntimeBuilder:
-    """Return the builder of the runtime of a command line. Raises as `ensure`."""
-    here = this_platform()
-    check_platform(here)
-    settings = settings_from(arguments)
-    requirements = arguments.requirements or lock_file(here, settings)
-    header = (INCLUDE / XLA_BUILDER).read_text()
-    runtime = runtime_for(arguments.root, lock=requirements.read_text(), settings=settings, here=here, header=header)
-    return RuntimeBuilder(
-        runtime=runtime,
-        requirements=requirements.absolute(),
-        settings_arguments=settings_options(arguments),
-        gpu=settings.gpu,
-        uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
-        wheelhouse=arguments.wheelhouse,
-        cache=arguments.cache or default_cache(os.environ),
-        environ=os.environ,
-        report=lambda line: print(line, file=sys.stderr, flush=True),
+def ensure_own(
+    lock: Path, *, program: Path, wheelhouse: Path, root: Path, frameworks: Sequence[str], options: Sequence[str]
+) -> Path:
+    """Return the Python of a program's own environment on this node, made first unless it is there.
+
+    `lock` is the pushed lock file; `options` are those of `ensure` for the node's kind. Raises as `ensure`.
+    """
+    check_platform(this_platform())
+    arguments = _parser().parse_args(["ensure", *options, "--frameworks", ",".join(frameworks)])
+    own = OwnEnvironment(
+        root=root,
+        wheelhouse=wheelhouse,
+        lock=lock.read_text(encoding="utf-8"),
+        program=program,
+        settings=settings_from(arguments) if frameworks else None,
+        cache=default_cache(os.environ),
     )
+    return own.ensure()
+
+
+def _runtime(arguments: argparse.Namespace) -> Runtime:
+    cache = arguments.cache or default_cache(os.environ)
+    return runtime_for(settings_from(arguments), root=arguments.root, wheelhouse=arguments.wheelhouse, cache=cache)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -249,7 +188,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("command", choices=("ensure", "path"))
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
-    parser.add_argument("--requirements", type=Path, metavar="FILE", help="default: the lock file beside this module")
     parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="a shared folder of wheels, filled by one node")
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
@@ -262,8 +200,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        made = builder(arguments)
-        print(made.runtime.python if arguments.command == "path" else made.ensure())
+        made = _runtime(arguments)
+        print(made.python if arguments.command == "path" else made.ensure())
     except (HorovodError, RuntimeSetupError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

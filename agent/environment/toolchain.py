@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
-import platform
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.environment.virtual_environment import Platform, this_platform
 from agent.spec.frameworks import FIRST_TENSORFLOW, LAST_TENSORFLOW, TENSORFLOW, TENSORFLOW_PACKAGES, TORCH
 
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
@@ -35,21 +35,6 @@ class NotCoveredError(HorovodError):
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what, remedy
         super().__init__(f"Horovod cannot be built here: {what}. {remedy}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Platform:
-    """What decides where a binary runs, as far as it is known without TensorFlow."""
-
-    system: str  # as platform.system() has it: Linux
-    machine: str  # x86_64, aarch64
-    libc: str  # glibc-2.36: a wheel built against a newer one does not load on an older one
-    python: tuple[int, int]  # of the Python that runs this: its tag is part of the wheel's name
-
-    @property
-    def python_tag(self) -> str:
-        """Return the Python's tag in a wheel's name."""
-        return f"cp{self.python[0]}{self.python[1]}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,16 +66,6 @@ def version_pair(version: str) -> tuple[int, int]:
     if match is None:
         raise ValueError(f"no version in {version!r}")
     return int(match[1]), int(match[2])
-
-
-def this_platform() -> Platform:
-    """Return the platform of the Python that runs this."""
-    return Platform(
-        system=platform.system(),
-        machine=platform.machine(),
-        libc="-".join(platform.libc_ver()),
-        python=(sys.version_info.major, sys.version_info.minor),
-    )
 
 
 def check_platform(here: Platform) -> None:

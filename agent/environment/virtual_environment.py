@@ -1,126 +1,358 @@
-"""Make a virtual environment in its final folder, and install the packages of a lock file. Standard library only."""
+"""Make virtual environments with uv, each one once. Standard library only.
+
+    ROOT/<fingerprint>          an environment, named by a digest of its inputs; `.complete` is written last
+    WHEELHOUSE/<fingerprint>    its wheels on the shared file system, and `lock.txt` with their hashes
+
+One node fills the wheelhouse, by pip, which reads the node's configuration of package indexes; every node installs
+from there. A complete environment is never changed, and may be mounted read-only elsewhere: run `bin/python -m MODULE`
+in it, never the scripts in bin/, which contain the path where they were made.
+
+    python -m agent.environment.virtual_environment [--root /opt/deepcdk/runtime]   # makes the one with pip and uv
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import hashlib
+import json
 import os
+import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar, Final
 
-from agent.files.build_once import COMPLETE
-from agent.files.temporary_files import temporary_directory_of, with_temporary_files
+from agent.environment import package_index
+from agent.files.build_once import COMPLETE, build_directory_once, is_complete
+from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
+
+DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
+AGENT_TREE: Final = Path(__file__).parents[2]
+UV_LOCK: Final = Path(__file__).parent / "requirements-uv.txt"
+LOCK: Final = "lock.txt"
+ERROR_LINES: Final = 8
 
 
 class RuntimeSetupError(RuntimeError):
-    """Report why an environment of a node could not be built, and what to do."""
+    """Report why an environment of a node could not be made, and how to fix it."""
 
 
-def install_command(
-    *, python: Path, requirements: Path, uv: str | None, find_links: Path | None, no_deps: bool = False
-) -> list[str]:
-    """Return the command that installs `requirements` for `python`, compiled to byte code, by uv where there is one.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What decides where a binary runs."""
 
-    With `find_links` nothing is downloaded: all packages come from that folder.
-    """
-    if uv is not None:
-        command = [uv, "pip", "install", "--python", str(python), "--compile-bytecode"]
-    else:
-        command = [str(python), "-m", "pip", "install", "--no-input"]  # pip compiles unless told not to
-    if find_links is not None:
-        command += ["--no-index", "--find-links", str(find_links)]
-    if no_deps:
-        return [*command, "--no-deps", str(requirements)]
-    return [*command, "--require-hashes", "--requirement", str(requirements)]
+    system: str  # as platform.system() prints it: Linux
+    machine: str  # x86_64, aarch64
+    libc: str  # glibc-2.36: a wheel built against a newer one does not load on an older one
+    python: tuple[int, int]  # its tag is part of a wheel's name
+
+    @property
+    def python_tag(self) -> str:
+        """Return the Python's tag in a wheel's name."""
+        return f"cp{self.python[0]}{self.python[1]}"
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Return it as inputs of a digest."""
+        return {"system": self.system, "machine": self.machine, "libc": self.libc, "python": self.python_tag}
+
+
+def this_platform() -> Platform:
+    """Return the platform of the Python that runs this."""
+    return Platform(
+        system=platform.system(),
+        machine=platform.machine(),
+        libc="-".join(platform.libc_ver()),
+        python=sys.version_info[:2],
+    )
 
 
 def base_python() -> str:
-    """Return the Python of this machine behind this process: not a link to it.
+    """Return the Python of this machine behind this process, not a link to it.
 
     A virtual environment finds the standard library relative to its Python.
     """
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
+def digest(inputs: Mapping[str, str]) -> str:
+    """Return the first 16 hex digits of the SHA-256 of `inputs`, whatever their order."""
+    return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def requirement_lines(requirements: str) -> list[str]:
+    """Return the lines of a requirements file or lock file, without comments and blank lines."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
+    return [line for line in lines if line]
+
+
+def wheel_lock(wheels: Path) -> str:
+    """Return a lock file of the wheels in a folder."""
+    lines = []
+    for wheel in sorted(wheels.glob("*.whl")):
+        name, version, *_ = wheel.name.split("-")
+        with wheel.open("rb") as content:
+            lines.append(f"{name}=={version} --hash=sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}\n")
+    return "".join(lines)
+
+
+def print_line(line: str) -> None:
+    """Print a line of progress to the error stream."""
+    print(line, file=sys.stderr, flush=True)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VirtualEnvironment:
-    """A virtual environment of this machine's Python, while it is made."""
+    """A virtual environment. A subclass names its inputs and brings its packages."""
 
-    directory: Path
-    uv: str | None
-    """The program, where it is installed."""
-    environ: Mapping[str, str]
-    report: Callable[[str], None]
+    name: ClassVar[str]
+    """What messages call it."""
+    command: ClassVar[str] = ""
+    """The module that makes it, where a command does."""
+    root: Path
+    wheelhouse: Path | None = None
+    """None: the wheels are removed after they were installed."""
+    report: Callable[[str], None] = dataclasses.field(default=print_line, compare=False)
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return everything that decides its content."""
+        raise NotImplementedError
+
+    def bring(self, wheels: Path) -> None:
+        """Bring the wheels of its packages to a folder."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Change the empty environment before packages are brought and installed."""
+
+    def build(self, wheels: Path) -> None:
+        """Build more wheels into the folder, against the packages that are installed by now."""
+
+    def finish(self, wheels: Path) -> None:
+        """Change and check the environment after the installation."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return 16 hex digits that are the same for the same inputs."""
+        return digest(self.inputs)
+
+    @property
+    def directory(self) -> Path:
+        """Return its folder."""
+        return self.root / self.fingerprint
 
     @property
     def python(self) -> Path:
-        """Return its Python."""
+        """Return the Python to run with."""
         return self.directory / "bin" / "python"
 
-    def check_writable(self, module: str) -> None:
-        """Raise RuntimeSetupError where it cannot be made; `module` is the one that makes such environments.
+    @property
+    def complete(self) -> bool:
+        """Return whether it has been made to the end."""
+        return is_complete(self.directory)
 
-        The message lists those that exist.
-        """
-        root = self.directory.parent
+    @property
+    def site_packages(self) -> Path:
+        """Return the folder of its packages."""
+        return next((self.directory / "lib").glob("python3*/site-packages"))
+
+    @property
+    def installer(self) -> Installer:
+        """Return the environment with pip and uv: the one that the machine's image brings, or else one beside this."""
+        beside = Installer(root=self.root, wheelhouse=self.wheelhouse, report=self.report)
+        brought = dataclasses.replace(beside, root=DEFAULT_ROOT)
+        return brought if brought.complete else beside
+
+    def ensure(self) -> Path:
+        """Return its Python; make it first unless it is complete. Raises RuntimeSetupError or OSError."""
+        directory = self.directory
+        if not self.complete:
+            self._check_writable()
+        build_directory_once(
+            directory,
+            self._make,
+            lock=directory.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for another process that makes {directory}"),
+        )
+        return self.python
+
+    def _check_writable(self) -> None:
+        root = self.root
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RuntimeSetupError(f"{root} cannot be made: {error.strerror}. Make it, or give --root.") from error
+            raise RuntimeSetupError(f"cannot make {root}: {error.strerror}. Make it, or give --root.") from error
         if not os.access(root, os.W_OK):
             there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
+            make = f" To make it on the machine that {root} comes from: " if self.command else ""
+            make += f"python -m {self.command} --root DIR, with the same code, options and Python" if make else ""
             raise RuntimeSetupError(
-                f"{root} is read-only and has no runtime {self.directory.name} "
-                f"(it has: {', '.join(there) or 'none'}). Make that one where {root} comes from: "
-                f"python -m {module} ensure --root DIR, with the same lock file, the same options and Python "
-                f"{sys.version_info[0]}.{sys.version_info[1]}."
+                f"{root} is read-only and does not contain {self.name}, {self.fingerprint} "
+                f"(it contains: {', '.join(there) or 'none'}).{make}"
             )
 
-    def make(self) -> None:
-        """Make it, empty but for pip."""
-        self.run("Making a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
+    def _make(self) -> str:
+        """Make it in its final folder: a virtual environment contains its path and cannot be moved."""
+        self.report(f"making {self.name} {self.directory}")
+        with temporary_files_beside(self.directory) as temporary:
+            self._create()
+            self.prepare()
+            wheels = (self.wheelhouse or temporary) / self.fingerprint
+            filled_here = build_directory_once(
+                wheels,
+                lambda: self._fill(wheels),
+                lock=wheels.with_suffix(".lock"),
+                on_wait=lambda: self.report(f"waiting for the node that fills {wheels}"),
+                keep_partial=True,  # pip keeps the wheels that an interrupted download left
+            )
+            if not filled_here:
+                self.install(wheels)
+            self.finish(wheels)
+            return (wheels / LOCK).read_text(encoding="utf-8")
 
-    def install(self, requirements: Path, find_links: Path | None) -> None:
-        """Install what a lock file names, by uv where it is there and succeeds, else by pip."""
-        command = install_command(python=self.python, requirements=requirements, uv=self.uv, find_links=find_links)
-        if self.uv is not None and find_links is None:
-            # uv does not read pip's configuration, in which a machine may name its only index.
-            try:
-                self.run("Installing with uv", command)
-                return
-            except RuntimeSetupError as error:
-                self.report(f"{error}\ntrying pip instead")
-            command = install_command(python=self.python, requirements=requirements, uv=None, find_links=None)
-        self.run("Installing", command)
+    def _fill(self, wheels: Path) -> str:
+        """Fill the wheelhouse and install from it."""
+        wheels.mkdir(parents=True, exist_ok=True)
+        self.report(f"bringing packages to {wheels}")
+        self.bring(wheels)
+        brought = wheel_lock(wheels)
+        (wheels / LOCK).write_text(brought, encoding="utf-8")
+        self.install(wheels)
+        self.build(wheels)
+        if (built := wheel_lock(wheels)) != brought:
+            (wheels / LOCK).write_text(built, encoding="utf-8")
+            self.install(wheels)
+        return ""
 
-    def install_wheel(self, wheel: Path) -> None:
-        """Install one wheel without what it depends on."""
-        command = install_command(
-            python=self.python, requirements=wheel, uv=self.uv, find_links=wheel.parent, no_deps=True
-        )
-        self.run(f"Installing {wheel.name}", command)
+    def _create(self) -> None:
+        self.installer.ensure()
+        self.uv("venv", "--python", base_python(), str(self.directory))
 
-    def site_packages(self) -> Path:
-        """Return where its packages lie."""
-        return next((self.directory / "lib").glob("python3*/site-packages"))
+    def install(self, wheels: Path) -> None:
+        """Install all wheels of a folder, by their hashes, and nothing else."""
+        if not (wheels / LOCK).read_text(encoding="utf-8"):
+            return
+        options = ["--python", str(self.python), "--no-deps", "--require-hashes", "--no-index", "--compile-bytecode"]
+        self.uv("pip", "install", *options, "--find-links", str(wheels), "--requirement", str(wheels / LOCK))
 
-    def run(self, step: str, command: Sequence[str], *, quiet: bool = False, cwd: Path | None = None) -> str:
-        """Run one step in the agent's tree, or in `cwd`; return its standard output.
+    def uv(self, *arguments: str) -> None:
+        """Run uv without a configuration, and with a cache that is removed afterwards."""
+        program = self.installer.directory / "bin" / "uv"
+        cache = temporary_directory_of(self.directory) / "uv"  # on the same volume, so that uv makes hard links
+        options = ["--no-config", "--offline", "--no-progress", "--no-python-downloads", "--cache-dir", str(cache)]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+        self.run(f"uv {arguments[0]}", [str(program), *arguments, *options], environ=environ)
 
-        Its error stream passes through unless `quiet`.
-        Raises RuntimeSetupError, with the last lines of the output, where the step fails.
+    def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] | None = None) -> None:
+        """Run pip inside of this environment, which has none itself."""
+        program = [str(self.installer.python), "-m", "pip", "--python", str(self.python)]
+        options = ["--no-input", "--disable-pip-version-check"]
+        self.run(step, [*program, arguments[0], *options, *arguments[1:]], cwd=cwd, environ=environ)
+
+    def run(
+        self,
+        step: str,
+        command: Sequence[str],
+        *,
+        cwd: Path = AGENT_TREE,
+        environ: Mapping[str, str] | None = None,
+        shows_progress: bool = False,
+    ) -> str:
+        """Run a step; return its output. With `shows_progress` its error stream is shown instead.
+
+        Raises RuntimeSetupError, with the last lines of the output, if the step fails.
         """
         finished = subprocess.run(
             command,
-            cwd=cwd or Path(__file__).parents[2],
-            env=with_temporary_files(self.environ, temporary_directory_of(self.directory)),
+            cwd=cwd,
+            env=with_temporary_files(
+                os.environ if environ is None else environ, temporary_directory_of(self.directory)
+            ),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if quiet else None,
+            stderr=None if shows_progress else subprocess.STDOUT,
             text=True,
             check=False,
         )
         if finished.returncode != 0:
-            last = "\n".join(finished.stdout.splitlines()[-5:])
-            raise RuntimeSetupError(f"{step} failed with status {finished.returncode}: {' '.join(command)}\n{last}")
+            # Warnings of retries differ between nodes; equal messages of all nodes are reported once.
+            lines = [line for line in finished.stdout.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
+            raise RuntimeSetupError(
+                "\n".join([f"{step} failed with status {finished.returncode}", *lines[-ERROR_LINES:]])
+            )
         return finished.stdout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LockedEnvironment(VirtualEnvironment):
+    """An environment with the packages of a lock file."""
+
+    lock: str
+    """Text of the lock file: every package with its version and hashes."""
+    program: Path = AGENT_TREE
+    """Directory for relative paths in the lock file."""
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return the platform and the packages."""
+        return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
+
+    def bring(self, wheels: Path) -> None:
+        """Download the packages of the lock file, check their hashes, and build wheels of those that have none."""
+        temporary = temporary_directory_of(self.directory)
+        text, credentials = package_index.without_credentials(
+            package_index.with_absolute_paths(self.lock, self.program)
+        )
+        lock = temporary / LOCK
+        lock.write_text(text, encoding="utf-8")
+        environ = package_index.netrc_environment(credentials, os.environ, temporary)
+        # Without this check, pip would retry an unreachable index for most of a minute.
+        trouble = "" if package_index.is_named_in(self.lock) else package_index.missing(self.installer.python)
+        options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
+        try:
+            step = f"Bringing the packages of {self.name}"
+            self.pip(step, "wheel", *options, "--requirement", str(lock), cwd=self.program, environ=environ)
+        except RuntimeSetupError as error:
+            raise RuntimeSetupError(f"{error}\n{trouble}".rstrip()) from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Installer(LockedEnvironment):
+    """The environment with pip and uv, which makes the others."""
+
+    name: ClassVar[str] = "the environment with pip and uv"
+    command: ClassVar[str] = "agent.environment.virtual_environment"
+    lock: str = dataclasses.field(default_factory=lambda: UV_LOCK.read_text(encoding="utf-8"))
+
+    @property
+    def installer(self) -> Installer:
+        """Return itself: it has pip from the start."""
+        return self
+
+    def _create(self) -> None:
+        self.run("Making a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
+
+    def install(self, wheels: Path) -> None:
+        """Install uv by pip."""
+        options = ["--no-deps", "--require-hashes", "--no-index", "--find-links", str(wheels)]
+        self.pip("Installing uv", "install", *options, "--requirement", str(wheels / LOCK))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m {Installer.command}", description="Make the environment with uv.")
+    parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
+    try:
+        print(Installer(root=parser.parse_args(argv).root).ensure())
+    except (RuntimeSetupError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

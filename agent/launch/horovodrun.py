@@ -32,7 +32,7 @@ def mpi_run(
         sys.exit(f"over MPI the command of a rank is `env -C DIRECTORY PYTHON ...`, not `{' '.join(command)}`")
     base = mpirun.prefix(Path(horovod.__file__))
     included = sorted(interfaces or ())
-    # This process itself is set to use Gloo: `agent.environment.default_controller`.
+    # This process itself is set to use Gloo: `agent.environment.site_changes`.
     variables = {**mpirun.variables(runtime, settings.hosts.count(",") + 1, included), **env, **mpirun.CONTROLLER}
     argv = mpirun.command(
         base,

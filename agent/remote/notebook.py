@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment import runtime
-from agent.environment.overlay import Overlay, OverlayBuilder, OverlayError
+from agent.environment.overlay import Overlay
+from agent.environment.virtual_environment import RuntimeSetupError
 from agent.errors import SpecError
 from agent.hardware.node_kind import this_node_kind
 from agent.remote.command import OWN_TREE, SSH
@@ -81,7 +82,7 @@ def report(text: str) -> None:
 
 
 def make_python(request: NotebookRequest, home: Path) -> Path:
-    """Return a Python that has JupyterLab, having made its overlay if need be. Raises OverlayError, NotebookError."""
+    """Return a Python with JupyterLab; make its overlay if need be. Raises RuntimeSetupError or NotebookError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})
     ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", str(wheelhouse)]
@@ -96,8 +97,9 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
         further=() if request.requirements else (PACKAGE,),
         root=home / ".cache" / "deepcdk" / "layers",
         wheelhouse=wheelhouse,
+        report=report,
     )
-    return OverlayBuilder(overlay=overlay, report=report).ensure()
+    return overlay.ensure()
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
@@ -156,7 +158,7 @@ def main(argv: Sequence[str]) -> int:
             return _run_elsewhere(dataclasses.replace(request, port=request.port or free_port()))
         python, port = make_python(request, Path.home()), request.port or free_port()
         return serve(server_command(python, port, request.efs_mount), port, asker=0 if "--here" in flags else None)
-    except (OverlayError, NotebookError, SpecError, OSError) as error:
+    except (RuntimeSetupError, NotebookError, SpecError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import Overlay, OverlayBuilder
+from agent.environment.overlay import Overlay
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.node_kind import this_node_kind
 from agent.launch.rank import this_host
@@ -141,9 +141,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     wheelhouse, options = Path(spec.efs_mount) / "payloads" / ".wheelhouse", runtime.options_for(kind_of(spec))
     if spec.own_environment:
-        from agent.environment import own_environment
-
-        made = own_environment.ensure(
+        made = runtime.ensure_own(
             Path(spec.lock_file),
             program=Path(spec.program_directory),
             wheelhouse=wheelhouse,
@@ -179,11 +177,9 @@ def prepare_master(spec: RunSpec) -> Prepared:
 
 
 def make_python(spec: RunSpec, runtime: Path) -> Path:
-    """Return the ranks' Python, having made the overlay that they need. Raises OverlayError."""
+    """Return the ranks' Python, having made the overlay that they need. Raises RuntimeSetupError."""
     overlay = overlay_of(spec, runtime, Path.home())
-    if overlay is None:
-        return runtime
-    return OverlayBuilder(overlay=overlay, report=lambda line: print(line, file=sys.stderr, flush=True)).ensure()
+    return runtime if overlay is None else overlay.ensure()
 
 
 def print_facts(spec: RunSpec, python: str, began: float) -> None:

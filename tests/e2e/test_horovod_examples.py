@@ -19,7 +19,7 @@ from agent.environment.horovod_build import default_cache
 from agent.spec.run import TF_KERAS
 from tests.e2e.conftest import EmbeddedCloud
 from tools import demo
-from tools.setup import node_runtime
+from tools.setup import node_environments
 
 EXAMPLES = os.environ.get("DEEPCDK_HOROVOD_EXAMPLES", "")
 pytestmark = [
@@ -68,7 +68,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(example, root)
     (root / "stand_in.py").write_text(STAND_IN)
     (root / "requirements.txt").write_text("--no-index\n--find-links wheels\n")
-    python = node_runtime(default_cache(os.environ)).python
+    python = node_environments(default_cache(os.environ))[1].python
     download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(root / "wheels"), TF_KERAS]
     subprocess.run([python, *download], check=True)
     return root

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools import setup
-from tools.setup import all_steps, command_file, node_runtime, same_python, uv_program
+from tools.setup import all_steps, command_file, node_environments, same_python, uv_program
 from tools.steps import Log
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_our_fab_replaces_fabrics_and_runs_in_a_folder_with_a_space(
 
 def test_what_all_clones_share_lies_in_the_cache(tmp_path: Path) -> None:
     assert uv_program(tmp_path).is_relative_to(tmp_path)
-    assert node_runtime(tmp_path).directory.parent == tmp_path / "runtime"
+    assert {each.root for each in node_environments(tmp_path)} == {tmp_path / "runtime"}
 
 
 def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent.environment import custom_op
 from agent.environment.custom_op import CustomOpError, Library, build, file_name, identity, install, main, this_library
-from agent.environment.toolchain import Platform
+from agent.environment.virtual_environment import Platform
 from payload.data.records.record_split import open_record_splits
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import os
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -25,9 +24,10 @@ from agent.environment.horovod_build import (
     packaged_nccl,
     write_compiler,
 )
-from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings, fingerprint
-from agent.environment.horovod_patch import EDITS, FILE
-from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, Toolchain
+from agent.environment.horovod_build_settings import Settings, fingerprint
+from agent.environment.horovod_source import EDITS, FILE
+from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain
+from agent.environment.virtual_environment import Platform
 
 WHEEL = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
 TOOLCHAIN = Toolchain(
@@ -58,10 +58,14 @@ def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str)
     archive = tmp_path / "release.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(source, arcname="horovod-0.28.1")
-    # In the place of `pip download ... --dest DIR`.
-    copy = "import os, shutil, sys; os.mkdir(sys.argv[-1]); shutil.copy(sys.argv[1], sys.argv[-1] + sys.argv[2])"
-    pip = ([sys.executable, "-c", copy, str(archive), "/horovod-0.28.1.tar.gz"], dict[str, str]())
-    monkeypatch.setattr(horovod_build, "pip_command", lambda scratch: pip)
+    # In the place of Python: `-m venv DIR` makes DIR/bin/python, which in the place of pip leaves the release.
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\nif [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; fi\n'
+        f'for last; do :; done; mkdir "$last"; cp {archive} "$last/horovod-0.28.1.tar.gz"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(horovod_build, "base_python", lambda: str(python))
     monkeypatch.setattr(horovod_source, "SDIST_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
 
 
@@ -79,10 +83,10 @@ def test_a_wheel_is_built_once_and_then_taken_from_the_cache(monkeypatch: pytest
     fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
     first, told = build_into(tmp_path / "cache")
     assert first.name == WHEEL
-    assert first.parent.name == fingerprint(Settings(), TOOLCHAIN, (INCLUDE / XLA_BUILDER).read_text())
+    assert first.parent.name == fingerprint(Settings(), TOOLCHAIN)
     assert len(told) == 1
     assert "3 to 6 minutes" in told[0]
-    monkeypatch.setattr(horovod_build, "pip_command", None)
+    monkeypatch.setattr(horovod_build, "base_python", None)
     assert build_into(tmp_path / "cache") == (first, [])
 
 

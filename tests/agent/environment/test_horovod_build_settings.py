@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.environment import horovod_build_settings
+from agent.environment.horovod_build import add_settings, settings_from
 from agent.environment.horovod_build_settings import (
     EXTERNAL_INCLUDES,
     INCLUDE,
     XLA_BUILDER,
     Settings,
-    digest,
     environment,
     fingerprint,
 )
-from agent.environment.toolchain import CudaToolkit, Platform, Toolchain
+from agent.environment.toolchain import CudaToolkit, Toolchain
+from agent.environment.virtual_environment import Platform
 
 HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 11))
 TOOLCHAIN = Toolchain(
@@ -74,7 +74,7 @@ def test_the_gpu_build_has_nccl_and_its_homes() -> None:
 
 def test_another_cuda_compiler_makes_another_wheel() -> None:
     found = {
-        fingerprint(GPU, dataclasses.replace(TOOLCHAIN, cuda=dataclasses.replace(CUDA, version=version)), "header")
+        fingerprint(GPU, dataclasses.replace(TOOLCHAIN, cuda=dataclasses.replace(CUDA, version=version)))
         for version in ("12.8", "12.9")
     }
     assert len(found) == 2
@@ -113,30 +113,39 @@ def test_the_header_lies_where_horovod_includes_it_from() -> None:
     ],
 )
 def test_another_tensorflow_compiler_python_or_platform_is_another_wheel(changed: Toolchain) -> None:
-    assert fingerprint(Settings(), changed, "h") != fingerprint(Settings(), TOOLCHAIN, "h")
+    assert fingerprint(Settings(), changed) != fingerprint(Settings(), TOOLCHAIN)
 
 
-def test_other_settings_or_another_header_are_another_wheel() -> None:
+def test_other_settings_are_another_wheel() -> None:
     variants = [Settings(), GPU, dataclasses.replace(GPU, compute_capabilities=(90,))]
-    made = {fingerprint(settings, TOOLCHAIN, header) for settings in variants for header in ("a", "b")}
-    assert len(made) == 6
+    assert len({fingerprint(settings, TOOLCHAIN) for settings in variants}) == 3
+
+
+def test_settings_are_read_back_from_their_options() -> None:
+    torch = Settings(frameworks=("tensorflow", "torch"))
+    for settings in (Settings(), GPU, torch):
+        parser = argparse.ArgumentParser()
+        add_settings(parser)
+        assert settings_from(parser.parse_args(settings.options)) == settings
+
+
+def test_another_header_is_another_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = fingerprint(Settings(), TOOLCHAIN)
+    monkeypatch.setattr(horovod_build_settings, "INCLUDE", tmp_path)
+    (tmp_path / XLA_BUILDER).parent.mkdir(parents=True)
+    (tmp_path / XLA_BUILDER).write_text("changed")
+    assert fingerprint(Settings(), TOOLCHAIN) != before
 
 
 def test_another_patch_is_another_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(Settings(), TOOLCHAIN, "h")
+    before = fingerprint(Settings(), TOOLCHAIN)
     monkeypatch.setattr(horovod_build_settings, "DIGEST", "0" * 64)
-    assert fingerprint(Settings(), TOOLCHAIN, "h") != before
+    assert fingerprint(Settings(), TOOLCHAIN) != before
 
 
 def test_where_the_virtual_environment_lies_does_not_matter() -> None:
     moved = dataclasses.replace(TOOLCHAIN, tensorflow_include=Path("/elsewhere"), cmake=Path("/usr/bin/cmake"))
-    assert fingerprint(Settings(), moved, "h") == fingerprint(Settings(), TOOLCHAIN, "h")
-
-
-@given(st.dictionaries(st.text(), st.text(), min_size=1))
-def test_a_digest_does_not_depend_on_the_order(inputs: dict[str, str]) -> None:
-    assert digest(inputs) == digest(dict(reversed(inputs.items())))
-    assert len(digest(inputs)) == 16
+    assert fingerprint(Settings(), moved) == fingerprint(Settings(), TOOLCHAIN)
 
 
 def test_settings_that_break_a_rule_are_refused() -> None:
@@ -160,9 +169,9 @@ def test_wheels_for_tensorflow_alone_keep_their_names_and_others_have_their_own(
     torch = dataclasses.replace(TOOLCHAIN, tensorflow="", tensorflow_include=None, torch="2.13.0+cpu")
     assert Settings().identity == {"operations": "cpu"}
     found = [
-        fingerprint(Settings(), TOOLCHAIN, ""),
-        fingerprint(Settings(frameworks=("torch",)), torch, ""),
-        fingerprint(Settings(frameworks=("torch",)), dataclasses.replace(torch, torch="2.12.0"), ""),
-        fingerprint(Settings(frameworks=("tensorflow", "torch")), TOOLCHAIN, ""),
+        fingerprint(Settings(), TOOLCHAIN),
+        fingerprint(Settings(frameworks=("torch",)), torch),
+        fingerprint(Settings(frameworks=("torch",)), dataclasses.replace(torch, torch="2.12.0")),
+        fingerprint(Settings(frameworks=("tensorflow", "torch")), TOOLCHAIN),
     ]
     assert len(set(found)) == len(found)

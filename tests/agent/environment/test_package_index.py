@@ -1,20 +1,27 @@
-"""Facts about a node without a package index: it is told from one that answers, with the reason, in seconds."""
+"""Facts about package indexes: an unreachable one is reported in seconds, and credentials are in a private file."""
 
 from __future__ import annotations
 
+import netrc
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agent.environment import package_index
-from agent.environment.package_index import REMEDY, missing, unreachable
+from agent.environment.package_index import (
+    REMEDY,
+    is_named_in,
+    missing,
+    netrc_environment,
+    unreachable,
+    with_absolute_paths,
+    without_credentials,
+)
+from agent.environment.virtual_environment import Installer
 
 UNKNOWN = "index.invalid"
 """A name that no resolver knows (RFC 6761)."""
-BASE = Path(getattr(sys, "_base_executable", sys.executable))
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +33,10 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "_PAUSE_S", 0.0)
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a Python with pip."""
-    place = tmp_path_factory.mktemp("venv")
-    subprocess.run([str(BASE), "-m", "venv", str(place)], check=True)
-    return place / "bin" / "python"
+@pytest.fixture
+def python(installer: Installer) -> Path:
+    """Return a Python with pip."""
+    return installer.python
 
 
 def test_a_server_that_listens_is_enough() -> None:
@@ -78,3 +83,56 @@ def test_a_python_without_pip_has_nothing_to_say(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
     assert missing(program) == ""
+
+
+def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
+    lock = (
+        "--index-url https://a%40b:p%22w@one:8080/simple\n"
+        "--extra-index-url=https://token@two/simple # more\n"
+        "-f http://other:word@one/wheels\n"
+        "--find-links wheels\n"
+        "toy==1.2 \\\n    --hash=sha256:aa\n"
+    )
+    text, found = without_credentials(lock)
+    assert found == {"one": ("a@b", 'p"w'), "two": ("token", "")}
+    expected = lock.replace("a%40b:p%22w@one", "one").replace("token@two", "two")
+    assert text == expected  # a netrc file has one user for a host: another's stays where it is
+
+
+def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    before.write_text("machine three login ann password plain\nmachine one login old password old")
+    found = netrc_environment({"one": ("a@b", 'p"w\\ #x'), "two": ("token", "")}, {"NETRC": str(before)}, tmp_path)
+    file = Path(found["NETRC"])
+    assert netrc.netrc(str(file)).hosts == {
+        "three": ("ann", "", "plain"), "one": ("a@b", "", 'p"w\\ #x'), "two": ("token", "", "")
+    }  # fmt: skip
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_credentials_there_is_no_file(tmp_path: Path) -> None:
+    assert netrc_environment({}, {"A": "b"}, tmp_path) == {"A": "b"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_of_wheels_are_those_of_the_program() -> None:
+    lock = "-f .\n--find-links 'two words'\n--find-links=/there\n--find-links https://host/wheels\ntoy==1.2\n"
+    assert with_absolute_paths(lock, Path("/program")) == (
+        "-f /program\n--find-links '/program/two words'\n--find-links=/there\n"
+        "--find-links https://host/wheels\ntoy==1.2\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("requirements", "names"),
+    [
+        ("humanize==4.0\n# -i https://one.example", False),
+        ("--index-urls-of-mine", False),
+        ("-ihttps://one.example/simple", True),
+        ("humanize\n--index-url=https://one.example/simple", True),
+        ("-rother.txt", True),
+        ("--no-index", True),
+    ],
+)
+def test_requirements_that_name_an_index_are_recognised(requirements: str, names: bool) -> None:
+    assert is_named_in(requirements) is names

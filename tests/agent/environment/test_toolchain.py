@@ -11,7 +11,6 @@ import pytest
 
 from agent.environment.toolchain import (
     NotCoveredError,
-    Platform,
     check_cmake,
     check_mpi,
     check_platform,
@@ -22,6 +21,7 @@ from agent.environment.toolchain import (
     is_too_new,
     version_pair,
 )
+from agent.environment.virtual_environment import Platform
 
 LINUX = Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 12))
 

@@ -1,44 +1,241 @@
-"""Facts about how packages get into a virtual environment."""
+"""Facts about environments from a lock file: made once, from verified packages alone."""
 
 from __future__ import annotations
 
-import os
+import base64
+import contextlib
+import dataclasses
+import http.server
+import secrets
+import subprocess
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment, install_command
-
-LOCK = Path("/p/lock.txt")
-
-
-def command(uv: str | None, find_links: Path | None = None) -> list[str]:
-    return install_command(python=Path("/r/bin/python"), requirements=LOCK, uv=uv, find_links=find_links)
-
-
-def test_everything_is_installed_by_hash_and_compiled() -> None:
-    by_uv, by_pip = command("/bin/uv"), command(None)
-    assert by_uv[:5] == ["/bin/uv", "pip", "install", "--python", "/r/bin/python"]
-    assert {"--require-hashes", "--compile-bytecode"} < set(by_uv)
-    assert by_pip[:4] == ["/r/bin/python", "-m", "pip", "install"]
-    assert "--require-hashes" in by_pip
+from agent.environment import package_index, virtual_environment
+from agent.environment.virtual_environment import (
+    Installer,
+    LockedEnvironment,
+    Platform,
+    RuntimeSetupError,
+    digest,
+    this_platform,
+)
+from agent.files.build_once import COMPLETE
+from tests.agent.environment.wheels import write_source, write_wheel
 
 
-def test_from_a_wheelhouse_nothing_is_fetched() -> None:
-    assert command(None, Path("/efs/w"))[4:8] == ["--no-input", "--no-index", "--find-links", "/efs/w"]
+class Toy(LockedEnvironment):
+    """An environment for tests."""
+
+    name: ClassVar[str] = "the toy environment"
+    command: ClassVar[str] = "toys ensure"
 
 
-def test_where_uv_cannot_install_pip_does_and_why_is_told(tmp_path: Path) -> None:
-    uv, pip = tmp_path / "uv", tmp_path / "env" / "bin" / "python"
-    uv.write_text("#!/bin/sh\necho no such index\nexit 2\n")
-    pip.parent.mkdir(parents=True)
-    pip.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
-    for program in (uv, pip):
-        program.chmod(0o755)
-    told: list[str] = []
-    making = VirtualEnvironment(directory=tmp_path / "env", uv=str(uv), environ=os.environ, report=told.append)
-    making.install(LOCK, None)
-    assert (tmp_path / "asked").read_text() == "-m pip install --no-input --require-hashes --requirement /p/lock.txt\n"
-    assert "no such index" in told[0]
-    with pytest.raises(RuntimeSetupError, match="Installing failed with status 2"):
-        making.install(LOCK, tmp_path)
+pytestmark = pytest.mark.usefixtures("installer")
+
+
+def environment(tmp_path: Path, lock: str, root: str = "root") -> Toy:
+    """Return an environment for a program with these packages."""
+    return Toy(
+        root=tmp_path / root, lock=lock, program=tmp_path, wheelhouse=tmp_path / "wheelhouse", report=lambda line: None
+    )
+
+
+def toy(tmp_path: Path) -> str:
+    """Write a wheel beside the program; return a lock file that finds it there."""
+    return "--no-index\n--find-links wheels\n" + write_wheel(tmp_path / "wheels")
+
+
+def printed(python: Path, code: str) -> str:
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_another_lock_or_platform_is_another_environment_and_a_comment_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Platform(system="Linux", machine="x86_64", libc="glibc-2.34", python=(3, 11))
+    others: list[Mapping[str, Any]] = [{"machine": "aarch64"}, {"libc": "glibc-2.36"}, {"python": (3, 12)}]
+    changes = [{}, *others]
+    found = []
+    for change in changes:
+        monkeypatch.setattr(virtual_environment, "this_platform", lambda c=change: dataclasses.replace(here, **c))
+        found.append(environment(tmp_path, "toy==1").fingerprint)
+    assert len({*found, environment(tmp_path, "toy==2").fingerprint}) == 5
+    same = environment(tmp_path, "# by uv\n\ntoy==1  # via x\n", root="elsewhere")
+    assert same.fingerprint == environment(tmp_path, "toy==1").fingerprint
+
+
+@given(st.dictionaries(st.text(), st.text(), min_size=1))
+def test_a_digest_does_not_depend_on_the_order(inputs: dict[str, str]) -> None:
+    assert digest(inputs) == digest(dict(reversed(inputs.items())))
+    assert len(digest(inputs)) == 16
+
+
+def test_one_node_brings_the_packages_and_the_next_installs_from_there(tmp_path: Path) -> None:
+    lock = toy(tmp_path)
+    first = environment(tmp_path, lock)
+    first.ensure()
+    (tmp_path / "wheels" / "toy-1.2-py3-none-any.whl").unlink()
+    for made in (first, environment(tmp_path, lock, root="second")):
+        assert printed(made.ensure(), "import toy; print(toy.VERSION)") == "1.2"
+        assert sorted(path.name for path in made.root.iterdir()) == [made.fingerprint, f"{made.fingerprint}.lock"]
+
+
+def test_without_a_wheelhouse_the_environment_alone_stays_and_has_no_other_package(tmp_path: Path) -> None:
+    made = dataclasses.replace(environment(tmp_path, toy(tmp_path)), wheelhouse=None)
+    names = "import importlib.metadata as m; print(sorted(d.name for d in m.distributions()))"
+    assert printed(made.ensure(), names) == "['toy']"
+    assert sorted(path.name for path in made.root.iterdir()) == [made.fingerprint, f"{made.fingerprint}.lock"]
+
+
+def test_a_package_with_another_hash_is_rejected_by_name(tmp_path: Path) -> None:
+    made = environment(tmp_path, toy(tmp_path))
+    with zipfile.ZipFile(tmp_path / "wheels" / "toy-1.2-py3-none-any.whl", "a") as archive:
+        archive.writestr("more.py", "")
+    with pytest.raises(RuntimeSetupError, match=r"(?s)Bringing the packages of the toy environment failed.*toy==1\.2"):
+        made.ensure()
+    assert not made.complete
+
+
+def test_a_wheel_that_changed_on_the_shared_file_system_is_rejected(tmp_path: Path) -> None:
+    made = environment(tmp_path, toy(tmp_path))
+    made.ensure()
+    (wheel,) = (tmp_path / "wheelhouse" / made.fingerprint).glob("*.whl")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("more.py", "")
+    with pytest.raises(RuntimeSetupError, match=r"(?s)uv pip failed.*toy"):
+        dataclasses.replace(made, root=tmp_path / "second").ensure()
+
+
+def test_half_a_wheel_of_a_killed_node_is_brought_again(tmp_path: Path) -> None:
+    made = environment(tmp_path, toy(tmp_path))
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    half = tmp_path / "wheelhouse" / made.fingerprint / wheel.name
+    half.parent.mkdir(parents=True)
+    half.write_bytes(wheel.read_bytes()[:100])
+    made.ensure()
+    assert half.read_bytes() == wheel.read_bytes()
+
+
+def test_a_configuration_with_another_wheel_of_that_version_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = toy(tmp_path)
+    environment(tmp_path, lock).ensure()
+    write_wheel(tmp_path / "others", build="-1")  # installers prefer a later build
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, str(tmp_path / "others"))
+    second = environment(tmp_path, lock, root="second")
+    assert printed(second.ensure(), "import toy; print(toy.BUILD)") == ""
+
+
+def test_an_unreachable_index_is_reported_unless_the_lock_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_index, "missing", lambda python: "This node has no package index: nowhere")
+    line = write_wheel(tmp_path / "wheels")
+    with pytest.raises(RuntimeSetupError, match=r"(?s)toy==1\.2.*This node has no package index: nowhere$"):
+        environment(tmp_path, line).ensure()
+    assert environment(tmp_path, f"--find-links wheels\n{line}").ensure().exists()  # these wheels are enough
+    with pytest.raises(RuntimeSetupError) as failed:
+        environment(tmp_path, f"--index-url file://{tmp_path}/simple\n{line}").ensure()
+    assert "nowhere" not in str(failed.value)
+
+
+def test_a_password_of_an_index_is_on_no_command_line_and_not_in_the_wheelhouse(tmp_path: Path) -> None:
+    """The index requires the password. To build a package without a wheel, pip starts another pip."""
+    write_source(tmp_path / "simple", "tool", seen=tmp_path / "seen.txt")
+    line = write_source(tmp_path / "simple", "toy", "tool", seen=tmp_path / "seen.txt")
+    unique = secrets.token_hex(8)
+    with served(tmp_path, user="ann", password=f"a {unique}") as port:
+        made = environment(tmp_path, f"--index-url http://ann:a%20{unique}@127.0.0.1:{port}/simple\n{line}")
+        assert printed(made.ensure(), "import toy") == ""
+    seen = (tmp_path / "seen.txt").read_text()
+    assert "pip" in seen and unique not in seen
+    assert not [file for file in (tmp_path / "wheelhouse").rglob("*.txt") if unique in file.read_text()]
+
+
+def test_a_complete_environment_is_used_even_if_its_root_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = environment(tmp_path, "toy==1")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    (made.root / "0123456789abcdef").mkdir(parents=True)
+    (made.root / "0123456789abcdef" / COMPLETE).touch()
+    said = rf"read-only and does not contain the toy environment, {made.fingerprint}.*0123456789abcdef.*-m toys ensure"
+    with pytest.raises(RuntimeSetupError, match=said):
+        made.ensure()
+    made.directory.mkdir()
+    (made.directory / COMPLETE).touch()
+    assert made.ensure() == made.directory / "bin" / "python"
+
+
+def test_a_root_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "root").touch()
+    with pytest.raises(RuntimeSetupError, match=rf"cannot make {tmp_path}/root.*give --root"):
+        environment(tmp_path, "toy==1").ensure()
+
+
+def test_a_failed_step_leaves_no_complete_environment_and_its_files_were_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = environment(tmp_path, "toy==1")
+    made.directory.mkdir(parents=True)
+    (made.directory / "left-over").touch()
+    temporary = made.root / f"{made.fingerprint}.tmp"
+
+    def fail(command: list[str], *, env: Mapping[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert Path(env["TMPDIR"]) == temporary and temporary.is_dir()
+        return subprocess.CompletedProcess(command, 3, "WARNING: retrying\nno space left\n")
+
+    monkeypatch.setattr("subprocess.run", fail)
+    with pytest.raises(RuntimeSetupError, match=r"^uv venv failed with status 3\nno space left$"):
+        made.ensure()
+    assert not made.directory.exists() and not temporary.exists()
+
+
+def test_nodes_use_the_installer_of_their_image_or_make_one_beside_the_environment(
+    tmp_path: Path, installer: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert environment(tmp_path, "toy==1").installer.root == installer.root
+    monkeypatch.setattr(virtual_environment, "DEFAULT_ROOT", tmp_path / "none")
+    assert environment(tmp_path, "toy==1").installer.root == tmp_path / "root"
+    assert printed(installer.python, "import pip, sys; print(sys.version_info[:2])") == str(this_platform().python)
+
+
+@contextlib.contextmanager
+def served(directory: Path, *, user: str, password: str) -> Iterator[int]:
+    """Serve a directory over HTTP to clients with this user and password; yield the port."""
+    expected = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.headers.get("Authorization") == expected:
+                super().do_GET()
+            else:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", "Basic")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), lambda *arguments: Handler(*arguments, directory=str(directory))
+    )
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -171,7 +171,7 @@ def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
     def runtime(*options: str) -> Path:
         raise AssertionError(options)
 
-    monkeypatch.setattr("agent.environment.own_environment.ensure", own)
+    monkeypatch.setattr("agent.environment.runtime.ensure_own", own)
     program: dict[str, Any] = {"program": "fedcba9876543210", "payload": "", "command": ("train.py",)}
     program |= {"own_environment": True, "horovod_for": ("torch",), "requirements": "requirements.txt"}
     status, output, _ = prepared(tmp_path, monkeypatch, capfd, ensure=runtime, **program)

@@ -1,9 +1,12 @@
-"""Link NVIDIA's libraries to where TensorFlow looks for them, so that it uses its GPUs. Standard library only.
+"""Changes to installed packages: NVIDIA's libraries where TensorFlow looks, and Gloo as Horovod's default controller.
 
-TensorFlow opens them by their names, in folders that its own library lists. The list of TensorFlow 2.21.0 lacks the
-folder of cuSOLVER, which its wheel for GPUs requires all the same: installed as it comes, it says "Cannot dlopen some
-GPU libraries" and computes on the CPU (seen on an H200). What lies outside of the listed folders gets a link in one of
+TensorFlow opens NVIDIA's libraries by name, in folders that its own library lists. The list of TensorFlow 2.21.0 lacks
+the folder of cuSOLVER, although its wheel for GPUs requires cuSOLVER: TensorFlow then prints "Cannot dlopen some GPU
+libraries" and computes on the CPU (seen on an H200). A library outside of the listed folders gets a link in one of
 them.
+
+Built with Gloo and MPI, Horovod tries MPI first, and Open MPI would start a daemon for a single process, such as a
+notebook or a program under `fab run`. A line that every start of a Python executes makes Gloo the default.
 """
 
 from __future__ import annotations
@@ -12,6 +15,12 @@ import re
 from pathlib import Path
 from typing import Final
 
+NAME: Final = "horovod_alone.pth"
+LINE: Final = (
+    "import os; 'OMPI_COMM_WORLD_RANK' in os.environ or "
+    "[os.environ.setdefault(name, 'gloo') for name in ('HOROVOD_CONTROLLER', 'HOROVOD_CPU_OPERATIONS')]\n"
+)
+"""Under an mpirun of the user's own it sets nothing; the launchers here set both themselves."""
 OPENED: Final = ("cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn")
 """What TensorFlow 2.21 opens before it registers a GPU, in this order; one that is missing is enough."""
 OPENER: Final = Path("tensorflow/libtensorflow_framework.so.2")
@@ -20,7 +29,7 @@ _LISTED: Final = re.compile(rb"\$ORIGIN/\.\./(nvidia/\w+/lib)\b")
 
 
 def listed_folders(packages: Path) -> tuple[Path, ...]:
-    """Return the folders of NVIDIA's packages in which TensorFlow looks; none where TensorFlow is not for GPUs."""
+    """Return the folders of NVIDIA's packages in which TensorFlow looks; none for a TensorFlow without GPUs."""
     try:
         content = (packages / OPENER).read_bytes()
     except FileNotFoundError:
@@ -29,7 +38,7 @@ def listed_folders(packages: Path) -> tuple[Path, ...]:
 
 
 def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
-    """Return the installed libraries that TensorFlow opens and does not find."""
+    """Return the installed libraries that TensorFlow opens but does not find."""
     listed = listed_folders(packages)
     found = {library.name for folder in listed for library in folder.glob("lib*.so.*")}
     installed = [library for name in OPENED for library in sorted(packages.glob(f"nvidia/*/lib/lib{name}.so.[0-9]*"))]
@@ -44,3 +53,11 @@ def link_libraries(packages: Path) -> tuple[str, ...]:
         for library in libraries:
             (folder / library.name).symlink_to(Path("../..") / library.relative_to(packages / "nvidia"))
     return tuple(library.name for library in libraries)
+
+
+def make_gloo_default(environment: Path) -> None:
+    """Write the line into a virtual environment. Raises FileNotFoundError for any other directory."""
+    packages = next((environment / "lib").glob("python3*/site-packages"), None)
+    if packages is None:
+        raise FileNotFoundError(f"{environment} is not a virtual environment")
+    (packages / NAME).write_text(LINE, encoding="ascii")

@@ -1,4 +1,4 @@
-"""Facts about the change to Horovod's source, and about the ranks that it keeps alive."""
+"""Facts about the patch of Horovod's source, and about the ranks that it keeps alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environment.horovod_patch import EDITS, FILE, patch
+from agent.environment.horovod_source import EDITS, FILE, patch
 from agent.environment.toolchain import HorovodError
 
 PROGRAM = Path(__file__).with_name("summing_program.py")
@@ -40,7 +40,7 @@ def test_each_passage_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
 def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, times: int) -> None:
     text = "".join(edit.old for edit in EDITS[:-1]) + EDITS[-1].old * times
     path = release(tmp_path, text)
-    with pytest.raises(HorovodError, match=rf"operations\.cc has {times} times what is changed in it once"):
+    with pytest.raises(HorovodError, match=rf"operations\.cc contains this passage {times} times, not once"):
         patch(tmp_path)
     assert path.read_text() == text
 
