@@ -1,12 +1,18 @@
-"""One rank of the proof that the nodes of a run can add up a tensor: exact sums, on every rank.
+"""One rank of the pre-flight's allreduce, which must give exact sums on every rank.
 
-Started by the pre-flight as the run itself is, on the same hosts with the same slots. Each rank says when it is there
-and when it has joined, so that a node that never does is named. On GPUs it measures one matrix product and one
-allreduce as well.
+    python -m agent.preflight.allreduce RUN_DIRECTORY horovod.tensorflow|horovod.torch|torch
+
+The pre-flight starts it as the run itself, on the same hosts with the same slots. Each rank reports when it has started
+and when it has finished, so that a node which does not is named. On GPUs it measures one matrix product and one
+allreduce as well. `torch` is for ranks that Horovod does not start: without PyTorch in the program's environment they
+report that, and nothing is proved.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import importlib.util
 import json
 import os
 import sys
@@ -15,16 +21,43 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import environment, local_interface_with
 from agent.preflight import gpu_speed, nccl_log
 from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-allreduce "
 HERE: Final = "deepcdk-here "
+WITHOUT: Final = "deepcdk-no-pytorch "
+BLIND: Final = "deepcdk-blind-pytorch "
+HOROVOD_TENSORFLOW: Final = "horovod.tensorflow"
+HOROVOD_TORCH: Final = "horovod.torch"
+TORCH: Final = "torch"
 ELEMENTS: Final = 1_000_000
 """4 MB of float32: enough to pass by the collectives of small tensors."""
 GPU: Final = "/GPU:0"
-"""Where ranks add up, if they have a GPU. Outside of a `tf.function` Horovod takes the CPU unless it is told."""
+"""Where ranks with a GPU add up. Outside of a `tf.function`, Horovod uses the CPU unless a device is given."""
+_TIMEOUT_S: Final = 180.0
+"""Of PyTorch's collectives. It covers the slowest rank's import of PyTorch."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Framework:
+    """A rank of a framework that has joined the others."""
+
+    rank: int
+    size: int
+    numbers: Callable[[int], Any]
+    """Returns so many float32 numbers: 0 to 999, repeated."""
+    add_up: Callable[[Any, str], Any]
+    """Returns the sum of all ranks' tensors, which have a name."""
+    largest: Callable[[Any], float]
+    """Returns the largest absolute value of a tensor."""
+    is_on_gpu: Callable[[Any], bool]
+    multiply: Callable[[], object]
+    """Multiplies matrices on the GPU, and waits until it is done."""
+    has_nccl: bool
+    leave: Callable[[], object]
 
 
 def report(mark: str, **values: object) -> None:
@@ -60,24 +93,6 @@ def join(spec: RunSpec) -> str:
     return host
 
 
-def _speeds(tf: Any, hvd: Any, size: int) -> dict[str, float]:
-    """Measure this rank's GPU and the allreduce of `size` bytes over all ranks."""
-    matrix = tf.random.stateless_uniform((gpu_speed.EDGE, gpu_speed.EDGE), (0, 1), dtype=tf.float32)
-    half = tf.cast(matrix, tf.float16)
-
-    def multiply() -> None:
-        for _ in range(gpu_speed.PRODUCTS):
-            product = tf.linalg.matmul(half, half)
-        float(product[0, 0])  # waits for the GPU, which works in order
-
-    numbers = tf.zeros((size // 4,), tf.float32)
-
-    def add_up() -> None:
-        float(hvd.allreduce(numbers, op=hvd.Sum, name="speed", device_dense=GPU)[0])
-
-    return speeds(multiply, add_up, size, hvd.size())
-
-
 def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: int, ranks: int) -> dict[str, float]:
     """Time the matrix products and the allreduce of `size` bytes; return the figures by their names in the report."""
     measured = {"matmul_tflops": gpu_speed.matmul_tflops(gpu_speed.median_s(multiply))}
@@ -86,11 +101,9 @@ def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: i
     return {name: float(f"{value:.4g}") for name, value in measured.items()}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Prove it; the argument is the run's directory."""
-    spec = read_spec(argv[0])
-    host = join(spec)
-    # TensorFlow reads its variables when it is imported, which takes seconds: the node is there by then.
+def tensorflow() -> Framework:
+    """Join by Horovod for TensorFlow."""
+    # TensorFlow reads its variables when it is imported.
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
@@ -98,23 +111,137 @@ def main(argv: Sequence[str]) -> int:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
-    size, place = hvd.size(), GPU if gpus else ""
+
+    def multiply() -> None:
+        matrix = tf.random.stateless_uniform((gpu_speed.EDGE, gpu_speed.EDGE), (0, 1), dtype=tf.float32)
+        half = tf.cast(matrix, tf.float16)
+        for _ in range(gpu_speed.PRODUCTS):
+            product = tf.linalg.matmul(half, half)
+        float(product[0, 0])  # waits for the GPU, which works in order
+
+    return Framework(
+        rank=hvd.rank(),
+        size=hvd.size(),
+        numbers=lambda count: tf.cast(tf.math.floormod(tf.range(count), 1000), tf.float32),
+        add_up=lambda tensor, name: hvd.allreduce(tensor, op=hvd.Sum, name=name, device_dense=GPU if gpus else ""),
+        largest=lambda tensor: float(tf.reduce_max(tf.abs(tensor))),
+        is_on_gpu=lambda tensor: "GPU" in tensor.device.upper(),
+        multiply=multiply,
+        has_nccl=bool(hvd.nccl_built()),
+        leave=hvd.shutdown,
+    )
+
+
+def horovod_torch() -> Framework:
+    """Join by Horovod for PyTorch."""
+    torch, hvd = importlib.import_module("torch"), importlib.import_module("horovod.torch")
+    hvd.init()
+    seen = torch.cuda.device_count()
+    return _of_torch(
+        device=f"cuda:{hvd.local_rank() % seen}" if seen else "cpu",
+        rank=hvd.rank(),
+        size=hvd.size(),
+        add_up=lambda tensor, name: hvd.allreduce(tensor, op=hvd.Sum, name=name),
+        has_nccl=bool(hvd.nccl_built()),
+        leave=hvd.shutdown,
+    )
+
+
+def torch_alone(ranks_here: int) -> Framework:
+    """Join by PyTorch: over NCCL if every rank has a GPU, or else over Gloo."""
+    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+    timeout = datetime.timedelta(seconds=_TIMEOUT_S)
+    distributed.init_process_group("gloo", timeout=timeout)
+    # NCCL takes all ranks or none: if one sees no GPU, all add up on the CPU.
+    see = torch.tensor([int(0 < ranks_here <= torch.cuda.device_count())])
+    distributed.all_reduce(see, op=distributed.ReduceOp.MIN)
+    group = distributed.new_group(backend="nccl", timeout=timeout) if see else None
+
+    def add_up(tensor: Any, name: str) -> Any:
+        summed = tensor.clone()
+        distributed.all_reduce(summed, group=group)
+        return summed
+
+    return _of_torch(
+        device=f"cuda:{os.environ['LOCAL_RANK']}" if see else "cpu",
+        rank=distributed.get_rank(),
+        size=distributed.get_world_size(),
+        add_up=add_up,
+        has_nccl=True,
+        leave=distributed.barrier,
+    )
+
+
+def _of_torch(*, device: str, **joined: Any) -> Framework:
+    torch: Any = importlib.import_module("torch")
+
+    def multiply() -> None:
+        half = torch.rand((gpu_speed.EDGE, gpu_speed.EDGE), device=device).half()
+        for _ in range(gpu_speed.PRODUCTS):
+            product = half @ half
+        float(product[0, 0])  # waits for the GPU, which works in order
+
+    return Framework(
+        numbers=lambda count: torch.arange(count, dtype=torch.float32, device=device) % 1000,
+        largest=lambda tensor: float(tensor.abs().max()),
+        is_on_gpu=lambda tensor: bool(tensor.is_cuda),
+        multiply=multiply,
+        **joined,
+    )
+
+
+def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
+    """Add up a tensor over all ranks, and report the error, the time and the device."""
+    size = joined.size
     # Whole numbers below 2**24 add up exactly in float32, in any order.
-    values = tf.cast(tf.math.floormod(tf.range(ELEMENTS), 1000), tf.float32)
-    expected = values * size + size * (size - 1) / 2
-    hvd.allreduce(values, op=hvd.Sum, name="warm-up", device_dense=place)
+    values = joined.numbers(ELEMENTS)
+    joined.add_up(values, "warm-up")
     began = time.monotonic()
-    summed = hvd.allreduce(values + float(hvd.rank()), op=hvd.Sum, name="proof", device_dense=place)
-    error = float(tf.reduce_max(tf.abs(summed - expected)))
+    summed = joined.add_up(values + float(joined.rank), "proof")
+    error = joined.largest(summed - (values * size + size * (size - 1) / 2))
     seconds = round(time.monotonic() - began, 4)
-    on_gpu = "GPU" in summed.device.upper()
-    speeds = _speeds(tf, hvd, spec.floors.allreduce_mib << 20) if on_gpu else {}
-    device = "GPU" if on_gpu and hvd.nccl_built() else "CPU"
-    process = nccl_log.this_process()
-    report(MARK, host=host, error=error, ranks=size, seconds=seconds, device=device, process=process, **speeds)
-    hvd.shutdown()
+    on_gpu, measured = joined.is_on_gpu(summed), {}
+    if on_gpu:
+        numbers = joined.numbers(allreduce_mib << 18)
+        measured = speeds(joined.multiply, lambda: float(joined.add_up(numbers, "speed")[0]), allreduce_mib << 20, size)
+    device, process = "GPU" if on_gpu and joined.has_nccl else "CPU", nccl_log.this_process()
+    report(MARK, host=host, error=error, ranks=size, seconds=seconds, device=device, process=process, **measured)
+    joined.leave()
+
+
+def prove_by_torch(spec: RunSpec) -> int:
+    """Prove it without Horovod, on the GPUs that PyTorch sees; return the exit status."""
+    host = os.environ.get("HOROVOD_HOSTNAME", "")
+    report(HERE, host=host)
+    if importlib.util.find_spec("torch") is None:
+        report(WITHOUT, host=host)
+        return 0
+    seen = importlib.import_module("torch").cuda.device_count()
+    ranks_here = int(os.environ["LOCAL_WORLD_SIZE"])
+    if count_gpu_devices() and seen < ranks_here:
+        report(BLIND, host=host, seen=seen, ranks=ranks_here)
+        if not spec.allow_degraded:
+            return 1
+    nccl_log.ask_for_it()
+    prove(torch_alone(ranks_here), host, spec.floors.allreduce_mib)
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prove it; the arguments are the run's directory and what the ranks add up by."""
+    spec = read_spec(argv[0])
+    if argv[1] == TORCH:
+        return prove_by_torch(spec)
+    host = join(spec)
+    prove(tensorflow() if argv[1] == HOROVOD_TENSORFLOW else horovod_torch(), host, spec.floors.allreduce_mib)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    if sys.argv[2] != HOROVOD_TENSORFLOW:
+        # Not sys.exit: in the clean-up of its threads PyTorch 2.13 was seen to abort a rank of Gloo on a busy machine
+        # ("terminate called without an active exception"), which would reject healthy nodes.
+        os._exit(status)
+    sys.exit(status)

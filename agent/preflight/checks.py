@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.preflight import gpu_checks
-from agent.preflight.allreduce import HERE, MARK, marked
+from agent.preflight.allreduce import BLIND, HERE, HOROVOD_TENSORFLOW, HOROVOD_TORCH, MARK, WITHOUT, marked
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report, replace_remedy
-from agent.preflight.torch_allreduce import BLIND, WITHOUT
 from agent.remote.command import Completed
 from agent.spec.frameworks import TORCH
 from agent.spec.launchers import HOROVOD, TORCHRUN
@@ -54,8 +53,8 @@ def proof_timeout_s(started_s: float) -> float:
 
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:
     """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
-    by_torch = spec.horovod_for == (TORCH,)
-    proof = ["-m", f"agent.preflight.{'horovod_torch_allreduce' if by_torch else 'allreduce'}", spec.run_directory]
+    framework = HOROVOD_TORCH if spec.horovod_for == (TORCH,) else HOROVOD_TENSORFLOW
+    proof = ["-m", "agent.preflight.allreduce", spec.run_directory, framework]
     return [python, "-m", "agent.launch.rank", spec.run_directory, *proof]
 
 
@@ -137,7 +136,7 @@ def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> Finding |
     """Return what is wrong with a node's GPUs; None where nothing is.
 
     A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word. Where ranks are
-    not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.torch_allreduce`).
+    not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.allreduce`).
     """
     there = max(len(found.gpus), found.gpu_devices)
 

@@ -13,6 +13,7 @@ from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_command
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
+from agent.preflight.allreduce import TORCH
 from agent.preflight.node_facts import NodeFacts, facts_command
 from agent.preflight.report import PreflightError, Report, as_proved_before
 from agent.remote.command import Completed
@@ -79,7 +80,7 @@ class Preflight:
 
     def _proof_command(self, pythons: Interpreters) -> list[str]:
         if self.spec.rank_launcher != HOROVOD:
-            proof = ("-m", "agent.preflight.torch_allreduce", self.spec.run_directory)
+            proof = ("-m", "agent.preflight.allreduce", self.spec.run_directory, TORCH)
             return [*launcher_command(self.spec, pythons), *proof]
         plain = dataclasses.replace(self.spec, knobs=Knobs())
         return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))

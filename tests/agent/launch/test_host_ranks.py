@@ -39,12 +39,12 @@ def test_torchrun_starts_a_process_a_slot_and_meets_on_the_first_host() -> None:
 
 
 def test_the_proof_before_a_run_is_started_plainly_by_both() -> None:
-    module = ("-m", "agent.preflight.torch_allreduce")
+    module = ("-m", "agent.preflight.allreduce", "/run", "torch")
     found = [
         starts("/py", make_program_spec(hosts=HOSTS, rank_launcher=name), 0, module) for name in ("plain", "torchrun")
     ]
     assert found[0] == found[1]
-    assert found[0][0][0][-2:] == list(module)
+    assert found[0][0][0][-4:] == list(module)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Facts about the proof of an allreduce: where Horovod is told to add up, which by itself takes the CPU."""
+"""Facts about the pre-flight's allreduce: it uses the GPU, and gives exact sums with each framework."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,11 @@ import pytest
 import tensorflow as tf
 
 from agent.preflight import allreduce, gpu_speed
+from agent.preflight.allreduce import HERE, MARK, TORCH, WITHOUT, marked
+from tests.agent.conftest import LocalGroup
 from tests.factories import make_spec
+
+PROOF = ("-m", "agent.preflight.allreduce")
 
 
 class FakeHorovod(SimpleNamespace):
@@ -46,12 +51,32 @@ def test_ranks_with_a_gpu_add_up_there(
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda device, kind: None)
     (tmp_path / "spec.json").write_text(make_spec().to_json())
-    assert allreduce.main([str(tmp_path)]) == 0
+    assert allreduce.main([str(tmp_path), "horovod.tensorflow"]) == 0
     assert horovod.devices == {"warm-up": place, "proof": place}
 
 
 def test_the_sum_that_is_timed_is_one_of_gpus(horovod: FakeHorovod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_speed, "EDGE", 8)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda device, kind: None)
     horovod.size = lambda: 2
-    assert allreduce._speeds(tf, horovod, 1 << 10).keys() == {"matmul_tflops", "bus_gb_s"}
-    assert horovod.devices == {"speed": "/GPU:0"}
+    reports: list[dict[str, Any]] = []
+    monkeypatch.setattr(allreduce, "report", lambda mark, **values: reports.append(values))
+    joined = dataclasses.replace(allreduce.tensorflow(), is_on_gpu=lambda tensor: True)
+    allreduce.prove(joined, "deeplearning-worker1", 1)
+    assert horovod.devices["speed"] == "/GPU:0"
+    assert {"matmul_tflops", "bus_gb_s"} < reports[0].keys()
+    assert reports[0]["error"] == 1000.0  # the fake adds up nothing: 2 * 999 + 1 - 999
+
+
+def test_every_rank_of_pytorch_proves_the_sum(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
+    spec = group.lay_out("")
+    status, output = group.run(spec, torch_python, (*PROOF, spec.run_directory, TORCH))
+    assert status == 0, output
+    assert [(found["error"], found["ranks"]) for found in marked(output, MARK)] == [(0.0, 2)] * 2
+
+
+def test_without_pytorch_each_rank_reports_that(group: LocalGroup) -> None:
+    spec = group.lay_out("")
+    status, output = group.run(spec, module=(*PROOF, spec.run_directory, TORCH))
+    assert (status, len(marked(output, HERE)), len(marked(output, WITHOUT))) == (0, 2, 2)
