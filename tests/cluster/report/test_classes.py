@@ -56,6 +56,7 @@ def test_mistakes_are_the_images_that_the_run_wrote() -> None:
     assert found == [(each["class"], each["recognised_as"], each["confidence"], each["png"]) for each in IMAGES] != []
     assert len(mistakes_of({"images": IMAGES[:1] * 500})) == 24
     assert (mistakes_of(None), mistakes_of({"images": "many"})) == ((), ())
+    assert len(mistakes_of({"images": [IMAGES[0] | {"confidence": each} for each in (0, 1)]})) == 2
 
 
 def sized(width: int, height: int) -> str:
