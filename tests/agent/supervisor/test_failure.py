@@ -76,7 +76,7 @@ def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(output: str, why: str)
 
 
 def test_the_reason_is_found_in_a_log_that_repeats_the_same_words() -> None:
-    log = "lost communication with a remote daemon\n" * 200_000  # Minutes, if each of them were read to the end.
+    log = "lost communication with a remote daemon\n" * 20_000  # Minutes, if each of them were read to the end.
     assert reason(make_spec(), 1, log) == "the launcher ended with status 1"
 
 

@@ -36,7 +36,7 @@ class Aws:
         assert command[command.index("--name") + 1] == PARAMETER
         assert command[command.index("--region") + 1] == "us-east-1"
         self.values.append(command[command.index("--value") + 1])
-        does = "sleep 60" if self.slow else f"echo AccessDenied; exit {self.status}"
+        does = "exec sleep 60" if self.slow else f"echo AccessDenied; exit {self.status}"
         call = subprocess.Popen(["sh", "-c", does], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if not self.slow:
             call.wait()

@@ -132,6 +132,6 @@ def test_workers_of_which_all_are_too_many_for_the_data_are_refused_before_anyth
 
 def test_a_batch_that_no_benchmark_can_have_is_refused_by_name(planner: Planner) -> None:
     planner.workers = ("c5.2xlarge",)
-    with pytest.raises(UsageError, match=r"--batch-sizes = '200000': .*--calibrate cannot measure it"):
+    with pytest.raises(UsageError, match=r"--batch-sizes = 200000: .*--calibrate cannot measure it"):
         planner.plan("benchmark", "--global-batch", "200000", "--train-limit", "400000")
     assert planner.measured == []

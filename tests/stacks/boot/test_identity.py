@@ -207,6 +207,7 @@ exec "$0.quick" "$@"
 """Answers where no more than two are called at once, as on a master that has the time for two."""
 
 
+@pytest.mark.full
 def test_a_slow_master_asks_for_fewer_consoles_at_once_until_they_are_told_in_time(lab: Lab, master: Node) -> None:
     workers = [booted(lab.node("worker", number)) for number in range(2, 8)]
     aws = lab.commands / "aws"

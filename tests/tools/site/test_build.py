@@ -96,9 +96,11 @@ def _pages(part: object) -> list[str]:
 
 
 def test_code_that_a_guide_links_to_is_a_page_that_the_search_leaves_out(built: Path) -> None:
-    assert html(built, "cluster/tasks/train.py.md").exists()
-    assert "cluster/tasks/train.py.html" in html(built, "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert '"cluster/tasks/train.py.html' not in (built / "search" / "search_index.json").read_text(encoding="utf-8")
+    assert html(built, "stacks/config_keys/limits.py.md").exists()
+    assert "stacks/config_keys/limits.py.html" in html(built, "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert '"stacks/config_keys/limits.py.html' not in (built / "search" / "search_index.json").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_broken_links_and_anchors_and_unlisted_pages_are_errors(
