@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.files.file_lock import file_lock
 from cluster.aws.client import aws_errors
 from cluster.aws.price_list import EBS, EFS, HOUR, NAT_GATEWAY, NAT_TRAFFIC, S3, Price, included_price
 from cluster.errors import AwsError
@@ -217,8 +218,7 @@ class Prices:
             self._key(item): {"price": price and dataclasses.asdict(price), "time": now}
             for item, price in prices.items()
         }
-        with self._storing, contextlib.suppress(OSError):
-            self._cache.parent.mkdir(parents=True, exist_ok=True)
+        with self._storing, contextlib.suppress(OSError), file_lock(self._cache.with_suffix(".lock")):
             write_atomically(self._cache, json.dumps({**self._load(), **new}))
 
 

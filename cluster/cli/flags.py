@@ -56,7 +56,9 @@ class Flag:
             return tuple(value)
         if not self.reader:
             return value
-        return self.reader(self.name, value) if value else self.default
+        if value is None or (value == "" and not self.default):
+            return self.default
+        return self.reader(self.name, value)
 
 
 def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:

@@ -10,7 +10,6 @@ from cluster.aws.client import aws_errors
 from cluster.aws.console import read_console
 from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
 from cluster.aws.stack import Stack
-from cluster.cli.flags import parse_whole
 from cluster.errors import AwsError, DeepcdkError, NotReadyError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn
@@ -54,11 +53,6 @@ class ShrunkGroupError(DeepcdkError):
             f"and {wanted} are waited for",
             remedy="repeat the command once the other change has ended; `fab status` shows the group",
         )
-
-
-def parse_nodes_argument(text: str) -> int:
-    """Parse --nodes, before the cluster is known. Raises UsageError that names the rule."""
-    return parse_whole("--nodes", text, lowest=1)
 
 
 def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:

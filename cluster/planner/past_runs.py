@@ -232,7 +232,7 @@ def _whole_run(record: Mapping[str, Any]) -> tuple[Cluster, Mapping[str, Any]]:
 
 def _epochs(result: Mapping[str, Any]) -> list[float]:
     """Return the seconds of each epoch."""
-    found = [float(each) for each in result["epoch_seconds"]]
+    found = [number(each) or 0.0 for each in result["epoch_seconds"]]
     if not found or min(found) <= 0:
         raise LookupError("the run has no times of its epochs")
     return found

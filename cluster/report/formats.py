@@ -21,7 +21,7 @@ from cluster.terminal.tables import Table
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FORMAT: Final = "deepcdk-report/1"
+FORMAT: Final = "deepcdk-report/2"
 """Of the JSON documents. An incompatible change increases the number."""
 HTML, MARKDOWN, JSON = "html", "md", "json"
 FORMATS: Final = (HTML, MARKDOWN, JSON)

@@ -130,7 +130,9 @@ def _repository_marks(directory: Path, earlier: Path) -> Iterator[Path]:
         dot_git = {name for name in (*directories, *files) if name.lower() == ".git"}
         directories[:] = [name for name in directories if name not in dot_git]
         yield from (here / name for name in sorted(dot_git))
-        merged = [path.name for path in (earlier / here).iterdir()] if (earlier / here).is_dir() else []
+        merged: list[str] = []
+        with contextlib.suppress(OSError):  # not there, or not readable
+            merged = [path.name for path in (earlier / here).iterdir()]
         there = {name.lower() for name in (*directories, *files, *merged)}
         if {"head", "objects", "refs"} <= there or {"head", "commondir"} <= there:
             heads = [name for name in files if name.lower() in ("head", "commondir")]

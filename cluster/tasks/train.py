@@ -118,10 +118,12 @@ def train(
     request = TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)
     check_notify(notify)
     in_background(lambda: session.agent_tree)  # packed while AWS answers
+    request.check()
     check_maximum(nodes, session.load_inventory(), session.config.max_workers)
     request = request.resolved(session.stack, notify, then_stop=bounds.then_stop or session.config.then_stop)
     launch = Launch(session, request.source, task="fab train", queue=queue, yes=yes, following=following)
-    launch.check_prices(options.bounds)
+    if not dry_run:
+        launch.check_prices(options.bounds)
     with session.connect() as master:
         packed = request.pack(lambda: session.nodes(master), launch.progress)
         if dry_run:
@@ -133,7 +135,7 @@ def train(
         found = ready_nodes(request, launch, master, packed.tree)
         if packed.kind and packed.kind != kind_of_hosts(found, nodes):
             # The workers that joined have another Python than the master, or than was to be expected.
-            packed = request.pack(lambda: found, launch.progress)
+            packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
             launch.push(master, packed.tree)
         spec = launch.with_floors(specified(request, launch, master, packed, found))
         supervisor = session.supervisor(master)
@@ -159,6 +161,11 @@ class TrainRequest:
     def source(self) -> Path:
         """Return the directory of the code that is trained."""
         return self.work.directory if isinstance(self.work, Program) else PROJECT
+
+    def check(self) -> None:
+        """Check a program's files and syntax, before anything else takes time. Raises DeepcdkError."""
+        if isinstance(self.work, Program):
+            self.work.tree()
 
     def resolved(self, stack: Stack, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
         """Return the request with what the deployed stack says. Raises DeepcdkError where it lacks what is needed."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.spec.horovod import KnobError, Knobs
 from agent.supervisor.cli import _parser
-from cluster.cli.flags import MOST, call, flags_of, parse_run_id, parse_whole
+from cluster.cli.flags import MOST, call, flags_of, parse_run_id, parse_whole, whole
 from cluster.errors import UsageError
 from cluster.runs.supervisor import supervisor_command
 from tests.factories import make_stack
@@ -54,6 +54,16 @@ def test_a_function_gets_its_values_typed_and_its_groups_built() -> None:
         ("a=b",), Group(batch_per_rank=8, cycle_time_ms=2.5), True,
     )  # fmt: skip
     assert given(batch_per_rank="") == ((), Group(), False), "left empty is not given"
+
+
+def test_an_empty_value_of_a_flag_with_a_default_is_rejected() -> None:
+    def restarted(*, restarts: Annotated[int, "restarts", whole(lowest=0)] = 3) -> int:
+        return restarts
+
+    (flag,) = flags_of(restarted)
+    assert flag.parse(None) == 3
+    with pytest.raises(UsageError, match="--restarts"):
+        flag.parse("")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ from botocore.exceptions import ClientError
 from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.stack import Stack
-from cluster.errors import AwsError, NotReadyError, UsageError
+from cluster.errors import AwsError, NotReadyError
 from cluster.nodes import worker_group
 from cluster.nodes.worker_group import (
     OverMaximumError,
     ShrunkGroupError,
     check_maximum,
     keep_workers_of_all_zones,
-    parse_nodes_argument,
     read_nodes,
     resize,
     wait_ready,
@@ -214,14 +213,7 @@ def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
     assert "`fab replace INSTANCE_ID` replaces it" in told.err
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.5"])
-def test_a_number_of_nodes_that_is_none_is_refused_by_the_rule(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--nodes.*must be a whole number from 1"):
-        parse_nodes_argument(text)
-
-
 def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_say() -> None:
-    assert [parse_nodes_argument(text) for text in ("1", "17", "064")] == [1, 17, 64]
     deployed = make_inventory(group_maximum=64)
     check_maximum(64, deployed, 16)
     with pytest.raises(OverMaximumError) as caught:

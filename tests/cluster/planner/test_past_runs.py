@@ -116,6 +116,8 @@ def test_start_up_is_the_time_besides_the_epochs() -> None:
         {"result": {"settings": []}},
         {"result": {"settings": {"epochs": 0}}},
         {"result": {"epoch_seconds": "many"}},
+        {"result": {"epoch_seconds": [1.0, float("nan"), 2.0]}},
+        {"result": {"epoch_seconds": [1.0, float("inf"), 2.0]}},
         {"result": {"epoch_seconds": [1.0, 2.0]}},
         {"result": {"training_seconds": 1e-9}},
         {"origin": {"instance_types": {}}},

@@ -42,7 +42,7 @@ def _files() -> tuple[Path, Mapping[str, str]]:
     """Return the folder of the schemas, and the name of each type's file without its ending."""
     spec = importlib.util.find_spec("cfnlint")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("cfn-lint is not installed: install the group localcloud of pyproject.toml")
+        raise RuntimeError("cfn-lint is not installed: pip install cfn-lint==1.58.0")
     folder = Path(spec.submodule_search_locations[0]) / "data" / "schemas"
     names: Mapping[str, str] = json.loads((folder / "providers" / "us-east-1.json").read_text(encoding="utf-8"))
     return folder / "resources", names
