@@ -29,7 +29,7 @@ test-all: test test-localcloud ## run every test: also faults, hostile nodes, po
 	$(python) -m pytest -m full -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
 test-localcloud: setup ## run the embedded cloud's own tests (localcloud/tests)
-	LOCALCLOUD_REQUIRE_ALL='$(DEEPCDK_REQUIRE_ALL)' $(python) -m pytest localcloud/tests -n 2 --dist loadgroup --durations=20
+	LOCALCLOUD_REQUIRE_ALL='$(DEEPCDK_REQUIRE_ALL)' $(python) -m pytest localcloud/tests -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow
 	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20

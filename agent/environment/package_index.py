@@ -89,7 +89,7 @@ def _connect(host: str, port: int, tries: int) -> str:
 def is_named_in(requirements: str) -> bool:
     """Return whether requirements themselves name the indexes that pip asks, or forbid all."""
     option = re.compile(r"(-[irc]|--index-url\b|--extra-index-url\b|--no-index\b|--(requirement|constraint)\b)")
-    return any(option.match(line) for line in requirements.splitlines())
+    return any(option.match(line.strip()) for line in requirements.splitlines())
 
 
 def with_absolute_paths(lock: str, directory: Path) -> str:

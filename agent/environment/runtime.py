@@ -25,9 +25,11 @@ from agent.environment.horovod_build_settings import Settings, known_inputs
 from agent.environment.toolchain import HorovodError, NotCoveredError, check_platform
 from agent.environment.virtual_environment import (
     DEFAULT_ROOT,
+    LOCK,
     LockedEnvironment,
     Platform,
     RuntimeSetupError,
+    requirement_lines,
     this_platform,
 )
 from agent.spec.kinds import RuntimeKind
@@ -106,11 +108,27 @@ class Runtime(HorovodEnvironment):
         """Return a program that imports what recipes need."""
         return f"{super().check}; import keras, sklearn; from agent.environment.custom_op import load; load()"
 
+    def install(self, wheels: Path) -> None:
+        """Install the wheels. Raises RuntimeSetupError if the lock file does not have one of them, except Horovod's."""
+        for line in requirement_lines((wheels / LOCK).read_text(encoding="utf-8")):
+            name, _, sha256 = line.partition(" --hash=sha256:")
+            if not name.startswith("horovod==") and sha256 not in self.lock:
+                raise RuntimeSetupError(f"{wheels}: the SHA-256 of {name} is not in the lock file. Remove {wheels}.")
+        super().install(wheels)
+
+    def build(self, wheels: Path) -> None:
+        """Build our custom op too. Its library stays beside the wheels, for nodes without a compiler."""
+        super().build(wheels)
+        self._install_custom_op(wheels)
+
     def finish(self, wheels: Path) -> None:
-        """Install our custom op too, beside whose wheels its library is kept for nodes without a compiler."""
+        """Install our custom op too."""
+        self._install_custom_op(wheels)
+        super().finish(wheels)
+
+    def _install_custom_op(self, wheels: Path) -> None:
         command = [str(self.python), "-m", "agent.environment.custom_op", "install", "--cache", str(wheels)]
         self.run("Building our custom TensorFlow op", command)
-        super().finish(wheels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

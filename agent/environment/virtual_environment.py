@@ -112,6 +112,8 @@ class VirtualEnvironment:
     """What messages call it."""
     command: ClassVar[str] = ""
     """The module that makes it, where a command does."""
+    keeps_partial: ClassVar[bool] = False
+    """Whether an interrupted download is continued. Without hashes, cut off and older wheels would be kept too."""
     root: Path
     wheelhouse: Path | None = None
     """None: the wheels are removed after they were installed."""
@@ -207,7 +209,7 @@ class VirtualEnvironment:
                 lambda: self._fill(wheels),
                 lock=wheels.with_suffix(".lock"),
                 on_wait=lambda: self.report(f"waiting for the node that fills {wheels}"),
-                keep_partial=True,  # pip keeps the wheels that an interrupted download left
+                keep_partial=self.keeps_partial,
             )
             if not filled_here:
                 self.install(wheels)
@@ -291,6 +293,7 @@ class VirtualEnvironment:
 class LockedEnvironment(VirtualEnvironment):
     """An environment with the packages of a lock file."""
 
+    keeps_partial: ClassVar[bool] = True
     lock: str
     """Text of the lock file: every package with its version and hashes."""
     program: Path = AGENT_TREE

@@ -53,7 +53,8 @@ class StallWatch:
         if stuck:
             with contextlib.suppress(OSError):  # Without a report, the launcher still names the rank that was killed.
                 write_atomically(self._report, " ".join(map(str, stuck)))
-        for each in (each for rank in stuck for each in processes[rank]):
+        # The shell above a rank stays: it reports how the rank ended.
+        for each in (each for rank in stuck for each in processes[rank] if not each.reports):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(each.pid, signal.SIGKILL)
         return stuck

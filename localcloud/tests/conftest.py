@@ -37,14 +37,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests with hosts first, in one process of pytest-xdist, and skip them if they cannot run here."""
+    """Run tests with hosts first, and skip them if they cannot run here."""
     items.sort(key=lambda item: item.get_closest_marker("root") is None)
     missing = missing_for_root()
     for item in items:
         if item.get_closest_marker("root") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
             continue
-        item.add_marker(pytest.mark.xdist_group("hosts"))
         if missing and os.environ.get(REQUIRE_ALL) == "1":
             item.stash[MISSING] = f"needs {', '.join(missing)}, and {REQUIRE_ALL}=1"
         elif missing:

@@ -21,7 +21,7 @@ _OF_A_NEW_FILE_SYSTEM: Final = (
 )
 
 # IAM's limit on a managed policy, characters without blanks, and what a bucket's ARN and a statement take beside the
-# name: stacks/bucket_access.py makes one statement for the objects of all buckets of a key.
+# name: stacks/grants.py makes one statement for the objects of all buckets of a key.
 _POLICY_LIMIT: Final = 6144
 _ARN_CHARACTERS: Final = len('"arn:aws-us-gov:s3:::/*",')
 _STATEMENT_CHARACTERS: Final = 200

@@ -114,6 +114,15 @@ def said(python: Path, code: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+def test_wheels_of_an_interrupted_fill_are_removed(tmp_path: Path, runtime: Path) -> None:
+    overlay = make(tmp_path, "--no-index\n--find-links wheels\nextra\n", runtime=runtime)
+    write_wheel(overlay.program / "wheels", "extra", "0.2")
+    left = tmp_path / "wheelhouse" / overlay.fingerprint
+    write_wheel(left, "extra", "0.1")
+    overlay.ensure()
+    assert [path.name for path in left.glob("*.whl")] == ["extra-0.2-py3-none-any.whl"]
+
+
 def test_a_layer_adds_what_the_runtime_lacks_and_leaves_the_runtime_alone(tmp_path: Path, runtime: Path) -> None:
     text = "--no-index\n--find-links wheels\nnewer\ntoy>=1.2\nhorovod\ntensorflow>=2.4\n"
     overlay = make(tmp_path, text, runtime=runtime)

@@ -96,7 +96,7 @@ def _kill_half(attempt: Attempt) -> Done:
 
 
 def _kill_first_host(attempt: Attempt) -> Done:
-    """End the host of the first rank that there is: of an elastic program, whose first ones may be gone, the next."""
+    """Terminate the host of the first rank that is left."""
     ranks = _ranks(attempt)
     if not ranks:
         raise NoTargetError("there is no rank")
