@@ -57,7 +57,9 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
 
 def read(group: type, **typed: str) -> Any:
     """Return a group of flags as it is built from what is typed."""
-    return call(group, {flag.parameter: flag.parse(typed.get(flag.parameter, "")) for flag in flags_of(group)})
+    return call(
+        group, {flag.parameter: flag.parse(typed.get(flag.parameter, flag.typed_default)) for flag in flags_of(group)}
+    )
 
 
 def test_a_rank_is_stuck_after_10_minutes_or_as_many_as_are_given_or_never() -> None:
