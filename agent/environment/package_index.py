@@ -23,7 +23,7 @@ _TRIES: Final = 2
 _PAUSE_S: Final = 1.0
 _CONNECT_S: Final = 10.0
 NETRC: Final = "NETRC"
-"""The variable by which pip finds the file."""
+"""Environment variable with the path of the netrc file that pip reads."""
 _OPTION: Final = re.compile(
     r"(?P<option>-i|-f|--index-url|--extra-index-url|--find-links)(?P<gap>\s*=\s*|\s*)(?P<url>\S+)"
 )

@@ -35,7 +35,7 @@ THROTTLED: Final = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
      "RequestThrottledException", "TooManyRequestsException", "SlowDown"}
 )  # fmt: skip
-"""Codes by which services say that a call was one too many ("Retry behavior", AWS SDKs reference guide)."""
+"""Error codes of a throttled call ("Retry behavior", AWS SDKs reference guide)."""
 THROTTLED_ATTEMPTS: Final = 10
 """Attempts of a throttled call; the pauses between them add up to 47 s on average. Of a call that fails otherwise,
 botocore's 4 are enough."""

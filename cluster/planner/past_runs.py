@@ -239,7 +239,7 @@ def _epochs(result: Mapping[str, Any]) -> list[float]:
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, float]:
-    """Return by which factors the slowest and the quickest time differ from the median, as rates."""
+    """Return the lowest and the highest rate as factors of the median rate."""
     if len(seconds) < 2:
         return 1 - SINGLE_SPREAD, 1 + SINGLE_SPREAD
     middle = statistics.median(seconds)
