@@ -148,8 +148,6 @@ class Supervisor:
             hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
         self._notifier.tell_end(self.state)
         self._remove_secrets()
-        with contextlib.suppress(OSError):
-            self.directory.close_to_ranks()
         self._stop_workers()
         self._finish_telling()
         self.runs.release(self._attempt.spec.run_id)
@@ -202,7 +200,9 @@ class Supervisor:
         )
 
     def _end(self, outcome: Outcome) -> None:
-        """Store how the run ended."""
+        """Store how the run ended. Its files are closed to ranks first: another run may start right after."""
+        with contextlib.suppress(OSError):
+            self.directory.close_to_ranks()
         if outcome.fault and self._stop.is_made():  # while it waited for nodes
             self._stored.update(state="stopped", reason=self._stop.why, exit_code=outcome.exit_code)
         elif outcome.state == "failed":

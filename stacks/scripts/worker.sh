@@ -47,8 +47,11 @@ choose_name() {
     if ((${#others[@]} < 4)); then
       find_free "$free"
       if take "deeplearning-worker$free" "$1"; then return; fi
-      # One that has waited long may take this node for dead.
-      if ! is_file "$1"; then write "$1" "$own"$'\n'; fi
+      # A node that has waited long may have removed this node's entry, and then no name was tried: start from the lowest.
+      if ! is_file "$1"; then
+        write "$1" "$own"$'\n'
+        free=0
+      fi
     elif ((SECONDS >= deadline)); then
       rm -rf "${others[@]}"
     else

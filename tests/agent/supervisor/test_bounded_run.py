@@ -58,6 +58,21 @@ def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why
     assert kept["spent"]["ends"] is None
 
 
+def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
+    efs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run starts as soon as this one is reported as ended, and its ranks have the same user."""
+    write, modes = RunDirectory._write_state, {}
+
+    def recorded(self: RunDirectory, state: State) -> None:
+        modes[state.state] = self.path.stat().st_mode & 0o7777
+        write(self, state)
+
+    monkeypatch.setattr(RunDirectory, "_write_state", recorded)
+    supervise(efs, "true", Bounds())
+    assert (modes["running"], modes["succeeded"]) == (0o1777, 0o700)
+
+
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_directory, "STOP_GRACE_S", 1.0)
     began = time.monotonic()

@@ -23,6 +23,17 @@ def test_nodes_that_boot_at_once_get_the_lowest_names_one_each(lab: Lab) -> None
     assert {fields[0]: fields[2] for fields in listed} == lab.owners()
 
 
+def test_a_node_whose_entry_another_one_removed_still_takes_the_lowest_name(lab: Lab) -> None:
+    """On a slow file system a node that has waited for a minute removes the entries of nodes before it."""
+    removed_once = '[ -e "$LAB_CLOUD/removed" ] || { touch "$LAB_CLOUD/removed"; rm "$2"; }'
+    ln = lab.commands / "ln"
+    ln.write_text(f'#!/bin/sh\n[ "$1" != -T ] || {removed_once}\nexec /bin/ln "$@"\n')
+    ln.chmod(0o755)
+    node = booted(lab.node("worker", 1))
+    assert (lab.folder / "removed").exists()
+    assert lab.owners() == {"deeplearning-worker1": node.instance_id}
+
+
 def test_a_rebooted_instance_keeps_its_name(lab: Lab) -> None:
     booted(lab.node("worker", 1))
     second = booted(lab.node("worker", 2))
