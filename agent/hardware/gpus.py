@@ -1,7 +1,11 @@
-"""NVIDIA GPUs: their device files, and what nvidia-smi reports, one query and one parser for each purpose.
+"""NVIDIA GPUs and EFA devices of a node.
 
-Standard library only, since a node's own Python has no NVIDIA bindings. Read on one H200; not tried: several GPUs,
-MIG.
+GPUs: their device files, and what nvidia-smi reports, one query and one parser for each purpose. Read on one H200; not
+tried: several GPUs, MIG.
+
+EFA: NCCL loads libfabric's plug-in by the name libnccl-net.so from the loader's path. Images set that path in a login
+shell's profile, which ranks do not read; without it NCCL takes TCP and does not say so (as in NVIDIA-NeMo/RL#2359). Not
+run on EFA yet. Standard library only, since a node's own Python has no NVIDIA bindings.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -132,3 +136,31 @@ def _number(word: str) -> float | None:
         return float(word)
     except ValueError:
         return None  # [N/A], [Not Supported]
+
+
+EFA_DRIVER: Final = "efa"
+PLUGIN: Final = "libnccl-net.so"
+PLUGIN_FOLDERS: Final = ("opt/amazon/ofi-nccl", "opt/amazon/aws-ofi-nccl", "opt/aws-ofi-nccl")
+"""Where AWS's EFA installer, its Deep Learning images and its older instructions put the plug-in."""
+LIBFABRIC: Final = "opt/amazon/efa"
+LIBRARY_FOLDERS: Final = ("lib", "lib64", "lib/x86_64-linux-gnu", "install/lib")
+SEARCH_PATH: Final = "LD_LIBRARY_PATH"
+
+
+def count_efa_devices(root: Path = Path("/")) -> int:
+    """Return the number of EFA devices by the kernel's list of InfiniBand devices beneath `root`."""
+    devices = (root / "sys/class/infiniband").glob("*")
+    return sum((device / "device/driver").resolve().name == EFA_DRIVER for device in devices)
+
+
+def plugin_variables(inherited: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
+    """Return the loader's path with which NCCL finds libfabric's plug-in; nothing on a node without EFA or plug-in."""
+    if not count_efa_devices(root):
+        return {}
+    folders = [root / prefix / folder for prefix in PLUGIN_FOLDERS for folder in LIBRARY_FOLDERS]
+    plugins = [folder for folder in folders if (folder / PLUGIN).exists()][:1]
+    if not plugins:
+        return {}
+    libraries = [folder for name in LIBRARY_FOLDERS if (folder := root / LIBFABRIC / name).is_dir()]
+    words = [*map(str, [*plugins, *libraries]), inherited.get(SEARCH_PATH, "")]
+    return {SEARCH_PATH: ":".join(filter(None, words))}

@@ -1,12 +1,80 @@
-"""Describe the machine that figures are measured on: processor, cores, memory, load. Standard library only."""
+"""This machine: its processor, cores, memory, load, addresses, and what its boot has registered of it.
+
+Standard library only, since the node's own Python runs it.
+"""
 
 from __future__ import annotations
 
+import array
+import contextlib
 import dataclasses
+import fcntl
 import os
 import platform
+import re
+import shlex
+import socket
+import struct
 from pathlib import Path
 from typing import Final
+
+from agent.hardware import gpus
+from agent.spec.kinds import NodeKind
+
+_SIOCGIFADDR: Final = 0x8915
+
+
+def read_address(interface: str) -> str:
+    """Return an interface's IPv4 address; "" where it has none."""
+    request = array.array("B", struct.pack("256s", interface.encode()[:15]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+        except OSError:
+            return ""
+    return socket.inet_ntoa(request[20:24].tobytes())
+
+
+def own_addresses() -> set[str]:
+    """Return the IPv4 addresses of all interfaces."""
+    return {read_address(name) for _, name in socket.if_nameindex()}
+
+
+NODE_CONF: Final = Path("/opt/deepcdk/node.conf")
+"""`stacks/scripts/node.sh` writes it, with values quoted as for a shell."""
+
+
+def read_node_conf(conf: Path = NODE_CONF) -> dict[str, str]:
+    """Return the facts by their names; {} on a machine that is no node. A line that is none is left out."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in conf.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, equals, quoted = line.partition("=")
+            with contextlib.suppress(ValueError):
+                words = shlex.split(quoted)
+                if equals and len(words) < 2:
+                    found[name] = "".join(words)
+    return found
+
+
+def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
+    """Return this node's kind. Raises SpecError for a processor that nothing here is built for."""
+    if registered := read_node_conf(conf).get("kind"):
+        return NodeKind.parse(registered)
+    python = ".".join(platform.python_version_tuple()[:2])
+    return NodeKind.parse(f"{platform.machine()}{_gpus_as_shown()}-py{python}")
+
+
+def _gpus_as_shown() -> str:
+    """Return the end of the kind's word for the GPUs whose device files are there."""
+    if not gpus.count_gpu_devices():
+        return ""
+    shown: set[str] = set()
+    with contextlib.suppress(gpus.NvidiaSmiError):
+        shown = {line.strip().replace(".", "") for line in (gpus.query(("compute_cap",)) or "").splitlines()}
+    capability = shown.pop() if len(shown) == 1 else ""
+    return f"-sm{capability}" if re.fullmatch("[1-9][0-9]{1,2}", capability) else "-gpu"
+
 
 PROCESSORS: Final = Path("/proc/cpuinfo")
 

@@ -1,14 +1,22 @@
-"""Choose the cores, memory and GPU of each rank of a host. Pure; `agent.hardware.binding` applies the choice."""
+"""Place this process as one of its host's ranks: choose its cores, memory, GPU and threads, and bind it.
+
+Each rank of a recipe is bound and shown its GPU alone (`place_rank`). A program of the user's own is placed more
+carefully (`place_program`): it may choose a GPU by itself, and its ranks may wait by spinning, which takes the time of
+others on the same cores. Standard library only; docs/tuning.md has the reasons.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
-from collections.abc import Sequence
-from typing import TypeVar
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
 
-from agent.hardware.cpulist import show_list
 from agent.hardware.gpus import PciGpu
-from agent.hardware.topology import Topology
+from agent.hardware.topology import Topology, TopologyError, read_topology, show_list
 
 T = TypeVar("T")
 
@@ -113,3 +121,162 @@ def _nodes(topology: Topology, local_rank: int, local_size: int) -> frozenset[in
 def _share(items: Sequence[T], rank: int, ranks: int) -> tuple[T, ...]:
     """Return a rank's consecutive items; the shares are disjoint, cover all, and differ by one item at most."""
     return tuple(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])
+
+
+THREADS: Final = Path("/proc/self/task")
+MPOL_PREFERRED: Final = 1
+"""Take memory from this node first, and from others when it is full, so that it never ends a run."""
+SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}
+"""Numbers of the system call: the C library has no function for it, and libnuma is seldom installed."""
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+ORDER: Final = "CUDA_DEVICE_ORDER"
+
+
+def bind(placement: Placement) -> tuple[str, ...]:
+    """Bind all threads of this process to the CPUs, and its memory to the node; return the refusals.
+
+    A sandbox may forbid either; the run then continues, only slower.
+    """
+    refused = []
+    try:
+        for thread in THREADS.iterdir():
+            os.sched_setaffinity(int(thread.name), placement.cpus)
+    except OSError as error:
+        refused.append(f"binding to CPUs refused: {error.strerror}")
+    if placement.node is not None and (reason := prefer_node(placement.node)):
+        refused.append(f"binding to memory node {placement.node} refused: {reason}")
+    return tuple(refused)
+
+
+def prefer_node(node: int) -> str | None:
+    """Take memory from a node first, in this thread and those it starts; return the reason of a failure, or None."""
+    number = SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        return f"the number of set_mempolicy on {platform.machine()} is not known"
+    bits = 64 * (node // 64 + 1)
+    mask = (ctypes.c_ulong * (bits // 64))()
+    mask[node // 64] = 1 << node % 64
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The kernel reads one bit less than the given number.
+    if libc.syscall(ctypes.c_long(number), ctypes.c_int(MPOL_PREFERRED), mask, ctypes.c_ulong(bits + 1)):
+        return os.strerror(ctypes.get_errno())
+    return None
+
+
+def gpu_variables(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that show CUDA this rank's GPU alone; none where the user has set them.
+
+    Seen with one GPU, not with several.
+    """
+    if placement.gpu is None or VISIBLE in environ:
+        return {}
+    return {ORDER: "PCI_BUS_ID", VISIBLE: str(placement.gpu.index)}
+
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+ROOT: Final = Path("/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlacedRank:
+    """Where a rank of this host computes, and what the machine refused."""
+
+    placement: Placement
+    machine: str
+    """The host's topology in words."""
+    notes: tuple[str, ...] = ()
+    """What could not be done, or was better left, and why."""
+
+    def __str__(self) -> str:
+        return f"{self.machine}: rank on {self.placement}"
+
+
+def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
+    """Bind this process to its cores and their memory, with the GPU nearest to them."""
+    try:
+        topology = _read(root)
+    except TopologyError as error:
+        return unplaced(local_size, f"not placed: {error}")
+    placement = place(topology, local_rank, local_size)
+    notes = (*bind(placement), *_remarks(topology, placement, local_size))
+    return PlacedRank(placement=placement, machine=str(topology), notes=notes)
+
+
+def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
+    """Return what a rank has that is bound to nothing: all CPUs, and the GPU that `place_rank` would give it."""
+    try:
+        topology = _read(root)
+    except TopologyError as error:
+        return unplaced(local_size, f"not placed: {error}")
+    bound = place(topology, local_rank, local_size)
+    placement = dataclasses.replace(bound, cpus=topology.cpus, node=None, exclusive=local_size == 1)
+    return PlacedRank(placement=placement, machine=str(topology), notes=_remarks(topology, bound, local_size))
+
+
+def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
+    """Bind this process to the cores near the GPU of its rank's number, where that takes nothing from others."""
+    try:
+        topology = _read(root)
+    except TopologyError as error:
+        return unplaced(local_size, f"not placed: {error}")
+    placement = with_gpus_by_rank(topology, local_rank, local_size)
+    reason = unbound_because(topology, local_size)
+    notes = (f"not bound: {reason}",) if reason else bind(placement)
+    if reason:
+        placement = dataclasses.replace(placement, cpus=topology.cpus, node=None, exclusive=local_size == 1)
+    return PlacedRank(placement=placement, machine=str(topology), notes=notes)
+
+
+def unbound_because(topology: Topology, local_size: int) -> str:
+    """Return why a host's ranks are better not bound; "" where they are to be."""
+    if local_size == 1:
+        return "the host's only rank"
+    if local_size > len(topology.cores):
+        return f"{local_size} ranks share {len(topology.cores)} cores"
+    return "other containers may compute on these cores" if topology.shared else ""
+
+
+def unplaced(local_size: int, note: str = "") -> PlacedRank:
+    """Return what a rank that is not bound has: all CPUs, with threads for its share of them."""
+    allowed = os.sched_getaffinity(0)
+    placement = Placement(
+        cpus=tuple(sorted(allowed)), cores=max(1, len(allowed) // local_size), node=None, exclusive=local_size == 1
+    )
+    return PlacedRank(placement=placement, machine=f"{len(allowed)} CPUs", notes=(note,) if note else ())
+
+
+def _read(root: Path) -> Topology:
+    return read_topology(root, os.sched_getaffinity(0))
+
+
+def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
+    """Return remarks on where the machine does not suit its ranks."""
+    remarks = []
+    if not placement.exclusive:
+        remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")
+    if topology.gpus_on_bus and not topology.gpus:
+        remarks.append(f"{topology.gpus_on_bus} GPUs on the bus are not those that this container has: none is chosen")
+    return tuple(remarks)
+
+
+OMP_THREADS: Final = "OMP_NUM_THREADS"
+OMP_WAIT: Final = "KMP_BLOCKTIME"
+ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
+CALLER_THREAD: Final = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
+INTRA_OP: Final = "TF_NUM_INTRAOP_THREADS"
+INTER_OP: Final = "TF_NUM_INTEROP_THREADS"
+"""TensorFlow reads these two where a program has set no threads by `tf.config.threading`."""
+
+
+def thread_variables(threads: int, vector_bits: int) -> dict[str, str]:
+    """Return the variables of a rank with so many threads within an operation, whatever it runs.
+
+    `vector_bits`: width of the cores' vectors.
+    """
+    variables = {OMP_THREADS: str(threads), OMP_WAIT: "1"}
+    if vector_bits >= 256:  # x86: TensorFlow leaves oneDNN off on cores without instructions made for networks
+        variables[ONEDNN] = "1"
+        if threads == 1:  # the pool's one thread would compute while the thread that called it waits
+            variables[CALLER_THREAD] = "1"
+    return variables

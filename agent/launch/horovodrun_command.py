@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from agent.remote.command import OWN_TREE
 from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, MPI, cycle_ms
-from agent.spec.launchers import HOROVOD
-from agent.spec.rank_command import REPORTING, rank_command
+from agent.spec.launchers import HOROVOD, REPORTING
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 ASSUMED_STEP_MS: Final = 25.0
@@ -35,7 +34,7 @@ def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapp
         "command": list(command),
         "directory": str(OWN_TREE),
         "environment": dict(variables),
-        "rank_command": rank_command(spec, python) if spec.command else [],
+        "rank_command": spec.rank_command(python) if spec.command else [],
         "rank_directory": spec.working_directory,
         "rank_environment": dict(spec.environment),
         "rank_secrets": list(spec.secrets),

@@ -36,7 +36,8 @@ _POLL_S: Final = 0.1
 
 def rank_words(python: str, spec: RunSpec, module: Sequence[str] = ()) -> list[str]:
     """Build what becomes one rank: the run's command, or a module of the agent, below the parent that marks lines."""
-    return [python, "-m", "agent.launch.marked_rank", python, "-m", "agent.launch.rank", spec.run_directory, *module]
+    rank = [python, "-m", "agent.launch.rank", spec.run_directory, *module]
+    return [python, "-m", "agent.launch.rank_parent", "group", *rank]
 
 
 def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
@@ -112,7 +113,7 @@ def start(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Pope
 def main(argv: Sequence[str]) -> int:
     """Start this host's ranks and wait for their end."""
     directory, index, *module = argv
-    spec = RunSpec.from_json((Path(directory) / "spec.json").read_text(encoding="utf-8"))
+    spec = RunSpec.read(directory)
     processes = [start(*each) for each in starts(sys.executable, spec, int(index), module)]
     return HostRanks(spec, processes).wait()
 

@@ -20,6 +20,8 @@ from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
 POLL_S: Final = 0.2
+END_S: Final = 10.0
+"""How long a launcher may take to exit after SIGTERM."""
 MASTER: Final = "this master"
 """The master's name among the answers of `Hosts.everywhere`."""
 
@@ -101,7 +103,7 @@ class Hosts:
         """End the ranks at once, and then their launcher."""
         self.signal_run(signal.SIGKILL, wait_s=5.0)
         launcher.terminate()
-        self.wait_for(launcher, 10.0)
+        self.wait_for(launcher, END_S)
         if launcher.poll() is None:
             os.killpg(launcher.pid, signal.SIGKILL)
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.launch.host_ranks import END_GRACE_S
-from agent.launch.marked_rank import parse_end
-from agent.launch.mpi_rank import Lines
+from agent.launch.rank_parent import Lines, parse_end
 from agent.remote.command import remote_command
 from agent.runs.directory import RunDirectory
 from agent.spec.nodes import Node
@@ -137,7 +136,7 @@ def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Ho
 def main(argv: Sequence[str]) -> int:
     """Launch the ranks of a run; return 0 where all ended well."""
     python, directory, *module = argv
-    spec = RunSpec.from_json((Path(directory) / "spec.json").read_text(encoding="utf-8"))
+    spec = RunSpec.read(directory)
     hosts = tuple(connect(spec, python, index, module) for index in range(len(spec.hosts)))
     return ProcessGroup(spec=spec, hosts=hosts, out=sys.stdout.fileno()).run()
 

@@ -11,10 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.hardware.binding import ORDER, gpu_variables
 from agent.hardware.machine import this_vector_bits
-from agent.hardware.placed_rank import ROOT, PlacedRank, place_program
-from agent.hardware.threads import INTER_OP, INTRA_OP, OMP_THREADS, thread_variables
+from agent.hardware.placement import (
+    INTER_OP,
+    INTRA_OP,
+    OMP_THREADS,
+    ORDER,
+    ROOT,
+    PlacedRank,
+    gpu_variables,
+    place_program,
+    thread_variables,
+)
 from agent.spec.launchers import TORCHRUN
 
 _PLACES: Final = (("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))

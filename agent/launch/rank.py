@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import SpecError
-from agent.hardware import efa
-from agent.hardware.interfaces import read_address
+from agent.hardware import gpus
+from agent.hardware.machine import read_address
 from agent.remote import rank_user, secret_files
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
-from agent.spec.rank_command import rank_command
 from agent.spec.run import PLACED, RunSpec
 
 NOT_STARTED: Final = 127
@@ -114,32 +113,18 @@ def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Turn into the rank; return an exit status only where that fails."""
-    directory = Path(argv[0])
-    try:
-        spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
-    except (OSError, SpecError) as error:
-        print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
-        return NOT_STARTED
-    inherited = {**os.environ, **rank_user.variables(), **efa.plugin_variables(os.environ)}
-    if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
+def become(spec: RunSpec, module: Sequence[str]) -> None:
+    """Turn into the rank. Raises OSError or SecretsError if that fails."""
+    inherited = {**os.environ, **rank_user.variables(), **gpus.plugin_variables(os.environ)}
+    if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun does not set it
         inherited["HOROVOD_HOSTNAME"] = host.name
     addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
     interface = local_interface_with(addresses[0]) if addresses else ""
-    try:
-        rank_user.renounce_privileges()
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return NOT_STARTED
-    if argv[1:]:
-        os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(spec, interface))
-    command = rank_command(spec, sys.executable)
-    try:
-        secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
-    except secret_files.SecretsError as error:
-        print(error, file=sys.stderr)
-        return NOT_STARTED
+    rank_user.renounce_privileges()
+    if module:
+        os.execve(sys.executable, [sys.executable, *module], inherited | on_interface(spec, interface))
+    command = spec.rank_command(sys.executable)
+    secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
     if starts_watch(spec, inherited) and not leave_watch(spec, inherited):
         print("nothing watches over the ranks of this node: it could not be started", file=sys.stderr)
     if spec.program and spec.placement == PLACED:
@@ -148,7 +133,18 @@ def main(argv: Sequence[str]) -> int:
         os.chdir(spec.working_directory)
         os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)
     except OSError as error:
-        print(f"{command[0]} in {spec.working_directory}: {error.strerror}", file=sys.stderr)
+        raise OSError(f"{command[0]} in {spec.working_directory}: {error.strerror}") from None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Turn into the rank; return an exit status only if that fails."""
+    directory, *module = argv
+    try:
+        become(RunSpec.read(directory), module)
+    except SpecError as error:
+        print(f"{directory}/spec.json: {error}", file=sys.stderr)
+    except (OSError, secret_files.SecretsError) as error:
+        print(error, file=sys.stderr)
     return NOT_STARTED
 
 

@@ -19,7 +19,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from agent.hardware.gpus import count_gpu_devices
@@ -78,11 +77,6 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
             except ValueError:
                 continue  # Two ranks' lines in one.
     return found
-
-
-def read_spec(run_directory: str) -> RunSpec:
-    """Read the run's spec."""
-    return RunSpec.from_json((Path(run_directory) / "spec.json").read_text(encoding="utf-8"))
 
 
 def join(spec: RunSpec) -> str:
@@ -238,7 +232,7 @@ def prove_by_torch(spec: RunSpec) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Prove it; the arguments are the run's directory and what the ranks add up by."""
-    spec = read_spec(argv[0])
+    spec = RunSpec.read(argv[0])
     if argv[1] == TORCH:
         return prove_by_torch(spec)
     host = join(spec)

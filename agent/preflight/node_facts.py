@@ -30,7 +30,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
-from agent.hardware.interfaces import read_address
+from agent.hardware.machine import read_address
 from agent.spec import json_text
 from agent.spec.run import RunSpec
 

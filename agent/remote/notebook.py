@@ -29,7 +29,7 @@ from agent.environment import runtime
 from agent.environment.overlay import Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.errors import SpecError
-from agent.hardware.node_kind import this_node_kind
+from agent.hardware.machine import this_node_kind
 from agent.remote.command import OWN_TREE, SSH
 from agent.spec.kinds import runtime_kind
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from agent.deadline import wait_until
-from agent.spec.rank_command import REPORTING
+from agent.spec.launchers import REPORTING
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.hardware.node_conf import read_node_conf
+from agent.hardware.machine import read_node_conf
 
 BOOTS: Final = ".deepcdk/boots"
 """Below the login user's home on the node's own disk: the ids of its boots, one a line."""

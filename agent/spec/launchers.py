@@ -24,6 +24,11 @@ PLACE_VARIABLES: Final = (
     *("MASTER_ADDR", "MASTER_PORT"),
 )
 """What says who a rank is and where the ranks meet: a user cannot give them."""
+REPORTING: Final = ("/bin/sh", "-c", 'trap : INT TERM; "$@"; exit $?', "rank")
+"""A shell that stays as the rank's parent over Gloo. Of a command that a signal ended `ssh` reports only 255, as of a
+connection that broke; a shell returns 128 and the signal's number. Its traps keep it alive while the rank ends itself.
+It passes no signal on: who asks a rank to end asks its child.
+"""
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:

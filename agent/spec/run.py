@@ -9,12 +9,12 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.spec import json_text
-from agent.spec.bounds import Bounds
-from agent.spec.floors import Floors
+from agent.spec.bounds import Bounds, Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
@@ -244,6 +244,13 @@ class RunSpec:
         """Return the file that names all packages of the program's own environment."""
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
+    def rank_command(self, python: str) -> list[str]:
+        """Return a rank's own command: a script or a module by `python`, anything else as it is."""
+        first, *rest = self.command
+        if first in ("python", "python3"):
+            return [python, *rest]
+        return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
+
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -262,6 +269,11 @@ class RunSpec:
             raise
         except (TypeError, KeyError, ValueError) as error:
             raise SpecError(f"not the spec of a run: {error}") from None
+
+    @classmethod
+    def read(cls, run_directory: str | Path) -> RunSpec:
+        """Read the spec of a run from its directory. Raises OSError or SpecError."""
+        return cls.from_json((Path(run_directory) / "spec.json").read_text(encoding="utf-8"))
 
 
 def placed(ranks: int, hosts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The names of a run: its states, its id, the file of its record; and the time that a stopped run has."""
+"""The names of a run: its states, its id, its record, the SNS topics that are notified; and a stopped run's time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ RECORD_FILE: Final = "record.json"
 STOP_GRACE_S: Final = 30.0
 """Seconds from SIGTERM to SIGKILL for a run that is stopped, unless the user gives others: for a checkpoint."""
 RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
+_TOPIC: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?")
 
 
 def is_run_id(text: str) -> bool:
@@ -27,3 +28,15 @@ def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
     """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
     word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
     return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"
+
+
+def is_topic(command: str) -> bool:
+    """Return whether a `--notify` command is the ARN of an SNS topic."""
+    return _TOPIC.fullmatch(command) is not None
+
+
+def region_of(topic: str) -> str:
+    """Return the region of a topic. Raises ValueError for what is no topic's ARN."""
+    if (found := _TOPIC.fullmatch(topic)) is None:
+        raise ValueError(f"not the ARN of a topic: {topic!r:.100}")
+    return found[1]

@@ -34,7 +34,7 @@ POLL_S: Final = 0.2
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
     """Return this node's index in a list of addresses. Raises DatasetError where it is not in the list."""
     if mine is None:
-        from agent.hardware.interfaces import own_addresses  # Needed only where the work is shared.
+        from agent.hardware.machine import own_addresses  # Needed only where the work is shared.
 
         mine = own_addresses()
     own = set(mine)

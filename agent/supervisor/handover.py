@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import new_directory
-from agent.hardware.node_conf import NODE_CONF, read_node_conf
+from agent.hardware.machine import NODE_CONF, read_node_conf
 from agent.runs import accepted_spec
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs

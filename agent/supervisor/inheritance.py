@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.deadline import wait_until
-from agent.hardware.node_conf import NODE_CONF, read_node_conf
+from agent.hardware.machine import NODE_CONF, read_node_conf
 
 INHERITED: Final = Path("/opt/deepcdk/inherited")
 """This instance's id, written by root once the master has it, or knows that there is nothing, or has given up."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from agent.remote.command import Completed, execute
 from agent.runs.directory import State
-from agent.spec.topics import is_topic, region_of
+from agent.spec.states import is_topic, region_of
 from agent.staging.aws_cli import aws_command
 
 ENDED: Final = "ended"

@@ -26,7 +26,7 @@ from typing import Final
 
 from agent.environment.overlay import Overlay
 from agent.hardware.gpus import count_gpu_devices
-from agent.hardware.node_kind import this_node_kind
+from agent.hardware.machine import this_node_kind
 from agent.launch.rank import this_host
 from agent.preflight.node_facts import facts_command
 from agent.preflight.report import replace_remedy

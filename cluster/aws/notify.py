@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.spec.run import MOST_COMMANDS
-from agent.spec.topics import is_topic
+from agent.spec.states import is_topic
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, UsageError
 

@@ -10,7 +10,6 @@ from typing import Final
 from agent.launch.horovodrun_command import Interpreters, launcher_command
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, MASTERS_TREES, NODE_PYTHON, WORKER_PREFIX, Node, workers
-from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
 
 RANKS: Final = "RUNTIME/bin/python"
@@ -51,4 +50,4 @@ def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
     launcher = MASTERS if spec.rank_launcher == HOROVOD else NODE_PYTHON
     yield shlex.join(launcher_command(spec, Interpreters(launcher=launcher, ranks=RANKS, runtime="RUNTIME")))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"
-    yield shlex.join(rank_command(spec, RANKS))
+    yield shlex.join(spec.rank_command(RANKS))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from agent.spec.floors import Floors
+from agent.spec.bounds import Floors
 from agent.spec.run import RunSpec
 from stacks.gpus import least_allreduce_gb_s, least_matmul_tflops
 from stacks.instance_types import find

@@ -21,7 +21,7 @@ from typing import Any, Final
 from agent.errors import ReportedError
 from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
-from agent.hardware.threads import OMP_THREADS, ONEDNN
+from agent.hardware.placement import OMP_THREADS, ONEDNN
 from payload.benchmark.cell import ONEDNN_OFF, STOCK, TUNED, Cell
 from payload.command_line import EXIT_FAILED, EXIT_USAGE
 from payload.models.registry import network

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from agent.hardware.binding import gpu_variables
 from agent.hardware.machine import this_vector_bits
-from agent.hardware.placed_rank import AUTO, ROOT, PlacedRank, place_rank, unbound_rank, unplaced
+from agent.hardware.placement import AUTO, ROOT, PlacedRank, gpu_variables, place_rank, unbound_rank, unplaced
 from payload.models.registry import network
 from payload.models.work import work
 from payload.settings import Settings

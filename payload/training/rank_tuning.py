@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from agent.hardware.placement import Placement
-from agent.hardware.threads import CALLER_THREAD, OMP_THREADS, OMP_WAIT, ONEDNN, thread_variables
+from agent.hardware.placement import CALLER_THREAD, OMP_THREADS, OMP_WAIT, ONEDNN, Placement, thread_variables
 from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, GLOO, MPI, cycle_ms
 from payload.models.work import Work
 

@@ -21,7 +21,7 @@ log() {
   { printf 'deepcdk: %s\n' "$*" >>"$root/dev/console"; } 2>/dev/null || true
 }
 
-# The shell above a rank over Gloo, which passes no signal on: agent/spec/rank_command.py.
+# The shell above a rank over Gloo, which passes no signal on: agent/spec/launchers.py.
 # shellcheck disable=SC2016  # the text of another shell
 reporting='trap : INT TERM; "$@"; exit $?'
 

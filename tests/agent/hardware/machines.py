@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.hardware.cpulist import show_list
+from agent.hardware.topology import show_list
 
 RECORDED: dict[str, str] = {
     "sys/devices/system/cpu/online": "0-1",
@@ -91,8 +91,6 @@ class Built:
 
 P3_16XLARGE = Built(nodes=2, cores_per_node=16, threads=2, gpu_nodes=(0, 0, 0, 0, 1, 1, 1, 1))
 C5_18XLARGE = Built(nodes=2, cores_per_node=18, threads=2)
-C7G_16XLARGE = Built(nodes=1, cores_per_node=64)
-"""Graviton3: one node, no hardware threads."""
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:

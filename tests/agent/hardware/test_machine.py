@@ -1,6 +1,26 @@
+"""This machine: its processor, what its boot has registered, its kind and its addresses."""
+
 from __future__ import annotations
 
-from agent.hardware.machine import processor_name, this_machine, this_vector_bits, vector_bits
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SpecError
+from agent.hardware.gpus import NvidiaSmiError
+from agent.hardware.machine import (
+    NODE_CONF,
+    own_addresses,
+    processor_name,
+    read_address,
+    read_node_conf,
+    this_machine,
+    this_node_kind,
+    this_vector_bits,
+    vector_bits,
+)
+from agent.spec.kinds import NodeKind
 
 RECORDED = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -12,10 +32,6 @@ model name\t: Another
 
 def test_the_processor_is_the_first_one_named() -> None:
     assert processor_name(RECORDED) == "Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz"
-
-
-def test_a_list_without_names_gives_none() -> None:
-    assert processor_name("processor\t: 0\nCPU implementer\t: 0x41\n") is None
     assert processor_name("model name\t:\nnonsense") is None
 
 
@@ -31,3 +47,74 @@ def test_the_width_of_vectors_follows_from_the_flags() -> None:
     assert vector_bits("flags\t\t: fpu sse2\n") == 128
     assert vector_bits("Features\t: fp asimd\n") == 128
     assert this_vector_bits() in (128, 256, 512)
+
+
+def test_values_are_read_as_bash_has_quoted_them(tmp_path: Path) -> None:
+    values = {
+        "region": "us-east-1",
+        "handover_parameter": "",
+        "home": "/home/$(touch x) 'y' \"z\"",
+        "kind": "x86_64-py3.12",
+    }
+    conf = tmp_path / "node.conf"
+    words = [word for pair in values.items() for word in pair]
+    conf.write_bytes(subprocess.check_output(["bash", "-c", "printf '%s=%q\\n' \"$@\"", "bash", *words]))
+    assert read_node_conf(conf) == values
+
+
+def test_a_line_that_is_none_is_left_out(tmp_path: Path) -> None:
+    conf = tmp_path / "node.conf"
+    conf.write_bytes(b"\xff\nregion\na=1 2\nb='\nregion=eu-west-1\n\n")
+    assert read_node_conf(conf) == {"region": "eu-west-1"}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine with x86_64 processors, two GPUs, and an nvidia-smi that answers."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.python_version_tuple", lambda: ("3", "12", "7"))
+    monkeypatch.setattr("agent.hardware.gpus.count_gpu_devices", lambda: 2)
+    monkeypatch.setattr("agent.hardware.gpus.query", lambda fields: "9.0\n9.0\n")
+    return monkeypatch
+
+
+def test_what_the_boot_registered_is_the_kind(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    conf = tmp_path / "node.conf"
+    conf.write_text("role=worker\ngpus=1\nkind=aarch64\ninterface=ens5\n")
+    assert this_node_kind(conf) == NodeKind(processor="aarch64")
+    conf.write_text("kind=pdp11\n")
+    with pytest.raises(SpecError, match="kind = 'pdp11'"):
+        this_node_kind(conf)
+
+
+def test_without_a_registered_kind_the_machine_shows_it(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "node.conf").write_text("role=worker\n")
+    assert this_node_kind(tmp_path / "node.conf") == NodeKind(
+        processor="x86_64", has_gpus=True, capability=90, python="3.12"
+    )
+    machine.setattr("agent.hardware.gpus.count_gpu_devices", lambda: 0)
+    assert this_node_kind(tmp_path / "node.conf") == NodeKind(processor="x86_64", python="3.12")
+
+
+@pytest.mark.parametrize("answer", [None, "[N/A]\n", "9.0\n8.0\n", "nvidia-smi fails"])
+def test_gpus_whose_capability_nothing_tells_are_gpus_all_the_same(
+    machine: pytest.MonkeyPatch, tmp_path: Path, answer: str | None
+) -> None:
+    def query(fields: tuple[str, ...]) -> str | None:
+        assert fields == ("compute_cap",)
+        if answer == "nvidia-smi fails":
+            raise NvidiaSmiError(answer)
+        return answer
+
+    machine.setattr("agent.hardware.gpus.query", query)
+    assert this_node_kind(tmp_path / "none") == NodeKind(processor="x86_64", has_gpus=True, python="3.12")
+
+
+def test_the_kind_is_read_where_the_boot_writes_it() -> None:
+    script = (Path(__file__).parents[3] / "stacks" / "scripts" / "node.sh").read_text()
+    assert f'>"$root{NODE_CONF}"' in script
+
+
+def test_this_nodes_addresses_are_found() -> None:
+    assert own_addresses() >= {read_address("lo")}
+    assert read_address("no-such-device") == ""

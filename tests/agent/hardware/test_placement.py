@@ -1,16 +1,38 @@
+"""A rank's placement: which cores, memory, GPU and threads it gets, and how this process is bound to them."""
+
 from __future__ import annotations
 
+import ctypes
+import dataclasses
+import errno
+import json
 import math
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.hardware.gpus import PciGpu
-from agent.hardware.placement import Placement, bounded, place, with_gpus_by_rank
-from agent.hardware.topology import Core, Topology, read_topology
-from tests.agent.hardware.machines import C5_18XLARGE, P3_16XLARGE, Built, write
+from agent.hardware.placement import (
+    Placement,
+    bind,
+    bounded,
+    gpu_variables,
+    place,
+    place_program,
+    place_rank,
+    prefer_node,
+    thread_variables,
+    with_gpus_by_rank,
+)
+from agent.hardware.topology import MACHINES_OWN, PROCESSES, Core, Topology, read_topology
+from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
 
 
 @st.composite
@@ -33,6 +55,7 @@ def place_all(topology: Topology, ranks: int) -> list[Placement]:
     return [place(topology, rank, ranks) for rank in range(ranks)]
 
 
+@settings(max_examples=40)
 @given(topology=topologies(), data=st.data())
 def test_ranks_share_whole_cores_without_loss_or_overlap_and_differ_by_one_at_most(
     topology: Topology, data: st.DataObject
@@ -47,6 +70,7 @@ def test_ranks_share_whole_cores_without_loss_or_overlap_and_differ_by_one_at_mo
     assert all(placement.exclusive for placement in placements)
 
 
+@settings(max_examples=40)
 @given(topology=topologies(), ranks=st.integers(1, 80))
 def test_nobody_gets_more_than_the_machine_grants(topology: Topology, ranks: int) -> None:
     for placement in place_all(topology, ranks):
@@ -67,6 +91,7 @@ def test_no_rank_spans_nodes_where_they_divide_evenly(nodes: int, cores: int, pe
         assert (placement.node is None) == (nodes == 1)
 
 
+@settings(max_examples=40)
 @given(topology=topologies(), data=st.data())
 def test_more_ranks_than_cores_get_a_hardware_thread_each_and_beyond_that_none_is_bound(
     topology: Topology, data: st.DataObject
@@ -80,6 +105,7 @@ def test_more_ranks_than_cores_get_a_hardware_thread_each_and_beyond_that_none_i
         assert all(placement.cpus == topology.cpus and placement.cores == 1 for placement in placements)
 
 
+@settings(max_examples=40)
 @given(topology=topologies(), ranks=st.integers(1, 8))
 def test_gpus_are_shared_only_when_there_are_too_few(topology: Topology, ranks: int) -> None:
     given_gpus = [placement.gpu for placement in place_all(topology, ranks)]
@@ -102,17 +128,6 @@ def test_each_of_eight_ranks_sits_beside_its_gpu(tmp_path: Path) -> None:
     assert [placement.gpu.index for placement in placements if placement.gpu] == list(range(8))
 
 
-def test_ranks_take_the_gpus_of_their_own_node_whatever_the_order_on_the_bus(tmp_path: Path) -> None:
-    machine = Built(nodes=2, cores_per_node=4, gpu_nodes=(1, 1, 0, 0))
-    placements = place_all(read_topology(write(tmp_path, machine.files())), 4)
-    assert [placement.gpu.index for placement in placements if placement.gpu] == [2, 3, 0, 1]
-
-
-def test_one_rank_has_the_whole_machine_and_memory_from_everywhere(tmp_path: Path) -> None:
-    placement = place(read_topology(write(tmp_path, C5_18XLARGE.files())), 0, 1)
-    assert (len(placement.cpus), placement.cores, placement.node) == (72, 36, None)
-
-
 @pytest.mark.parametrize(("quota", "cores"), [(math.inf, 4), (7.9, 3), (2.0, 1), (0.5, 1), (8.0, 4)])
 def test_a_quota_bounds_the_threads_and_not_the_cores(quota: float, cores: int) -> None:
     machine = tuple(Core(node=0, socket=0, cpus=(cpu,)) for cpu in range(8))
@@ -121,6 +136,7 @@ def test_a_quota_bounds_the_threads_and_not_the_cores(quota: float, cores: int) 
     assert placement.cores == cores
 
 
+@settings(max_examples=40)
 @given(topology=topologies(), data=st.data())
 def test_programs_that_take_the_gpu_of_their_local_rank_share_the_cores_as_before_each_with_that_gpu(
     topology: Topology, data: st.DataObject
@@ -137,3 +153,167 @@ def test_a_rank_whose_gpu_hangs_on_the_other_node_gets_cores_there() -> None:
     gpus = tuple(PciGpu(index=index, address=f"{index}", node=1 - index) for index in (0, 1))
     topology = Topology(cores=cores, nodes=(0, 1), gpus=gpus)
     assert [with_gpus_by_rank(topology, rank, 2).cpus for rank in (0, 1)] == [(1,), (0,)]
+
+
+ANOTHER = "pid:[4026532170]"
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
+    """Keep this process where it is; note what it would have been bound to."""
+    placements: list[Placement] = []
+
+    def bind(placement: Placement) -> tuple[str, ...]:
+        placements.append(placement)
+        return ("refused",)
+
+    monkeypatch.setattr("agent.hardware.placement.bind", bind)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    return placements
+
+
+def in_namespace(root: Path, files: dict[str, str], namespace: str) -> Path:
+    (write(root, files) / PROCESSES).parent.mkdir(parents=True)
+    (root / PROCESSES).symlink_to(namespace)
+    return root
+
+
+def test_a_recipes_rank_is_bound_alone_too_and_refusals_are_kept(tmp_path: Path, bound: list[Placement]) -> None:
+    found = place_rank(0, 1, write(tmp_path, RECORDED))
+    assert [placement.cpus for placement in bound] == [(0, 1)]
+    assert (found.notes, str(found)) == (("refused",), "1 socket, 1 memory node, 2 cores, 2 CPUs: rank on CPUs 0-1")
+
+
+def test_a_programs_ranks_are_bound_where_each_has_a_core(tmp_path: Path, bound: list[Placement]) -> None:
+    found = place_program(1, 2, in_namespace(tmp_path, RECORDED, MACHINES_OWN))
+    assert [placement.cpus for placement in bound] == [(1,)]
+    assert (found.placement.cores, found.notes) == (1, ("refused",))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "namespace", "reason", "cores"),
+    [
+        (1, MACHINES_OWN, "the host's only rank", 2),
+        (3, MACHINES_OWN, "3 ranks share 2 cores", 1),
+        (2, ANOTHER, "other containers may compute on these cores", 1),
+    ],
+)
+def test_a_programs_ranks_are_not_bound_to_cores_that_others_may_need(
+    tmp_path: Path, bound: list[Placement], ranks: int, namespace: str, reason: str, cores: int
+) -> None:
+    found = place_program(0, ranks, in_namespace(tmp_path, RECORDED, namespace))
+    assert bound == []
+    assert found.notes == (f"not bound: {reason}",)
+    assert (found.placement.cpus, found.placement.cores, found.placement.node) == ((0, 1), cores, None)
+
+
+def test_a_container_with_cores_of_its_own_is_bound_to_them(tmp_path: Path, bound: list[Placement]) -> None:
+    limited = P3_16XLARGE.files() | {
+        "proc/self/cgroup": "0::/",
+        "sys/fs/cgroup/cpuset.cpus.effective": "0-3",
+    }
+    place_program(0, 2, in_namespace(tmp_path, limited, ANOTHER))
+    assert [placement.cpus for placement in bound] == [(0, 1)]
+
+
+def test_a_machine_that_cannot_be_read_is_said(tmp_path: Path, bound: list[Placement]) -> None:
+    root = write(tmp_path, RECORDED | {"sys/devices/system/cpu/online": "?"})
+    for found in (place_rank(0, 2, root), place_program(0, 2, root)):
+        assert found.notes[0].startswith("not placed: ")
+        assert (found.machine, found.placement.cores) == ("64 CPUs", 32)
+    assert bound == []
+
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import json, os, threading
+from pathlib import Path
+from agent.hardware.placement import Placement, bind
+leave, found = threading.Event(), {}
+thread = threading.Thread(target=leave.wait)
+thread.start()
+cpu = min(os.sched_getaffinity(0))
+found["refused"] = bind(Placement(cpus=(cpu,), cores=1, node=0))
+found["cpu"] = cpu
+found["main"] = sorted(os.sched_getaffinity(0))
+found["elder"] = sorted(os.sched_getaffinity(thread.native_id))
+later = threading.Thread(target=lambda: found.update(younger=sorted(os.sched_getaffinity(0))))
+later.start()
+later.join()
+leave.set()
+maps = Path("/proc/self/numa_maps")
+found["policy"] = maps.read_text().split()[1] if maps.exists() else None
+print(json.dumps(found))
+"""
+
+
+def test_threads_before_and_after_are_bound_and_memory_is_taken_from_the_node() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["main"] == found["elder"] == found["younger"] == [found["cpu"]]
+    if found["refused"]:
+        assert found["refused"][0].startswith("binding to memory node 0 refused: ")
+    else:
+        assert found["policy"] in (None, "prefer:0")
+
+
+def test_a_sandbox_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(thread: int, cpus: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbid)
+    monkeypatch.setattr("agent.hardware.placement.prefer_node", lambda node: "Operation not permitted")
+    assert bind(Placement(cpus=(0,), cores=1, node=1)) == (
+        "binding to CPUs refused: Operation not permitted",
+        "binding to memory node 1 refused: Operation not permitted",
+    )
+
+
+def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = prefer_node(1023)  # no machine that runs this has so many nodes
+    assert reason in (os.strerror(errno.EINVAL), os.strerror(errno.EPERM), os.strerror(errno.ENOSYS))
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert prefer_node(0) == "the number of set_mempolicy on riscv64 is not known"
+
+
+@pytest.mark.parametrize(
+    ("machine", "number", "node", "mask", "bits"),
+    [("x86_64", 238, 63, [1 << 63], 65), ("aarch64", 237, 64, [0, 1], 129)],
+)
+def test_the_kernel_is_asked_by_the_processors_own_number_for_the_bit_of_the_node(
+    machine: str, number: int, node: int, mask: list[int], bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Libc:
+        def __init__(self, name: str | None, *, use_errno: bool) -> None:
+            assert name is None and use_errno
+
+        def syscall(self, number: Any, policy: Any, mask: Any, bits: Any) -> int:
+            asked.append((number.value, policy.value, list(mask), bits.value))
+            return 0
+
+    asked: list[tuple[int, int, list[int], int]] = []
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(ctypes, "CDLL", Libc)
+    assert prefer_node(node) is None
+    assert asked == [(number, 1, mask, bits)]  # 1: MPOL_PREFERRED
+
+
+def test_cuda_is_left_one_gpu_unless_the_user_chose() -> None:
+    alone = Placement(cpus=(0,), cores=1, node=None)
+    beside = dataclasses.replace(alone, gpu=PciGpu(index=3, address="0000:00:1a.0", node=0))
+    assert gpu_variables(beside, {}) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
+    assert gpu_variables(beside, {"CUDA_VISIBLE_DEVICES": "1,2"}) == {}
+    assert gpu_variables(alone, {}) == {}
+
+
+@pytest.mark.parametrize(("bits", "on"), [(512, "1"), (256, "1"), (128, None)])
+def test_onednn_is_turned_on_where_vectors_are_wide(bits: int, on: str | None) -> None:
+    assert thread_variables(4, bits).get("TF_ENABLE_ONEDNN_OPTS") == on
+
+
+def test_threads_of_openmp_are_those_within_an_operation_and_the_only_one_computes_by_itself() -> None:
+    one, four = thread_variables(1, 512), thread_variables(4, 512)
+    assert (one["OMP_NUM_THREADS"], four["OMP_NUM_THREADS"]) == ("1", "4")
+    assert one["TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"] == "1"
+    assert "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD" not in four

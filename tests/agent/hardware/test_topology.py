@@ -1,12 +1,27 @@
+"""The topology of a machine: cores, memory nodes, GPUs, limits of its control group, and lists of CPUs."""
+
 from __future__ import annotations
 
-import os
+import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent.hardware.topology import MACHINES_OWN, PROCESSES, Core, TopologyError, read_topology
-from tests.agent.hardware.machines import C5_18XLARGE, C7G_16XLARGE, P3_16XLARGE, RECORDED, Built, write
+from agent.hardware.topology import (
+    LARGEST,
+    MACHINES_OWN,
+    PROCESSES,
+    Core,
+    TopologyError,
+    parse_cpu_max,
+    parse_list,
+    read_limits,
+    read_topology,
+    show_list,
+)
+from tests.agent.hardware.machines import C5_18XLARGE, P3_16XLARGE, RECORDED, Built, write
 
 
 def test_the_recorded_machine_has_two_cores_on_one_node(tmp_path: Path) -> None:
@@ -24,13 +39,6 @@ def test_eight_gpus_hang_on_two_sockets(tmp_path: Path) -> None:
     assert str(topology).endswith(f"64 CPUs, {len(topology.gpus)} GPUs")
 
 
-def test_two_sockets_with_hardware_threads_and_graviton_without_are_told_apart(tmp_path: Path) -> None:
-    c5 = read_topology(write(tmp_path / "c5", C5_18XLARGE.files()))
-    graviton = read_topology(write(tmp_path / "c7g", C7G_16XLARGE.files()))
-    assert str(c5) == "2 sockets, 2 memory nodes, 36 cores, 72 CPUs"
-    assert str(graviton) == "1 socket, 1 memory node, 64 cores, 64 CPUs"
-
-
 def test_cpus_that_are_off_or_not_allowed_are_no_cores(tmp_path: Path) -> None:
     machine = Built(nodes=1, cores_per_node=4, threads=2, offline=frozenset({1, 5, 6}))
     topology = read_topology(write(tmp_path, machine.files()), {0, 2, 3, 7})
@@ -44,21 +52,6 @@ def test_a_gpu_without_a_node_is_placed_by_the_cpus_beside_it(tmp_path: Path) ->
     files["sys/bus/pci/devices/0000:00:17.0/local_cpulist"] = "2-3"
     files["sys/bus/pci/devices/0000:00:18.0/local_cpulist"] = "0-3"
     assert [gpu.node for gpu in read_topology(write(tmp_path, files)).gpus] == [1, None]
-
-
-def test_the_gpu_of_a_virtual_machine_hangs_on_its_only_node(tmp_path: Path) -> None:
-    """As recorded on a machine with one H200, 16 cores and one memory node: the bus does not tell the GPU's."""
-    device = "sys/bus/pci/devices/0000:00:06.0"
-    files = Built(nodes=1, cores_per_node=16).files() | {
-        f"{device}/vendor": "0x10de",
-        f"{device}/class": "0x030200",
-        f"{device}/numa_node": "-1",
-        f"{device}/local_cpulist": "0-15",
-        "dev/nvidia0": "",
-    }
-    topology = read_topology(write(tmp_path, files))
-    assert [(gpu.index, gpu.address, gpu.node) for gpu in topology.gpus] == [(0, "0000:00:06.0", 0)]
-    assert str(topology) == "1 socket, 1 memory node, 16 cores, 16 CPUs, 1 GPU"
 
 
 def test_a_container_with_fewer_gpus_than_the_bus_gets_none_chosen(tmp_path: Path) -> None:
@@ -119,12 +112,6 @@ def test_no_linux_and_no_cpu_left_are_errors(tmp_path: Path) -> None:
         read_topology(write(tmp_path, RECORDED), {5})
 
 
-def test_this_machine_is_read() -> None:
-    topology = read_topology(Path("/"), os.sched_getaffinity(0))
-    assert set(topology.cpus) <= os.sched_getaffinity(0)
-    assert topology.cores
-
-
 def test_a_container_with_all_cpus_shares_them_and_the_machine_itself_or_a_cpuset_does_not(tmp_path: Path) -> None:
     root = write(tmp_path, RECORDED)
     assert not read_topology(root).shared
@@ -135,3 +122,71 @@ def test_a_container_with_all_cpus_shares_them_and_the_machine_itself_or_a_cpuse
     (root / PROCESSES).unlink()
     (root / PROCESSES).symlink_to(MACHINES_OWN)
     assert not read_topology(root).shared
+
+
+CPU_GROUP = "sys/fs/cgroup/cpu,cpuacct"
+
+
+def test_the_tightest_group_of_version_2_counts(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/system.slice/train.service",
+        "sys/fs/cgroup/cgroup.controllers": "cpuset cpu",
+        "sys/fs/cgroup/cpuset.cpus.effective": "0-7",
+        "sys/fs/cgroup/system.slice/cpu.max": "350000 100000",
+        "sys/fs/cgroup/system.slice/train.service/cpu.max": "max 100000",
+        "sys/fs/cgroup/system.slice/train.service/cpuset.cpus.effective": "2-3",
+    }
+    limits = read_limits(write(tmp_path, files))
+    assert limits.quota_cpus == 3.5
+    assert limits.cpus == frozenset({2, 3})
+
+
+def test_version_1_is_read_where_controllers_share_a_mount(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "4:cpu,cpuacct:/batch\n3:cpuset:/batch",
+        f"{CPU_GROUP}/batch/cpu.cfs_quota_us": "150000",
+        f"{CPU_GROUP}/batch/cpu.cfs_period_us": "100000",
+        "sys/fs/cgroup/cpuset/batch/cpuset.cpus": "4-5",
+    }
+    limits = read_limits(write(tmp_path, files))
+    assert limits.quota_cpus == 1.5
+    assert limits.cpus == frozenset({4, 5})
+
+
+def test_a_machine_without_groups_and_one_with_damaged_files_limit_nothing(tmp_path: Path) -> None:
+    assert read_limits(tmp_path / "none").quota_cpus == math.inf
+    files = {
+        "proc/self/cgroup": "nonsense\n0::relative\n0::/a/../..\n1:cpu:/",
+        "sys/fs/cgroup/cpu.max": "9 9",
+        "sys/fs/cgroup/cpuset.cpus.effective": "x",
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "soon",
+    }
+    limits = read_limits(write(tmp_path / "damaged", files))
+    assert (limits.quota_cpus, limits.cpus) == (math.inf, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("max 100000", math.inf), ("-1 100000", math.inf), ("", math.inf), ("0 0", math.inf), ("50000 100000", 0.5)],
+)
+def test_a_quota_is_time_over_period(text: str, cpus: float) -> None:
+    assert parse_cpu_max(text) == cpus
+
+
+@given(st.sets(st.integers(0, LARGEST - 1), max_size=50))
+def test_what_is_written_is_read_back(numbers: set[int]) -> None:
+    assert parse_list(show_list(numbers)) == numbers
+
+
+@pytest.mark.parametrize("text", ["0-", "-1", "3-1", "a", "0,,1", "0-99999999", "0 1", "٣"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is neither a number nor a range"):
+        parse_list(text)
+
+
+def test_the_largest_number_is_the_last_that_is_taken() -> None:
+    assert parse_list("0,65535") == {0, 65535}
+    with pytest.raises(ValueError, match="'65536' is neither"):
+        parse_list("0,65536")
+    assert parse_list(" 4-4,1\n") == {1, 4}
+    assert show_list([3, 0, 1, 2, 8, 11, 10]) == "0-3,8,10-11"

@@ -1,8 +1,9 @@
-"""Facts about the process that watches over a run's ranks on a node: who starts it, how long it lives, what it does."""
+"""The process that watches over a run's ranks on a node: who starts it, how long it lives, which ranks it ends."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,7 +16,9 @@ from typing import Any
 import pytest
 
 from agent.launch import node_watch
+from agent.launch.node_watch import MAX_COUNTED_S, StallWatch
 from agent.remote.processes import RunProcess, parse_environment, parse_parent
+from agent.remote.processes import processes as run_processes
 from agent.runs import spending
 from agent.runs.directory import RunDirectory
 from agent.runs.spending import Spent
@@ -73,12 +76,7 @@ def start() -> Iterator[Start]:
     def begin(spec: RunSpec, rank: int, local_rank: int = 0, **variables: str) -> subprocess.Popen[bytes]:
         place = {"HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": "2"}
         if spec.rank_launcher == PLAIN:
-            place = {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(local_rank),
-                "LOCAL_WORLD_SIZE": "2",
-                "DEEPCDK_RANK": str(rank),
-            }
+            place = {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": "2", "DEEPCDK_RANK": str(rank)}
         environ = {"PATH": os.environ["PATH"], "DEEPCDK_RUN": spec.run_id, "DEEPCDK_RUNS": spec.runs_root}
         process = subprocess.Popen(
             [sys.executable, "-m", "agent.launch.rank", spec.run_directory],
@@ -99,27 +97,20 @@ def is_program(process: subprocess.Popen[bytes]) -> bool:
     return b"time.sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
 
-@pytest.mark.parametrize("launcher", ["horovod", "plain"])
 def test_only_the_first_rank_of_a_node_leaves_a_watch_which_is_no_process_of_the_run_and_no_child_of_its_program(
-    specified: Callable[..., RunSpec], start: Start, launcher: str
+    specified: Callable[..., RunSpec], start: Start
 ) -> None:
-    spec = specified(stall_after_s=600, rank_launcher=launcher)
+    without = start(specified(), 2)
+    spec = specified(stall_after_s=600, rank_launcher="plain")
     second = start(spec, 3, 1)
-    eventually(lambda: is_program(second))
-    assert not watches(spec)
+    eventually(lambda: is_program(second) and is_program(without))
+    assert not watches(spec) and not watches(specified())
     first = start(spec, 2, 0)
     eventually(lambda: is_program(first))
     (pid,) = eventually(lambda: watches(spec))
     environ = parse_environment(Path(f"/proc/{pid}/environ").read_bytes())
     assert not environ.keys() & {"HOROVOD_RANK", "DEEPCDK_RANK", "DEEPCDK_RUN"}
     assert parse_parent(Path(f"/proc/{pid}/stat").read_text()) != first.pid
-
-
-def test_run_without_bound_and_stall_limit_has_no_watch(specified: Callable[..., RunSpec], start: Start) -> None:
-    spec = specified()
-    rank = start(spec, 2)
-    eventually(lambda: is_program(rank))
-    assert not watches(spec)
 
 
 def test_a_bounded_run_has_a_watch_that_ends_its_ranks(specified: Callable[..., RunSpec], start: Start) -> None:
@@ -203,22 +194,126 @@ def test_a_bound_that_a_restart_moved_is_read_again(directory: RunDirectory, ran
     assert ended_at(directory, at) >= 3000
 
 
-def test_a_bound_that_cannot_be_read_yet_ends_nothing(directory: RunDirectory, rank: subprocess.Popen[bytes]) -> None:
+def test_a_bound_that_cannot_be_read_yet_ends_nothing_and_is_not_read_each_second(
+    directory: RunDirectory, rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read = [], spending.read
+
+    def count(found: RunDirectory) -> Spent | None:
+        reads.append(found)
+        return read(found)
+
+    monkeypatch.setattr(spending, "read", count)
+
     def at(now: float) -> None:
         assert rank.poll() is None
         if now == 1003:
             spending.write(directory, Spent(ends=2000.0))
 
     assert ended_at(directory, at) >= 2000
+    assert len(reads) <= 4
 
 
-def test_a_file_that_has_no_bound_is_not_read_each_second(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, reads = Clock(), []
-    monkeypatch.setattr(spending, "read", lambda each: reads.append(clock.now))
-    watch = node_watch.BoundWatch(directory, now=clock)
-    for _ in range(60):
-        assert not watch.look()
-        clock.now += 1.0
-    assert reads == [1000.0, 1000.0 + node_watch.READ_S]
+NODE_NAME = "deeplearning-worker1"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Node:
+    """A node on which a rank is stuck after 60 s."""
+
+    directory: RunDirectory
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.directory.path.mkdir(parents=True)
+        self.watch = StallWatch(self.directory, NODE_NAME, 60.0, clock=lambda: self.now)
+
+    def ranks(self) -> list[RunProcess]:
+        return [each for each in run_processes(str(self.directory.path.parent)) if each.is_rank]
+
+    def look(self, passed_s: float = 10.0) -> list[int]:
+        self.now += passed_s
+        return self.watch.look(self.ranks())
+
+    def looks(self, between: Callable[[], object] = lambda: None) -> list[list[int]]:
+        """Look for 100 s, and return what was found stuck each time."""
+        found = []
+        for _ in range(10):
+            between()
+            found.append(self.look())
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(directory=RunDirectory(path=tmp_path / "runs" / "one"))
+
+
+@pytest.fixture
+def start_shell(node: Node) -> Iterator[Start]:
+    """Return a starter of ranks, which are killed at the end."""
+    started = []
+
+    def begin(script: str, rank: int, variable: str = "HOROVOD_RANK") -> subprocess.Popen[bytes]:
+        environ = {"DEEPCDK_RUN": "one", "DEEPCDK_RUNS": str(node.directory.path.parent), variable: str(rank)}
+        process = subprocess.Popen(["/bin/sh", "-c", script], env=environ)
+        started.append(process)
+        eventually(lambda: b"sh\0-c" not in Path(f"/proc/{process.pid}/cmdline").read_bytes() or "exec" not in script)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def cpu_ticks(process: subprocess.Popen[bytes]) -> int:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_only_the_idle_rank_is_named_and_killed(node: Node, start_shell: Start) -> None:
+    idle, busy = start_shell("exec sleep 600", 0, "DEEPCDK_RANK"), start_shell("while :; do :; done", 1)
+
+    def compute() -> None:
+        before = cpu_ticks(busy)
+        eventually(lambda: cpu_ticks(busy) > before)
+
+    for _ in range(7):
+        compute()
+        stuck = node.look()
+    assert stuck == [0] and idle.wait(timeout=10) == -signal.SIGKILL
+    assert node.directory.stalled(1, NODE_NAME).read_text() == "0"
+    compute()
+    assert node.look() == [] and busy.poll() is None
+
+
+@pytest.mark.parametrize("name", ["launcher.log", "metrics.jsonl"])
+def test_idle_rank_is_not_stuck_while_the_run_writes(node: Node, start_shell: Start, name: str) -> None:
+    start_shell("exec sleep 600", 0)
+
+    def write() -> None:
+        with (node.directory.path / name).open("a") as file:
+            file.write("a line\n")
+
+    assert node.looks(write) == [[]] * 10
+
+
+def test_stopped_rank_is_stuck_although_others_write(node: Node, start_shell: Start) -> None:
+    process = start_shell("exec sleep 600", 3)
+    process.send_signal(signal.SIGSTOP)
+    eventually(lambda: ") T " in Path(f"/proc/{process.pid}/stat").read_text())
+
+    def warn() -> None:
+        with node.directory.log.open("a") as file:
+            file.write("Horovod: stalled ranks: 3\n")
+
+    assert [3] in node.looks(warn)
+    assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_time_in_which_the_node_slept_counts_little(node: Node, start_shell: Start) -> None:
+    start_shell("exec sleep 600", 0)
+    node.look()
+    assert node.look(passed_s=3600.0) == []
+    assert [node.look(passed_s=MAX_COUNTED_S) for _ in range(3)] == [[], [], [0]]

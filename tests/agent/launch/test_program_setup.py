@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.hardware import placed_rank
 from agent.hardware.placement import Placement
 from agent.hardware.topology import MACHINES_OWN, PROCESSES
 from agent.launch.program_setup import ProgramSetup, local_place, set_up_program
-from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
+from agent.spec.launchers import HOROVOD, TORCHRUN
 from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, Built, write
 
 SECOND_OF_TWO = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
@@ -27,7 +26,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         cpus.append(placement.cpus)
         return ()
 
-    monkeypatch.setattr(placed_rank, "bind", bind)
+    monkeypatch.setattr("agent.hardware.placement.bind", bind)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
     return cpus
 
@@ -77,12 +76,6 @@ def test_ranks_that_share_cores_have_one_thread_each_and_are_not_bound(
     variables = dict(found.variables)
     assert (variables["OMP_NUM_THREADS"], variables["TF_NUM_INTEROP_THREADS"], bound) == ("1", "1", [])
     assert "not bound: 8 ranks share 2 cores" in str(found)
-
-
-def test_what_the_user_set_wins(tmp_path: Path) -> None:
-    given = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "7", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    found = set_up(tmp_path, P3_16XLARGE.files(), SECOND_OF_TWO | given, PLAIN)
-    assert not given.keys() & dict(found.variables).keys()
 
 
 @pytest.mark.parametrize(("set_to", "threads"), [("1", "16"), ("3", None)])

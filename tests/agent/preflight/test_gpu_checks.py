@@ -10,7 +10,7 @@ import pytest
 from agent.preflight import checks
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report
-from agent.spec.floors import Floors
+from agent.spec.bounds import Floors
 from agent.spec.run import RunSpec
 from tests.factories import make_node, make_nodes, make_spec
 

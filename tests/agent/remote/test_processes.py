@@ -20,7 +20,7 @@ from agent.remote.processes import (
     signal_run,
     topmost,
 )
-from agent.spec.rank_command import REPORTING
+from agent.spec.launchers import REPORTING
 from tests.waiting import eventually
 
 

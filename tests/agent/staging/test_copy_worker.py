@@ -141,7 +141,7 @@ def test_a_node_knows_its_place_by_its_address() -> None:
 
 
 def test_the_parts_move_on_from_node_to_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.hardware.interfaces.own_addresses", lambda: {"10.0.1.1"})
+    monkeypatch.setattr("agent.hardware.machine.own_addresses", lambda: {"10.0.1.1"})
     nodes = ["10.0.1.1", "10.0.1.2"]
     first, second = (part_of(MANIFEST.entries, nodes, round_number) for round_number in (0, 1))
     assert set(first) | set(second) == set(MANIFEST.entries) and not set(first) & set(second)

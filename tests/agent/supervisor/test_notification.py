@@ -16,7 +16,7 @@ from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
-from agent.spec.topics import is_topic, region_of
+from agent.spec.states import is_topic, region_of
 from agent.supervisor import notification, recovery
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of

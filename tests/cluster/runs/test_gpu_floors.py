@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import SpecError
-from agent.spec.floors import Floors
+from agent.spec.bounds import Floors
 from agent.spec.run import RunSpec
 from cluster.runs.gpu_floors import floors, with_floors
 from tests.factories import make_nodes, make_spec

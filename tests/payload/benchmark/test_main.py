@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.hardware.threads import ONEDNN
+from agent.hardware.placement import ONEDNN
 from payload.benchmark import __main__ as benchmark
 from payload.benchmark.cell import Cell
 

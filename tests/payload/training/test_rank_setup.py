@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.hardware import placed_rank
 from agent.hardware.placement import Placement
 from payload.settings import Settings
 from payload.training.rank_setup import RankSetup, job_of, set_up_rank, set_up_untuned_rank
@@ -24,7 +23,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
         placements.append(placement)
         return ()
 
-    monkeypatch.setattr(placed_rank, "bind", bind)
+    monkeypatch.setattr("agent.hardware.placement.bind", bind)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     return placements
 

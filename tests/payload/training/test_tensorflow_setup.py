@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from agent.hardware.placed_rank import unplaced
+from agent.hardware.placement import unplaced
 from payload.settings import Settings
 from payload.training.rank_setup import RankSetup, job_of
 from payload.training.rank_tuning import tune

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.rank_command import REPORTING
+from agent.spec.launchers import REPORTING
 from tests.stacks.boot.nodelab import Lab, Node, booted
 from tests.waiting import eventually
 

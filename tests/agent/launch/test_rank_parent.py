@@ -1,4 +1,4 @@
-"""Facts about the parent of a rank that mpirun started: who the rank is, its lines, its end."""
+"""The parent of a rank: who the rank is, its lines, its signals, its end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.launch.mpi_rank import PIECE, Lines, main, pieces, write
+from agent.launch.rank_parent import PIECE, Lines, main, parse_end, pieces, write
 
 PROJECT = Path(__file__).parents[3]
+PARENT = (sys.executable, "-m", "agent.launch.rank_parent")
 PLACE = {
     "OMPI_COMM_WORLD_RANK": "2",
     "OMPI_COMM_WORLD_SIZE": "4",
@@ -27,7 +28,7 @@ WHO = "import os; print(*(os.environ['HOROVOD_' + n] for n in ('RANK', 'SIZE', '
 
 def rank(code: str, place: dict[str, str] = PLACE) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "agent.launch.mpi_rank", sys.executable, "-c", code],
+        [*PARENT, "mpi", sys.executable, "-c", code],
         cwd=PROJECT,
         env={**os.environ, **place},
         capture_output=True,
@@ -46,33 +47,11 @@ def test_a_line_that_comes_in_parts_is_passed_on_whole() -> None:
     assert done.stderr == b"[2]<stdout>:a b\n[2]<stdout>:c\n"
 
 
-@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
-def test_it_ends_as_the_rank_ends(code: str, status: int) -> None:
-    assert rank(code).returncode == status
-
-
-def test_a_signal_to_the_group_is_the_ranks_own_matter() -> None:
-    code = (
-        "import os, signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(7)))\n"
-        "os.killpg(0, signal.SIGTERM); signal.pause()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-m", "agent.launch.mpi_rank", sys.executable, "-c", code],
-        cwd=PROJECT,
-        env={**os.environ, **PLACE},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (7, b"[2]<stdout>:saved\n")
-
-
 def test_a_rank_whose_reader_has_gone_is_ended() -> None:
     ours, theirs = os.pipe()
     code = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"
     with subprocess.Popen(
-        [sys.executable, "-m", "agent.launch.mpi_rank", sys.executable, "-c", code],
+        [*PARENT, "mpi", sys.executable, "-c", code],
         cwd=PROJECT,
         env={**os.environ, **PLACE},
         stderr=theirs,
@@ -90,11 +69,6 @@ def test_a_child_of_the_rank_that_lives_on_holds_nothing_up() -> None:
     done = rank(code)
     os.kill(int(done.stderr.partition(b":")[2]), signal.SIGKILL)
     assert done.returncode == 0
-
-
-def test_without_mpirun_it_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["true"]) == 2
-    assert "for mpirun to start: OMPI_COMM_WORLD_RANK is not set" in capsys.readouterr().err
 
 
 @given(st.lists(st.binary(max_size=20)))
@@ -127,3 +101,59 @@ def test_whoever_reads_a_piece_at_once_gets_whole_lines() -> None:
     os.close(ours)
     assert b"".join(read) == b"".join(lines)
     assert all(block.endswith(b"\n") for block in read)
+
+
+SAVES = """\
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(7)))
+"""
+
+
+def test_a_signal_of_mpirun_to_the_group_reaches_the_rank_once() -> None:
+    code = f"{SAVES}import os\nos.killpg(0, signal.SIGTERM); signal.pause()"
+    with subprocess.Popen(
+        [*PARENT, "mpi", sys.executable, "-c", code],
+        cwd=PROJECT,
+        env={**os.environ, **PLACE},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (7, b"[2]<stdout>:saved\n")
+
+
+def start_in_group(code: str) -> subprocess.Popen[bytes]:
+    command = [*PARENT, "group", sys.executable, "-c", code]
+    return subprocess.Popen(
+        command, cwd=PROJECT, env={**os.environ, "RANK": "2"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.parametrize(("end", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
+def test_in_a_group_the_end_is_reported_and_the_parent_ends_alike(end: str, status: int) -> None:
+    with start_in_group(f"print('told', flush=True)\n{end}") as parent:
+        output, _ = parent.communicate(timeout=60)
+    lines = output.splitlines(keepends=True)
+    assert (lines[0], parse_end(lines[-1]), parent.returncode) == (b"[2]<stdout>:told\n", (2, status), status)
+
+
+def test_a_signal_of_torchrun_is_sent_on_to_the_rank() -> None:
+    with start_in_group(f"{SAVES}print('ready', flush=True)\nsignal.pause()") as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"[2]<stdout>:ready\n"
+        parent.send_signal(signal.SIGTERM)
+        output, _ = parent.communicate(timeout=60)
+    assert (output.splitlines()[0], parent.returncode) == (b"[2]<stdout>:saved", 7)
+
+
+def test_what_a_rank_writes_is_no_report_of_its_end() -> None:
+    assert parse_end(b"[2]<stdout>:[launcher] rank 2 ended: 0\n") is None
+
+
+@pytest.mark.parametrize(("launcher", "lacks"), [("mpi", "OMPI_COMM_WORLD_RANK"), ("group", "RANK")])
+def test_without_its_launcher_it_reports_what_is_missing(
+    launcher: str, lacks: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(lacks, raising=False)
+    assert main([launcher, "true"]) == 2
+    assert f"is for launchers to start: {lacks} is not set" in capsys.readouterr().err

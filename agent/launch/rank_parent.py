@@ -1,9 +1,11 @@
-"""The parent of one rank that mpirun started: set the rank's variables, and forward what it writes in whole lines.
+"""The parent of one rank: it names the rank, and forwards what the rank writes in whole lines.
 
-    python -m agent.launch.mpi_rank COMMAND...    # by mpirun
+    python -m agent.launch.rank_parent mpi COMMAND...      # by mpirun
+    python -m agent.launch.rank_parent group COMMAND...    # by torchrun, or once a slot by agent.launch.host_ranks
 
-The rank gets the variables that Horovod's launcher sets, and each line goes out as that one writes it, behind
-`[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun by itself marks pieces of lines, and mixes those of several ranks.
+Each line goes out as Horovod's launcher writes it, behind `[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun by itself
+marks pieces of lines, and mixes those of several ranks. Under mpirun the rank gets the variables that Horovod's
+launcher sets. In a process group a last line reports the rank's status.
 """
 
 from __future__ import annotations
@@ -21,17 +23,33 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from agent.launch.mpirun import placed
+from agent.spec.run import RANK_VARIABLE
 
+MPI: Final = "mpi"
+GROUP: Final = "group"
 PIECE: Final = 4096
 """What mpirun's daemon reads at once: whole lines up to this size leave as one message, and stay together."""
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 SILENCE_S: Final = 1.0
 """How long after the rank's end to wait for what its children still write."""
 DRAIN_S: Final = 0.001
+_PLACES: Final = {f"HOROVOD_{name}": f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
+_END: Final = "[launcher] rank {rank} ended: {status}"
+_ENDED: Final = re.compile(rb"^\[launcher\] rank (\d+) ended: (-?\d+)\n")
+
+
+def parse_end(line: bytes) -> tuple[int, int] | None:
+    """Return the rank and its status if a line reports a rank's end, else None."""
+    found = _ENDED.match(line)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def place_in_mpi(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return Horovod's variables for a rank's place, from mpirun's. Raises KeyError if mpirun has not set them."""
+    return {name: environ[theirs] for name, theirs in _PLACES.items()}
 
 
 class Lines:
@@ -126,20 +144,32 @@ def end_alike(status: int) -> int:
     return status
 
 
+def _on_signals(handler: Callable[[int, object], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the rank; return its status, or end by the signal that ended it."""
-    # mpirun signals the whole group, so the rank has it already. A handler, unlike SIG_IGN, is not handed down.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+    launcher, *command = argv
+    by_mpi = launcher == MPI
     try:
-        place = placed(os.environ)
+        variables = place_in_mpi(os.environ) if by_mpi else {RANK_VARIABLE: os.environ["RANK"]}
     except KeyError as error:
-        print(f"agent.launch.mpi_rank is for mpirun to start: {error.args[0]} is not set", file=sys.stderr)
+        print(f"agent.launch.rank_parent is for launchers to start: {error.args[0]} is not set", file=sys.stderr)
         return 2
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **place}) as process:
+    rank, out = next(iter(variables.values())), (sys.stderr if by_mpi else sys.stdout).fileno()
+    if by_mpi:  # mpirun signals the whole group, the rank too. A handler, unlike SIG_IGN, is not inherited.
+        _on_signals(lambda *_: None)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env={**os.environ, **variables}) as process:
+        if not by_mpi:  # torchrun signals this process alone.
+            _on_signals(lambda number, _: process.send_signal(number))
         try:
-            status = forward_output(process, place["HOROVOD_RANK"], sys.stderr.fileno())
-        except OSError:  # mpirun's daemon was killed: nothing else would stop the rank
+            status = forward_output(process, rank, out)
+            if not by_mpi:
+                write(out, [f"{_END.format(rank=rank, status=status)}\n".encode()])
+        except OSError:  # The reader is gone, and nothing else would stop the rank.
             process.kill()
             return 1
     return end_alike(status)
