@@ -27,8 +27,7 @@ from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from localcloud.network.internet import Internet
 from localcloud.options import Options
 from localcloud.reconciler import Reconciler
-from localcloud.sessions.relay import Relay
-from localcloud.sessions.service import SESSIONS_PORT, SessionService
+from localcloud.sessions.service import SESSIONS_PORT, Relay, SessionService
 
 log = logging.getLogger("localcloud.daemon")
 

@@ -12,8 +12,7 @@ from botocore.exceptions import ClientError
 from api.templates import Client
 from localcloud.api.cloud import Cloud
 from localcloud.api.session_manager import DOCUMENT
-from localcloud.sessions.relay import Relay
-from localcloud.sessions.service import SessionService
+from localcloud.sessions.service import Relay, SessionService
 
 NOBODY = "i-0123456789abcdef0"
 
@@ -61,7 +60,7 @@ def test_a_filter_that_is_not_carried_out_is_refused(client: Client) -> None:
 
 
 def test_a_session_ends_when_it_is_terminated_and_is_never_resumed(client: Client, service: SessionService) -> None:
-    session = service.relay.open(NOBODY)
+    session = service.relay.open()
     with pytest.raises(ClientError) as caught:
         client("ssm").resume_session(SessionId=session.id)
     assert code_of(caught) == "DoesNotExistException"

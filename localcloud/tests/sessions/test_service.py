@@ -1,24 +1,33 @@
-"""Whose agent is connected, and why another one's is not."""
+"""A session from end to end: the laptop's plugin or a client, the relay, the agent, and the server that it dials."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
+import os
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localcloud.sessions.relay import Relay
-from localcloud.sessions.service import REQUIRED_ACTIONS, NotConnectedError, SessionService
+from localcloud.sessions import service as sessions
+from localcloud.sessions.service import REQUIRED_ACTIONS, Relay, Session, SessionService
 from testbed import MASTER
 
+PACKAGE = str(Path(sessions.__file__).parents[2])
 
-class CutNetwork:
-    """Stand in for a host's network from which nothing is reached."""
+
+class OwnNetwork:
+    """Stand in for a host's network with that of this machine."""
 
     def enter(self, action: Callable[[], Any]) -> Any:
-        raise TimeoutError("timed out")
+        return action()
 
 
 @dataclasses.dataclass
@@ -27,13 +36,120 @@ class FakeHost:
     network: Any
 
 
-def service(role: str, allowed: tuple[str, ...]) -> SessionService:
-    host = FakeHost(instance=dataclasses.replace(MASTER, role_name=role), network=CutNetwork())
-    return SessionService(
-        relay=Relay(socket.create_server(("127.0.0.1", 0))),
-        hosts={MASTER.id: host},
-        denied=lambda name, instance, actions: [action for action in actions if action not in allowed],
-    )
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionService]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setattr(sessions, "API_ADDRESS", "127.0.0.1")
+    monkeypatch.setattr(sessions, "SESSIONS_PORT", listener.getsockname()[1])
+    host = FakeHost(instance=dataclasses.replace(MASTER, role_name="node"), network=OwnNetwork())
+    made = SessionService(relay=Relay(listener), hosts={MASTER.id: host}, denied=lambda *_: [])
+    yield made
+    made.relay.close()
+
+
+@pytest.fixture
+def session(service: SessionService) -> Iterator[Session]:
+    """Return a session to a server that sends back, in capitals, what it gets."""
+
+    def shout() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            with connection:
+                while block := connection.recv(1 << 16):
+                    connection.sendall(block.upper())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=shout, daemon=True).start()
+        made = service.start(MASTER.id, server.getsockname()[1])
+        yield made
+        service.relay.end(made.id)
+
+
+def connect(token: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", sessions.SESSIONS_PORT), timeout=60)
+    connection.sendall(token.encode())
+    return connection
+
+
+def is_rejected(token: str) -> bool:
+    with connect(token) as connection:
+        try:
+            return not connection.recv(1)
+        except ConnectionResetError:
+            return True
+
+
+def test_bytes_go_both_ways_in_order_and_whole(session: Session) -> None:
+    sent = bytes(range(97, 123)) * 40_000
+    with connect(session.client_token) as client:
+
+        def feed() -> None:
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        with client.makefile("rb") as stream:
+            assert stream.read() == sent.upper()
+        feeder.join(timeout=60)
+
+
+def test_a_token_opens_one_connection_of_its_session(session: Session) -> None:
+    assert is_rejected("x" * 43) and is_rejected("\xff" * 22)
+    with connect(session.client_token) as client:
+        client.sendall(b"a")
+        assert client.recv(1) == b"A"
+        assert is_rejected(session.client_token)
+
+
+def test_a_terminated_session_closes_its_connections_and_accepts_no_more(
+    service: SessionService, session: Session
+) -> None:
+    with connect(session.client_token) as client:
+        client.sendall(b"a")
+        assert client.recv(1) == b"A"
+        assert service.relay.end(session.id)
+        assert not client.recv(1)
+    assert not service.relay.end(session.id)
+    assert is_rejected(session.client_token)
+
+
+def test_a_session_to_a_closed_port_ends(service: SessionService) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert is_rejected(service.start(MASTER.id, port).client_token)
+
+
+def plugin(answer: str, region: str = "us-east-1") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "localcloud.sessions.plugin", answer, region, "StartSession", "", "{}", ""],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": PACKAGE},
+    )  # fmt: skip
+
+
+def test_the_plugin_connects_its_standard_input_and_output(
+    service: SessionService, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": service.url()}
+    monkeypatch.setenv("AWS_SSM_START_SESSION_RESPONSE", json.dumps(answer))
+    output, errors = plugin("AWS_SSM_START_SESSION_RESPONSE").communicate(b"ssh-2.0-hello\n", timeout=60)
+    assert output == f"\nStarting session with SessionId: {session.id}\nSSH-2.0-HELLO\n".encode()
+    assert errors == b""
+
+
+def test_the_plugin_rejects_an_answer_of_aws() -> None:
+    answer = {"SessionId": "s", "TokenValue": "t", "StreamUrl": "wss://ssmmessages.us-east-1.amazonaws.com/x"}
+    started = plugin(json.dumps(answer))
+    assert b"use AWS's own session-manager-plugin" in started.communicate(timeout=60)[1]
+    assert started.returncode == 1
+
+
+class CutNetwork:
+    """Stand in for a host's network from which nothing is reached."""
+
+    def enter(self, action: Callable[[], Any]) -> Any:
+        raise TimeoutError("timed out")
 
 
 @pytest.mark.parametrize(
@@ -45,16 +161,18 @@ def service(role: str, allowed: tuple[str, ...]) -> SessionService:
     ],
 )
 def test_an_agent_is_connected_only_with_a_role_its_rights_and_a_way_out(
-    role: str, allowed: tuple[str, ...], said: str
+    service: SessionService, role: str, allowed: tuple[str, ...], said: str
 ) -> None:
-    found = service(role, allowed)
+    host = FakeHost(instance=dataclasses.replace(MASTER, role_name=role), network=CutNetwork())
+    found = dataclasses.replace(
+        service,
+        hosts={MASTER.id: host},
+        denied=lambda name, instance, actions: [a for a in actions if a not in allowed],
+    )
     assert found.reason_not_connected(MASTER.id) == said
-    with pytest.raises(NotConnectedError, match=f"{MASTER.id} is not connected"):
+    with pytest.raises(sessions.NotConnectedError, match=f"{MASTER.id} is not connected"):
         found.start(MASTER.id, 22)
-    found.relay.close()
 
 
-def test_an_instance_that_is_not_there_is_not_connected() -> None:
-    found = service("node", REQUIRED_ACTIONS)
-    assert found.reason_not_connected("i-0123456789abcdef0") == "there is no such running instance"
-    found.relay.close()
+def test_an_unknown_instance_is_not_connected(service: SessionService) -> None:
+    assert service.reason_not_connected("i-0123456789abcdef0") == "there is no such running instance"

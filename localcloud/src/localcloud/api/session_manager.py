@@ -63,7 +63,7 @@ class Application:
             session = self._service.start(request.get("Target", ""), int(port))
         except NotConnectedError as error:
             raise RequestError("TargetNotConnected", str(error)) from None
-        return {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": self._service.url(session)}
+        return {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": self._service.url()}
 
     def _terminate(self, request: dict[str, Any]) -> dict[str, str]:
         self._service.relay.end(request.get("SessionId", ""))

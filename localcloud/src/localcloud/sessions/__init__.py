@@ -1,1 +1,1 @@
-"""Session Manager of the embedded cloud: data channels from the laptop to the hosts, in the protocol of AWS's own."""
+"""Session Manager of the embedded cloud: streams from the laptop to the hosts, authorized as on AWS."""

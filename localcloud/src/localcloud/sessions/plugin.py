@@ -1,4 +1,4 @@
-"""The laptop's session-manager-plugin: standard input and output become a stream to a port of a host.
+"""The laptop's session-manager-plugin: connects standard input and output to a port of a host.
 
 The AWS CLI starts it as it starts AWS's own plugin: the answer of StartSession (or the name of the variable that holds
 it), region, operation, profile, parameters, endpoint.
@@ -14,14 +14,10 @@ import threading
 from typing import Final
 from urllib.parse import urlsplit
 
-from localcloud.errors import LocalCloudError
-from localcloud.sessions import messages
-from localcloud.sessions.channel import BLOCK, Channel
-from localcloud.sessions.websocket import connect
-
 VERSION: Final = "1.2.764.0"
 """The version of AWS's plugin whose command line this one takes."""
 _VARIABLE: Final = "AWS_SSM_START_SESSION_RESPONSE"
+_BLOCK_BYTES: Final = 1 << 16
 
 
 def main(arguments: list[str]) -> int:
@@ -35,43 +31,33 @@ def main(arguments: list[str]) -> int:
     given = os.environ.get(arguments[0], "") if arguments[0].startswith(_VARIABLE) else arguments[0]
     try:
         return _run(json.loads(given))
-    except (LocalCloudError, OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError) as error:
         print(f"Cannot perform start session: {error}", file=sys.stderr)
         return 1
 
 
 def _run(session: dict[str, str]) -> int:
     url = urlsplit(session["StreamUrl"])
-    if url.scheme != "ws":
+    if url.scheme != "tcp":
         raise ValueError(f"{session['StreamUrl']} is not of the embedded cloud; use AWS's own session-manager-plugin")
-    connection = socket.create_connection((url.hostname or "", url.port or 80), timeout=10)
-    connection.settimeout(None)
-    opened = connect(connection, url.netloc, f"{url.path}?{url.query}")
-    opened.send(messages.open_data_channel(session["TokenValue"], VERSION))
-    channel = Channel(opened, messages.INPUT)
-    print(f"\nStarting session with SessionId: {session['SessionId']}", flush=True)
-    for message in channel.receive():
-        if message.payload_type == messages.HANDSHAKE_REQUEST:
-            channel.send(messages.handshake_response(message.document(), VERSION), messages.HANDSHAKE_RESPONSE)
-        elif message.payload_type == messages.HANDSHAKE_COMPLETE:
-            threading.Thread(target=_copy_input, args=(channel,), daemon=True).start()
-        elif message.payload_type == messages.DATA:
-            _write(message.payload)
+    with socket.create_connection((url.hostname or "", url.port or 0), timeout=10) as connection:
+        connection.settimeout(None)
+        connection.sendall(session["TokenValue"].encode())
+        print(f"\nStarting session with SessionId: {session['SessionId']}", flush=True)
+        threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
+        while block := connection.recv(_BLOCK_BYTES):
+            while block:
+                block = block[os.write(sys.stdout.fileno(), block) :]
     return 0
 
 
-def _copy_input(channel: Channel) -> None:
+def _copy_input(connection: socket.socket) -> None:
     try:
-        while block := os.read(sys.stdin.fileno(), BLOCK):
-            channel.send(block)
-        channel.send(messages.TERMINATE, messages.FLAG)
+        while block := os.read(sys.stdin.fileno(), _BLOCK_BYTES):
+            connection.sendall(block)
+        connection.shutdown(socket.SHUT_WR)
     except OSError:
-        return  # The channel has ended, and the program with it.
-
-
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(sys.stdout.fileno(), data) :]
+        return  # the session has ended, and the program with it
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Sessions of Session Manager: which agents are connected, and the agent's end of each session.
+"""Session Manager: which agents are connected, and the streams between the laptop and a port of a host.
 
-The agents run in this process and not on the hosts, where a hundred hosts would cost a hundred interpreters. Their
-sockets are made in the host's network namespace, so security groups, missing routes and cut networks apply to them.
+Both ends connect to the relay, send their token, and then exchange the stream's bytes unchanged. The agents
+run in this process and not on the hosts, where a hundred hosts would cost a hundred interpreters. Their sockets are
+made in the host's network namespace, so security groups, missing routes and cut networks apply to them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -16,15 +19,12 @@ from typing import Final, Protocol
 from localcloud.errors import LocalCloudError
 from localcloud.network.addressing import API_ADDRESS
 from localcloud.network.namespaces import NetworkNamespace
-from localcloud.sessions import agent, messages
-from localcloud.sessions.relay import PATH, Relay, Session
-from localcloud.sessions.websocket import WebSocket, connect
 from localcloud.snapshot import Instance
 
 log = logging.getLogger("localcloud.sessions")
 
 SESSIONS_PORT: Final = 81
-"""Beside the API; on AWS data channels go to an address of their own."""
+"""Port of the relay, at the API's address; on AWS data channels go to an address of their own."""
 REQUIRED_ACTIONS: Final = (
     "ssm:UpdateInstanceInformation",
     "ssmmessages:CreateControlChannel",
@@ -32,9 +32,14 @@ REQUIRED_ACTIONS: Final = (
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 )
-"""What the role of an instance must allow, or its agent does not connect."""
+"""Actions that the role of an instance must allow, or its agent does not connect."""
+_BLOCK_BYTES: Final = 1 << 16
+_TOKEN_BYTES: Final = 43
+"""Length of `secrets.token_urlsafe(32)`."""
 _CONNECT_TIMEOUT_S: Final = 3.0
 _DIAL_TIMEOUT_S: Final = 10.0
+_PAIR_TIMEOUT_S: Final = 60.0
+"""Time for an end to send its token, and for the client to connect."""
 
 
 class Host(Protocol):
@@ -52,6 +57,86 @@ class NotConnectedError(LocalCloudError, ConnectionError):
         super().__init__(f"{instance_id} is not connected. (Embedded cloud: {reason})")
 
 
+@dataclasses.dataclass(kw_only=True)
+class Session:
+    """One session: its tokens and the ends that have connected."""
+
+    id: str
+    client_token: str = dataclasses.field(default_factory=lambda: secrets.token_urlsafe(32))
+    agent_token: str = dataclasses.field(default_factory=lambda: secrets.token_urlsafe(32))
+    ends: dict[str, socket.socket] = dataclasses.field(default_factory=dict)
+    """Connections by token."""
+    paired: threading.Event = dataclasses.field(default_factory=threading.Event)
+    """Set when both ends are connected, and when the session ends."""
+
+
+class Relay:
+    """Accept both ends of sessions on a listening socket, and copy bytes between them."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        threading.Thread(target=self._accept, name="sessions", daemon=True).start()
+
+    def open(self) -> Session:
+        """Create a session, to which both ends may now connect."""
+        session = Session(id=f"embedded-{secrets.token_hex(8)}")
+        with self._lock:
+            self._sessions[session.id] = session
+        return session
+
+    def end(self, session_id: str) -> bool:
+        """End a session and close its connections; return whether it existed."""
+        with self._lock:
+            session = self._sessions.pop(session_id, None)
+        if session is None:
+            return False
+        session.paired.set()
+        for end in session.ends.values():
+            _close(end)
+        return True
+
+    def close(self) -> None:
+        """Stop accepting connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed: the cloud stops
+            threading.Thread(target=self._serve, args=(connection,), name="session", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Read the token of an end. The end that completes a session copies the bytes of both."""
+        token = b""
+        try:
+            connection.settimeout(_PAIR_TIMEOUT_S)
+            while len(token) < _TOKEN_BYTES and (more := connection.recv(_TOKEN_BYTES - len(token))):
+                token += more
+            connection.settimeout(None)
+            session, is_complete = self._admit(connection, token.decode("ascii"))
+        except (OSError, ValueError) as error:
+            log.info("a session's connection was rejected: %s", error)
+            connection.close()
+            return
+        if is_complete:
+            session.paired.set()
+            copy_both_ways(*session.ends.values())
+            self.end(session.id)
+
+    def _admit(self, connection: socket.socket, token: str) -> tuple[Session, bool]:
+        """Add an end to its session; return the session and whether both ends are there. Raises ValueError."""
+        with self._lock:
+            for session in self._sessions.values():
+                if token in (session.client_token, session.agent_token) and token not in session.ends:
+                    session.ends[token] = connection
+                    return session, len(session.ends) == 2
+        raise ValueError("its token opens no session")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionService:
     """Start sessions to hosts."""
@@ -61,12 +146,12 @@ class SessionService:
     denied: Callable[[str, str, tuple[str, ...]], list[str]]
     """Takes the name of a role, an instance's id and actions; returns the actions that the role does not allow."""
 
-    def url(self, session: Session) -> str:
-        """Return the URL for the client of a session."""
-        return f"ws://{API_ADDRESS}:{SESSIONS_PORT}{PATH}{session.id}?role=publish_subscribe"
+    def url(self) -> str:
+        """Return the URL of the relay for clients."""
+        return f"tcp://{API_ADDRESS}:{SESSIONS_PORT}"
 
     def reason_not_connected(self, instance_id: str) -> str:
-        """Return why an instance is not connected; empty where it is."""
+        """Return why an instance is not connected, or an empty string."""
         try:
             self._connect(instance_id).close()
         except NotConnectedError as error:
@@ -76,35 +161,28 @@ class SessionService:
     def start(self, instance_id: str, port: int) -> Session:
         """Start a session to a port of an instance. Raises NotConnectedError."""
         connection = self._connect(instance_id)
-        session = self.relay.open(instance_id)
-        host = self.hosts[instance_id]
-
-        def dial() -> socket.socket:
-            opened = host.network.enter(lambda: socket.create_connection(("127.0.0.1", port), timeout=_DIAL_TIMEOUT_S))
-            opened.settimeout(None)
-            return opened
+        session, network = self.relay.open(), self.hosts[instance_id].network
 
         def serve() -> None:
             try:
-                channel = self._open(connection, session)
-                agent.serve(channel, session_id=session.id, target=instance_id, port=port, dial=dial)
-            except (LocalCloudError, OSError) as error:
+                connection.sendall(session.agent_token.encode())
+                connection.settimeout(None)
+                if not session.paired.wait(_PAIR_TIMEOUT_S):
+                    self.relay.end(session.id)
+                    return
+                with network.enter(lambda: socket.create_connection(("127.0.0.1", port), _DIAL_TIMEOUT_S)) as host:
+                    host.settimeout(None)
+                    copy_both_ways(connection, host)
+            except OSError as error:
                 log.info("session %s: %s", session.id, error)
             finally:
-                connection.close()
-                self.relay.end(session.id)
+                connection.close()  # the relay ends the session once it has passed on the rest
 
         threading.Thread(target=serve, name=session.id, daemon=True).start()
         return session
 
-    def _open(self, connection: socket.socket, session: Session) -> WebSocket:
-        channel = connect(connection, API_ADDRESS, f"{PATH}{session.id}?role=subscribe")
-        channel.send(messages.open_data_channel(session.agent_token, "3.3.0.0"))
-        connection.settimeout(None)
-        return channel
-
     def _connect(self, instance_id: str) -> socket.socket:
-        """Connect from a host to the service, as its agent must."""
+        """Connect from a host to the relay, as its agent must."""
         host = self.hosts.get(instance_id)
         if host is None:
             raise NotConnectedError(instance_id, "there is no such running instance")
@@ -120,3 +198,28 @@ class SessionService:
             )
         except OSError as error:
             raise NotConnectedError(instance_id, f"it does not reach the service: {error}") from None
+
+
+def copy_both_ways(one: socket.socket, other: socket.socket) -> None:
+    """Copy bytes in both directions until both are closed. An error closes both connections."""
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while block := source.recv(_BLOCK_BYTES):
+                target.sendall(block)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            for end in (source, target):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    back = threading.Thread(target=copy, args=(other, one), daemon=True)
+    back.start()
+    copy(one, other)
+    back.join()
+
+
+def _close(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)  # so that a thread that reads from it continues
+    connection.close()
