@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-localcloud test-unit test-aws manners pairs chaos machines gpu-runtime lint audit fuzz bench docs lock snapshots clean
+.PHONY: help setup demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines gpu-runtime lint audit fuzz bench docs lock snapshots clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -37,8 +37,8 @@ test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow
 test-aws: setup ## run the tests marked `aws` on your AWS account (SSH_CIDR=ADDRESS/32, REGION=...); it asks first
 	@$(python) -m tools.aws_test $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)')
 
-manners: setup ## run the main path on embedded clouds with throttling, delays and missing capacity; SEEDS="1 2 ..." (1 to 20)
-	MANNERS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_manners.py --durations=0
+api-faults: setup ## run the main path on embedded clouds with throttling, delays and missing capacity; SEEDS="1 2 ..." (1 to 20)
+	FAULT_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_api_faults.py --durations=0
 
 pairs: setup ## run every pair of tasks from two laptops at once; `make test-all` runs some (about ten minutes)
 	ALL_PAIRS=1 $(python) -m pytest tests/e2e/own_clouds/test_two_laptops.py --durations=0

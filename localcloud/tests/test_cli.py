@@ -24,8 +24,8 @@ def test_bad_names_and_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> 
         assert main(["start", "--name", "nowhere", "--efs-size", size]) == 1
         assert f"--efs-size '{size}'" in capsys.readouterr().err
     for seed in ("good", "-1", "1.5", "1234567890"):
-        assert main(["start", "--name", "nowhere", f"--manners={seed}"]) == 1
-        assert f"--manners '{seed}': must be a whole number" in capsys.readouterr().err
+        assert main(["start", "--name", "nowhere", f"--api-faults={seed}"]) == 1
+        assert f"--api-faults '{seed}': must be a whole number" in capsys.readouterr().err
 
 
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:

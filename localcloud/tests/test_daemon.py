@@ -28,7 +28,7 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
         nfs_client=True,
         cpus=0.25,
         link_mbit=1000,
-        manners=0,
+        api_faults=0,
     )
     machines = Options(name="lc2", hosts="vm", image="debian-13", efs_size="64m")
     assert from_arguments(_parser().parse_args(["daemon", *machines.to_argv()])) == machines

@@ -184,7 +184,7 @@ class EmbeddedCloud(Deployment):
             session: Any = boto3.Session(
                 cloud["access_key_id"], cloud["secret_access_key"], region_name=cloud["region"]
             )
-            # A cloud with manners throttles the tests too; botocore's own three attempts are not always enough.
+            # A cloud with API faults throttles the tests too; botocore's own three attempts are not always enough.
             patient = Config(retries={"mode": "standard", "total_max_attempts": 10})
             client = session.client(service, endpoint_url=cloud["endpoint"], config=patient)
             return getattr(client, operation)(**given)

@@ -115,8 +115,8 @@ def _start(arguments: argparse.Namespace) -> int:
     print(f"  laptop    python -m localcloud run{name} -- COMMAND, or shell; home: {layout.laptop}")
     if state["packages"]:
         print(f"  packages  hosts and laptop reach {', '.join(state['packages'])}, through this machine's own network")
-    if state["manners"] is not None:
-        print(f"  manners   of a real account, by seed {state['manners']}")
+    if state["api_faults"] is not None:
+        print(f"  faults    of the API, drawn from seed {state['api_faults']}")
     print(f"  state     {layout.run}; shared file systems: {layout.efs}")
     print(f"  stop      python -m localcloud stop{name}")
     return 0
@@ -150,8 +150,8 @@ def _status(arguments: argparse.Namespace) -> int:
         print(json.dumps(status, indent=2))
         return 0
     print(f"embedded cloud {status['name']}: {status['endpoint']}, state in {status['state_directory']}")
-    if status["manners"] is not None:
-        print(f"manners of a real account, by seed {status['manners']}")
+    if status["api_faults"] is not None:
+        print(f"API faults drawn from seed {status['api_faults']}")
     if status["error"]:
         print(f"error: {status['error']}")
     rows = [[str(host[column]) or "-" for column in _COLUMNS] for host in status["hosts"]]

@@ -46,7 +46,7 @@ class Daemon:
         self._stopping = False
         self._error = ""
         self._mount_layers()
-        self.cloud = Cloud(options.metrics_speed, manners_seed=options.manners)
+        self.cloud = Cloud(options.metrics_speed, fault_seed=options.api_faults)
         self.meter = Meter(options.metrics_speed, cpus=options.cpus)
         self.internet = Internet()
         self._packages = self._package_index()
@@ -155,7 +155,7 @@ class Daemon:
             "endpoint": ENDPOINT,
             "region": self.region,
             "started": time.time(),
-            "manners": self.options.manners,
+            "api_faults": self.options.api_faults,
             "packages": {name: self._outside[name] for name in sorted(self._packages.servers)},
             "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
         }
@@ -182,7 +182,7 @@ class Daemon:
             "laptop_home": str(self.layout.laptop),
             "file_systems": str(self.layout.efs),
             "error": self._error,
-            "manners": self.options.manners,
+            "api_faults": self.options.api_faults,
             "vpcs": sorted(self.reconciler.routers),
             "hosts": hosts,
         }

@@ -43,8 +43,8 @@ class Options:
     """Bandwidth of each host's link, Mbit/s; 0: what the machine can do."""
     hosts: str = NAMESPACES
     """What hosts are made of: `namespace` or `vm`."""
-    manners: int | None = None
-    """Seed by which the cloud throttles, lags and runs out of room as a real account does; None: it never does."""
+    api_faults: int | None = None
+    """Seed of throttling, delays and missing capacity as on a real account; None: no such faults."""
 
     def to_argv(self) -> list[str]:
         """Return the daemon's command line."""
@@ -55,9 +55,9 @@ class Options:
         flags = [*(["--packages"] if self.packages else []), *(["--nfs-client"] if self.nfs_client else [])]
         limits = ["--cpus", f"{self.cpus:g}"] if self.cpus else []
         limits += ["--link-mbit", str(self.link_mbit)] if self.link_mbit else []
-        manners = [] if self.manners is None else ["--manners", str(self.manners)]
+        faults = [] if self.api_faults is None else ["--api-faults", str(self.api_faults)]
         sizes = ["--efs-size", self.efs_size, *speed]
-        return ["--name", self.name, "--hosts", self.hosts, *sizes, *binds, *image, *reach, *flags, *limits, *manners]
+        return ["--name", self.name, "--hosts", self.hosts, *sizes, *binds, *image, *reach, *flags, *limits, *faults]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -109,10 +109,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"what hosts are made of: {NAMESPACES} (default), or {MACHINES}: machines of QEMU, on Debian's own root",
     )
     command.add_argument(
-        "--manners",
+        "--api-faults",
         default="",
         metavar="SEED",
-        help="throttle, lag, boot slowly and run out of room as a real account does, in the same way for the same SEED",
+        help="throttle, delay and run out of capacity as a real account does; the same SEED draws the same faults",
     )
 
 
@@ -138,8 +138,8 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
     for host in arguments.reach:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", host, flags=re.ASCII):
             raise LocalCloudError(f"--reach {host!r}: must be the name of a host in lower case, without port or path")
-    if arguments.manners and not re.fullmatch(r"[0-9]{1,9}", arguments.manners, flags=re.ASCII):
-        raise LocalCloudError(f"--manners {arguments.manners!r}: must be a whole number from 0 to 999999999")
+    if arguments.api_faults and not re.fullmatch(r"[0-9]{1,9}", arguments.api_faults, flags=re.ASCII):
+        raise LocalCloudError(f"--api-faults {arguments.api_faults!r}: must be a whole number from 0 to 999999999")
     if arguments.cpus and not (re.fullmatch(_CPUS, arguments.cpus, re.ASCII) and 0.05 <= float(arguments.cpus) <= 999):
         raise LocalCloudError(f"--cpus {arguments.cpus!r}: must be a number from 0.05 to 999, such as 0.25")
     if arguments.link_mbit and not re.fullmatch(r"[1-9][0-9]{0,5}", arguments.link_mbit, flags=re.ASCII):
@@ -157,5 +157,5 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         nfs_client=arguments.nfs_client,
         cpus=float(arguments.cpus or 0),
         link_mbit=int(arguments.link_mbit or 0),
-        manners=int(arguments.manners) if arguments.manners else None,
+        api_faults=int(arguments.api_faults) if arguments.api_faults else None,
     )

@@ -40,7 +40,7 @@ _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 class Cloud:
     """The state of the embedded cloud and the server of its API. One at a time in a process."""
 
-    def __init__(self, metrics_speed: float = 1.0, *, manners_seed: int | None = None) -> None:
+    def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None) -> None:
         self._metrics_speed = metrics_speed
         self.console = cast(Console, moto_patches.apply())
         # moto and its WSGI application are imported here: importing this module costs nothing.
@@ -49,10 +49,10 @@ class Cloud:
         from localcloud.api.loopback import Loopback
         from localcloud.api.permissions import gate
         from localcloud.api.server import Application
-        from localcloud.manners.manners import Manners
+        from localcloud.api_faults.faults import ApiFaults
 
         _reset_moto()
-        self._manners = None if manners_seed is None else Manners(manners_seed, self._backend)
+        self._faults = None if fault_seed is None else ApiFaults(fault_seed, self._backend)
         self.lock = threading.RLock()
         self._changes = threading.Condition()
         self._version = 0
@@ -84,8 +84,8 @@ class Cloud:
     def _unanswered(self, environ: dict[str, Any], service: str, action: str) -> Reply | None:
         """Return the answer to a client's call that an outage or its throttling meets; None where none does."""
         found = self._outage.refusal(environ, service, action)
-        if found is None and self._manners:
-            return self._manners.throttle.refusal(environ, service, action)
+        if found is None and self._faults:
+            return self._faults.throttle.refusal(environ, service, action)
         return found
 
     def _create_administrator(self) -> None:
@@ -171,15 +171,15 @@ class Cloud:
 
     def _is_stable(self, resource_type: str, physical_id: str) -> bool:
         """Return whether what a stack makes next can use a new resource."""
-        if self._manners is None:
+        if self._faults is None:
             return True
         with self.lock:
-            if self._manners.settle():
+            if self._faults.settle():
                 self.announce()
-            return self._manners.is_stable(resource_type, physical_id)
+            return self._faults.is_stable(resource_type, physical_id)
 
     def _settle(self) -> bool:
-        return self._manners.settle() if self._manners else False
+        return self._faults.settle() if self._faults else False
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
         """Add a public image and the public SSM parameter that names it; return the image's id."""
@@ -232,7 +232,7 @@ class Cloud:
     def set_console_output(self, instance_id: str, text: str) -> None:
         """Set what GetConsoleOutput returns for an instance."""
         with self.lock:
-            late_s = self._manners.console_delay_s(instance_id) if self._manners else 0.0
+            late_s = self._faults.delays.console_delay_s(instance_id) if self._faults else 0.0
             self.console.write(instance_id, text, late_s)
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from localcloud.api import error_replies
-from localcloud.manners.draws import Draws
+from localcloud.api_faults.throttling import Draws
 
 CODE: Final = "ServiceUnavailable"
 """As every service has it (its page "Common errors"); SDKs try such a call again."""

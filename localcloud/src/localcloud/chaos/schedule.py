@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Sequence
 from typing import Any, Final
 
 from localcloud.errors import LocalCloudError
-from localcloud.manners.draws import Draws
 
 KINDS: Final = {
     "kill-rank": "kill a rank of a host",
@@ -82,11 +82,10 @@ def draw(
     faults follow the one before after 1 to 5 s, while programs still recover from it. One that lasts takes a quarter
     of `longest_s` at least. Raises LocalCloudError for an unknown kind.
     """
-    draws = Draws(seed)
     found: list[Fault] = []
     at_s = first_s
     while at_s < duration_s:
-        generator = draws.draw("fault")
+        generator = random.Random(f"{seed}/fault/{len(found)}")  # noqa: S311  # the same faults on every machine
         kind, _, hosts = generator.choice(list(kinds)).partition("@")
         place, lasts_s = generator.random(), generator.uniform(longest_s / 4, longest_s)
         lasts_s = round(lasts_s, 1) if kind in LASTING else 0.0

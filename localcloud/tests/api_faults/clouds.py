@@ -1,17 +1,32 @@
-"""Clouds with manners, served on a port of this machine, and clients of them."""
+"""Clouds with API faults, served on a port of this machine, and clients of them."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
+import pytest
 from botocore.config import Config
 
 from localcloud.api.cloud import REGION, Cloud
+from localcloud.api_faults import capacity, delays, propagation, throttling
 from localcloud.laptop import ACCESS_KEY_ID
+
+Clients = Callable[[str], Any]
+
+
+def quiet_cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """Return a cloud whose only API faults are short boots, short delays of NAT gateways, and balanced zones."""
+    monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
+    monkeypatch.setattr(propagation, "PROBABILITY", 0.0)
+    monkeypatch.setattr(capacity, "SHORTAGES", 0.0)
+    monkeypatch.setattr(capacity, "LACKS", 0.0)
+    for name in ("BOOT_S", "SLOW_BOOT_S", "GATEWAY_S"):
+        monkeypatch.setattr(delays, name, (0.5, 0.6))
+    return Cloud(fault_seed=1)
 
 
 @contextlib.contextmanager

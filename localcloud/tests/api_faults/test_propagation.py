@@ -10,11 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Stacks, nodes
+from api_faults.clouds import client, served
 from localcloud.api import visibility
 from localcloud.api.cloud import Cloud
-from localcloud.manners import throttling
-from localcloud.manners.propagation import LONGEST_S
-from manners.clouds import client, served
+from localcloud.api_faults import throttling
+from localcloud.api_faults.propagation import LONGEST_S
 
 TRUST = json.dumps(
     {
@@ -47,8 +47,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Serve a cloud on which nothing is throttled and everything that is made is late; return a maker of clients."""
     monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
-    monkeypatch.setattr("localcloud.manners.propagation.PROBABILITY", 1.0)
-    with served(Cloud(manners_seed=1)) as address:
+    monkeypatch.setattr("localcloud.api_faults.propagation.PROBABILITY", 1.0)
+    with served(Cloud(fault_seed=1)) as address:
         yield lambda service: client(address, service)
 
 

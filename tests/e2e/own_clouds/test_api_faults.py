@@ -1,4 +1,4 @@
-"""The whole path on a cloud with the manners of a real account, by seeds: `make manners` tries twenty of them."""
+"""The whole path on a cloud with throttling, delays and missing capacity; `make api-faults` tries twenty seeds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from tests.e2e.conftest import start_cloud
 
-SEEDS: Final = tuple(os.environ.get("MANNERS_SEEDS", "4").split())
+SEEDS: Final = tuple(os.environ.get("FAULT_SEEDS", "4").split())
 """Seeds to try. With 4, both zones have room for one instance each."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cluster_is_deployed_trains_and_is_removed_whatever_the_account_does(seed: str) -> None:
-    with start_cloud(f"m{seed}-{os.getpid()}", "--manners", seed) as cloud:
-        assert json.loads(cloud.localcloud("status", "--json").stdout)["manners"] == int(seed)
+    with start_cloud(f"m{seed}-{os.getpid()}", "--api-faults", seed) as cloud:
+        assert json.loads(cloud.localcloud("status", "--json").stdout)["api_faults"] == int(seed)
         cloud.fab("up", "--yes", "--set", "availability_zones=2")  # of which one may have no room, or not the type
         shown = cloud.fab("status", "--json").stdout
         for role in ("master", "worker"):

@@ -16,7 +16,7 @@ from moto.ec2.exceptions import EC2ClientError
 
 from localcloud.api.autoscaling import instance_choice
 from localcloud.api.monkeypatch import replace
-from localcloud.manners.draws import Draws
+from localcloud.api_faults.throttling import Draws
 
 SHORTAGES: Final = 1 / 3
 """How often a pool, a type in a zone, is short at a launch that comes after CALM_S."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from localcloud.api.monkeypatch import call_after
-from localcloud.manners.draws import Draws
+from localcloud.api_faults.throttling import Draws
 
 BOOT_S: Final = (2.0, 10.0)
 """From the launch until the instance runs; most boots."""
@@ -27,7 +27,7 @@ _RUNNING: Final = 16
 _PENDING: Final = 0
 
 
-class LateStates:
+class Delays:
     """Have what a backend makes be pending at first."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +76,6 @@ def _pending(ec2: Any) -> Iterator[Any]:
     yield from (gateway for gateway in ec2.nat_gateways.values() if gateway.state == "pending")
 
 
-def is_stable(ec2: Any, resource_type: str, physical_id: str) -> bool:
+def is_stable(ec2: Any, physical_id: str) -> bool:
     """Return whether a resource of CloudFormation is no longer pending."""
-    del resource_type  # ids say what they name
     return all(each.id != physical_id for each in _pending(ec2))

@@ -16,7 +16,7 @@ from moto.iam.exceptions import NotFoundException
 from localcloud.api import visibility
 from localcloud.api.ec2 import launch_templates
 from localcloud.api.monkeypatch import call_after, replace
-from localcloud.manners.draws import Draws
+from localcloud.api_faults.throttling import Draws
 
 PROBABILITY: Final = 0.6
 """That something new is late at all."""

@@ -9,12 +9,12 @@ import pytest
 from moto.ec2.exceptions import EC2ClientError
 
 from api.templates import Stacks, nodes
+from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.autoscaling import groups
 from localcloud.api.cloud import Cloud
-from localcloud.manners import capacity, propagation, throttling
-from localcloud.manners.capacity import CALM_S, SHORT_S, Capacity
-from localcloud.manners.draws import Draws
-from manners.clouds import client, served
+from localcloud.api_faults import capacity
+from localcloud.api_faults.capacity import CALM_S, SHORT_S, Capacity
+from localcloud.api_faults.throttling import Draws
 
 ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
@@ -76,15 +76,14 @@ def test_a_zone_lacks_a_type_for_good_and_never_the_first() -> None:
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """Return a cloud without other manners, on which zone b lacks every type, and a is short at first."""
-    monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
-    monkeypatch.setattr(propagation, "PROBABILITY", 0.0)
+    """Return a cloud on which zone b lacks every type, and a is short at first."""
+    made = quiet_cloud(monkeypatch)
     monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
     monkeypatch.setattr(capacity, "MOST_IN_SHORTAGE", 0)
     monkeypatch.setattr(capacity, "SHORT_S", (2.0, 2.0))
     monkeypatch.setattr(Capacity, "lacking", lambda self, instance_type, zones: "us-east-1b")
     monkeypatch.setattr(groups, "_RETRY_S", 0.2)
-    return Cloud(manners_seed=1)
+    return made
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from localcloud.api.autoscaling import groups
-from localcloud.manners.draws import Draws
+from localcloud.api_faults.throttling import Draws
 
 WAIT_S: Final = (10.0, 30.0)
 """From when a group is uneven, or was tried to be balanced, until it is balanced."""

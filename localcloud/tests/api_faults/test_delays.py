@@ -1,4 +1,4 @@
-"""Late states: instances and NAT gateways that are pending, and consoles that are read later."""
+"""Delays: instances and NAT gateways that are pending, and consoles that are read later."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ from typing import Any
 import pytest
 
 from api.templates import Stacks
+from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.cloud import Cloud
 from localcloud.api.ec2.instances import Console
-from localcloud.manners import late_states, throttling
-from localcloud.manners.draws import Draws
-from localcloud.manners.late_states import LateStates
-from manners.clouds import client, served
+from localcloud.api_faults import delays
+from localcloud.api_faults.delays import Delays
+from localcloud.api_faults.throttling import Draws
 
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """Return a cloud on which nothing is throttled or hidden."""
-    monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
-    monkeypatch.setattr("localcloud.manners.propagation.PROBABILITY", 0.0)
-    monkeypatch.setattr(late_states, "BOOT_S", (1.0, 1.5))
-    monkeypatch.setattr(late_states, "SLOW_BOOT_S", (1.0, 1.5))
-    monkeypatch.setattr(late_states, "GATEWAY_S", (1.0, 1.5))
-    return Cloud(manners_seed=1)
+    return quiet_cloud(monkeypatch)
 
 
 @pytest.fixture
@@ -53,7 +47,7 @@ def test_a_terminated_instance_does_not_start(cloud: Cloud, aws: Callable[[str],
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     (made,) = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"]
     ec2.terminate_instances(InstanceIds=[made["InstanceId"]])
-    states = LateStates(Draws(1), clock=lambda: 1e12)
+    states = Delays(Draws(1), clock=lambda: 1e12)
     assert not states.settle(cloud._backend("ec2"))
     assert ec2.describe_instances()["Reservations"][0]["Instances"][0]["State"]["Name"] == "terminated"
 
@@ -82,11 +76,11 @@ def test_cloudformation_waits_for_a_nat_gateway_which_routes_nothing_before(
 
 
 def test_boots_take_seconds_and_now_and_then_tens() -> None:
-    states = LateStates(Draws(1))
+    states = Delays(Draws(1))
     boots = [states._boot_s() for _ in range(1000)]
-    assert min(boots) >= late_states.BOOT_S[0]
-    assert max(boots) <= late_states.SLOW_BOOT_S[1]
-    slow = sum(boot >= late_states.SLOW_BOOT_S[0] for boot in boots)
+    assert min(boots) >= delays.BOOT_S[0]
+    assert max(boots) <= delays.SLOW_BOOT_S[1]
+    slow = sum(boot >= delays.SLOW_BOOT_S[0] for boot in boots)
     assert 100 < slow < 250
 
 
@@ -108,5 +102,5 @@ def test_a_console_is_read_late_and_in_the_order_of_its_lines() -> None:
 
 
 def test_the_delay_of_a_console_is_the_instances_own(cloud: Cloud) -> None:
-    states = LateStates(Draws(1))
+    states = Delays(Draws(1))
     assert states.console_delay_s("i-1") == states.console_delay_s("i-1") != states.console_delay_s("i-2")

@@ -1,0 +1,36 @@
+"""All API faults of one account, drawn from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from localcloud.api_faults import delays, propagation
+from localcloud.api_faults.capacity import Capacity
+from localcloud.api_faults.delays import Delays
+from localcloud.api_faults.propagation import Propagation
+from localcloud.api_faults.throttling import Draws, Throttle
+from localcloud.api_faults.zone_balance import ZoneBalance
+
+
+class ApiFaults:
+    """Throttle, delay and run out of capacity as a real account does; the same seed draws the same faults."""
+
+    def __init__(self, seed: int, backend: Callable[[str], Any]) -> None:
+        self._backend = backend
+        draws = Draws(seed)
+        self.throttle, self.delays, self._zones = Throttle(draws), Delays(draws), ZoneBalance(draws)
+        Propagation(draws).attach(backend("ec2"), backend("iam"))
+        self.delays.attach(backend("ec2"))
+        Capacity(draws).attach(backend("ec2"))
+
+    def is_stable(self, resource_type: str, physical_id: str) -> bool:
+        """Return whether a new resource of CloudFormation can be used. The caller holds the API's lock."""
+        return propagation.is_stable(self._backend("iam"), resource_type, physical_id) and delays.is_stable(
+            self._backend("ec2"), physical_id
+        )
+
+    def settle(self) -> bool:
+        """Update all delayed states; return whether one changed. The caller holds the API's lock."""
+        changes = self.delays.settle(self._backend("ec2")), self._zones.settle(self._backend("autoscaling"))
+        return any(changes)
