@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final
 
-from cluster.errors import AwsError, DeepcdkError
+from cluster.errors import AwsError
 
 if TYPE_CHECKING:
     from boto3.session import Session
     from botocore.exceptions import ClientError
-    from types_boto3_autoscaling import AutoScalingClient
-    from types_boto3_budgets import BudgetsClient
-    from types_boto3_cloudformation import CloudFormationClient
-    from types_boto3_cloudwatch import CloudWatchClient
-    from types_boto3_ec2 import EC2Client
-    from types_boto3_efs import EFSClient
-    from types_boto3_pricing import PricingClient
-    from types_boto3_s3 import S3Client
-    from types_boto3_service_quotas import ServiceQuotasClient
-    from types_boto3_sqs import SQSClient
-    from types_boto3_ssm import SSMClient
-    from types_boto3_sts import STSClient
 
 PRICED_REGION: Final = "us-east-1"
 """The region whose prices are shown on a laptop without one."""
@@ -53,14 +42,6 @@ _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SIGN_IN = "sign in again (`aws sso login`, or fresh keys), then repeat"
 
 
-class IamClient(Protocol):
-    """The one call of IAM that the tasks make, for which a package of stubs would be much."""
-
-    def get_policy(self, *, PolicyArn: str) -> Mapping[str, Any]:  # boto3's own name
-        """Return the description of a managed policy."""
-        ...
-
-
 class Aws:
     """Make the clients of one session, each once; safe to share between threads."""
 
@@ -68,34 +49,13 @@ class Aws:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
+        if TYPE_CHECKING:  # The stubs know the type of each service's client.
+            self.client, self.impatient = Session().client, Session().client
+        else:
+            self.client = functools.partial(self._client, impatient=False)
+            self.impatient = functools.partial(self._client, impatient=True)
 
-    @overload
-    def client(self, service: Literal["autoscaling"], *, impatient: bool = False) -> AutoScalingClient: ...
-    @overload
-    def client(self, service: Literal["budgets"], *, impatient: bool = False) -> BudgetsClient: ...
-    @overload
-    def client(self, service: Literal["cloudformation"], *, impatient: bool = False) -> CloudFormationClient: ...
-    @overload
-    def client(self, service: Literal["cloudwatch"], *, impatient: bool = False) -> CloudWatchClient: ...
-    @overload
-    def client(self, service: Literal["ec2"], *, impatient: bool = False) -> EC2Client: ...
-    @overload
-    def client(self, service: Literal["efs"], *, impatient: bool = False) -> EFSClient: ...
-    @overload
-    def client(self, service: Literal["iam"], *, impatient: bool = False) -> IamClient: ...
-    @overload
-    def client(self, service: Literal["pricing"], *, impatient: bool = False) -> PricingClient: ...
-    @overload
-    def client(self, service: Literal["s3"], *, impatient: bool = False) -> S3Client: ...
-    @overload
-    def client(self, service: Literal["service-quotas"], *, impatient: bool = False) -> ServiceQuotasClient: ...
-    @overload
-    def client(self, service: Literal["sqs"], *, impatient: bool = False) -> SQSClient: ...
-    @overload
-    def client(self, service: Literal["ssm"], *, impatient: bool = False) -> SSMClient: ...
-    @overload
-    def client(self, service: Literal["sts"], *, impatient: bool = False) -> STSClient: ...
-    def client(self, service: str, *, impatient: bool = False) -> Any:
+    def _client(self, service: str, *, impatient: bool) -> Any:
         """Return the client of a service; an impatient one makes one attempt of 3 s."""
         with self._lock:
             if (service, impatient) not in self._clients:
@@ -168,67 +128,62 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
+_FAILURES: Final = (
+    (
+        ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"),
+        "no AWS credentials: {}",
+        "run `aws configure` or `aws sso login`, or set AWS_PROFILE; without an account: `python -m localcloud start`",
+    ),
+    (("NoRegionError",), "no AWS region is set", "set AWS_REGION, or a region in your profile"),
+    (("ProfileNotFound",), "{}", "set AWS_PROFILE to one that `aws configure list-profiles` names"),
+    (
+        ("UnauthorizedSSOTokenError", "SSOTokenLoadError", "TokenRetrievalError"),
+        "the AWS session has expired: {}",
+        _SIGN_IN,
+    ),
+    (
+        ("HTTPClientError", "EndpointConnectionError"),
+        "the AWS API does not answer: {}",
+        "check the network, AWS_REGION and AWS_ENDPOINT_URL",
+    ),
+    (("BotoCoreError",), "{}", ""),
+)
+"""Message and remedy by the names of botocore's exceptions; the first one that fits counts."""
+_REFUSALS: Final = (
+    (_EXPIRED, "the AWS session has expired ({code})", _SIGN_IN),
+    (_INVALID, "AWS does not accept the credentials ({code})", "check AWS_PROFILE and the keys it names"),
+    (_DENIED, "AWS denies it: {message}", "ask for this permission, or use another profile"),
+    (
+        THROTTLED,
+        "AWS throttles {operation} ({code}): this account makes more calls than AWS takes from it, "
+        "and repeating the call for most of a minute did not help",
+        "wait a minute and repeat the command; nothing is lost, and other programs of the account may be the cause",
+    ),
+)
+"""Message and remedy by the codes of AWS's own errors."""
+
+
 @contextlib.contextmanager
 def aws_errors(action: str) -> Iterator[None]:
     """Turn errors of boto3 in the block into AwsError; `action` is what was attempted."""
-    import botocore.exceptions as boto
+    from botocore import exceptions
 
     try:
         yield
-    except DeepcdkError:
-        raise
-    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as error:
-        raise AwsError(
-            f"no AWS credentials: {error}",
-            where=action,
-            remedy="run `aws configure` or `aws sso login`, or set AWS_PROFILE; "
-            "without an account: `python -m localcloud start`",
-        ) from None
-    except boto.NoRegionError:
-        raise AwsError(
-            "no AWS region is set", where=action, remedy="set AWS_REGION, or a region in your profile"
-        ) from None
-    except boto.ProfileNotFound as error:
-        raise AwsError(
-            str(error), where=action, remedy="set AWS_PROFILE to one that `aws configure list-profiles` names"
-        ) from None
-    except (boto.UnauthorizedSSOTokenError, boto.SSOTokenLoadError, boto.TokenRetrievalError) as error:
-        raise AwsError(f"the AWS session has expired: {error}", where=action, remedy=_SIGN_IN) from None
-    except boto.ClientError as error:
+    except exceptions.ClientError as error:
         raise _refused(error, action) from None
-    except (boto.HTTPClientError, boto.EndpointConnectionError) as error:
-        raise AwsError(
-            f"the AWS API does not answer: {error}",
-            where=action,
-            remedy="check the network, AWS_REGION and AWS_ENDPOINT_URL",
-        ) from None
-    except boto.BotoCoreError as error:
-        raise AwsError(str(error), where=action) from None
+    except exceptions.BotoCoreError as error:
+        for names, what, remedy in _FAILURES:
+            if isinstance(error, tuple(getattr(exceptions, name) for name in names)):
+                raise AwsError(what.format(error), where=action, remedy=remedy) from None
+        raise
 
 
 def _refused(refusal: ClientError, action: str) -> AwsError:
     error: Mapping[str, Any] = refusal.response.get("Error", {})
     code, text = error.get("Code", ""), str(refusal)
-    if code in _EXPIRED:
-        return AwsError(f"the AWS session has expired ({code})", where=action, remedy=_SIGN_IN)
-    if code in _INVALID:
-        return AwsError(
-            f"AWS does not accept the credentials ({code})",
-            where=action,
-            remedy="check AWS_PROFILE and the keys it names",
-        )
-    if code in _DENIED:
-        return AwsError(
-            f"AWS denies it: {error.get('Message', text)}",
-            where=action,
-            remedy="ask for this permission, or use another profile",
-        )
-    if code in THROTTLED:
-        return AwsError(
-            f"AWS throttles {refusal.operation_name} ({code}): this account makes more calls than AWS takes from it, "
-            "and repeating the call for most of a minute did not help",
-            where=action,
-            remedy="wait a minute and repeat the command; nothing is lost, and other programs of the account may be "
-            "the cause",
-        )
+    for codes, what, remedy in _REFUSALS:
+        if code in codes:
+            what = what.format(code=code, message=error.get("Message", text), operation=refusal.operation_name)
+            return AwsError(what, where=action, remedy=remedy)
     return AwsError(text, where=action)

@@ -160,7 +160,7 @@ class Prices:
     def _ask_on_demand(self, kind: str) -> None:
         price = None
         with contextlib.suppress(Exception):  # No task fails because a price is missing.
-            pricing = self._aws.client("pricing", impatient=True)
+            pricing = self._aws.impatient("pricing")
             wanted = filters({"instanceType": kind, **INSTANCES}, self._aws.price_region)
             answer = pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted, MaxResults=20)
             usd = parse_price(answer.get("PriceList", []))

@@ -66,7 +66,7 @@ def budget(subject: Subject) -> Iterator[Finding]:
         return
     with aws_errors("reading the account's budgets"):
         account = subject.aws.client("sts").get_caller_identity()["Account"]
-        answer = subject.aws.client("budgets", impatient=True).describe_budgets(AccountId=account, MaxResults=100)
+        answer = subject.aws.impatient("budgets").describe_budgets(AccountId=account, MaxResults=100)
     there = len(answer.get("Budgets", ()))
     yield Finding(
         check="budget",

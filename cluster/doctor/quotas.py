@@ -157,7 +157,7 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
 def read_quotas(aws: Aws, service: str) -> dict[str, float]:
     """Read the quotas of the account by name; AWS's defaults if the account has no other value."""
     with aws_errors(f"reading the quotas of {service}"):
-        client = aws.client("service-quotas", impatient=True)
+        client = aws.impatient("service-quotas")
         found: dict[str, float] = {}
         # The applied values come first: if they cannot be read, a default would be a guess.
         for operation in ("list_service_quotas", "list_aws_default_service_quotas"):

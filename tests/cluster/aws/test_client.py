@@ -61,7 +61,7 @@ def test_no_credentials_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_each_client_is_made_once_and_prices_are_asked_where_they_are_told(aws: Aws) -> None:
     assert aws.client("ec2") is aws.client("ec2")
-    assert aws.client("ec2") is not aws.client("ec2", impatient=True)
+    assert aws.client("ec2") is not aws.impatient("ec2")
     assert aws.client("pricing").meta.region_name == "us-east-1"
     assert (aws.region, aws.endpoint) == ("us-east-1", "")
 
@@ -125,7 +125,7 @@ def test_another_refusal_is_not_repeated_and_an_impatient_client_repeats_nothing
     assert api.seen == 1
     api.code = "RequestLimitExceeded"
     with pytest.raises(ClientError):
-        Aws().client("ec2", impatient=True).describe_vpcs()
+        Aws().impatient("ec2").describe_vpcs()
     assert api.seen == 2
 
 

@@ -112,7 +112,7 @@ def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Limit
 
 def test_what_is_not_known_is_said_and_ends_nothing() -> None:
     class Denied(Aws):
-        def client(self, service: str, *, impatient: bool = False) -> Any:
+        def _client(self, service: str, *, impatient: bool) -> Any:
             raise AwsError("AWS denies it", where=service)
 
     found = limits.read_or_explain(Denied(), "deepcdk")

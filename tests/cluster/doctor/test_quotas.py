@@ -134,7 +134,7 @@ def test_a_type_that_no_quota_counts_is_unknown(subject: Examined, told: None) -
 
 
 def test_quotas_that_cannot_be_read_are_an_error_and_not_a_default(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = aws.client("service-quotas", impatient=True)
+    client = aws.impatient("service-quotas")
 
     def denied(*_: object, **__: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not for you"}}, "ListServiceQuotas")
@@ -174,5 +174,5 @@ def test_both_lists_of_quotas_are_read_and_what_applies_wins(aws: Aws, monkeypat
 
             return Paginator()
 
-    monkeypatch.setattr(aws, "client", lambda *_, **__: Client())
+    monkeypatch.setattr(aws, "impatient", lambda _: Client())
     assert read_quotas(aws, "ec2") == {"a": 9.0, "b": 1.0}

@@ -112,7 +112,7 @@ def test_nothing_is_planned_or_imported_for_a_stack_that_is_being_destroyed(
     monkeypatch: pytest.MonkeyPatch, plan: bool
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setattr("cluster.aws.client.Aws.client", lambda *_: pytest.fail("AWS is asked for more"))
+    monkeypatch.setattr("cluster.aws.client.Aws._client", lambda *_, **__: pytest.fail("AWS is asked for more"))
     monkeypatch.setattr(deploy, "describe_stack", lambda aws, name: {"StackName": name, "StackStatus": DELETING})
     monkeypatch.setattr(cdk, "run_quietly", lambda *_: pytest.fail("the CDK is run"))
     with pytest.raises(BeingDestroyedError, match="`fab up` then deploys the cluster anew"):
