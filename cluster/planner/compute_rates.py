@@ -6,7 +6,7 @@ from typing import Final
 
 from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, exact, within
 from cluster.planner.hardware import Hardware
-from cluster.planner.networks import NETWORKS
+from cluster.planner.workload import NETWORKS
 from payload.recipes.current_types import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES
 
 NVIDIA_PYTORCH_2018: Final = (

@@ -17,9 +17,8 @@ from cluster.planner.assumptions import Assumptions
 from cluster.planner.calibration import MAX_SPREAD, Calibration, PastLink, PastRate, PastRing, PastStart
 from cluster.planner.evidence import Range
 from cluster.planner.hardware import hardware_of
-from cluster.planner.networks import NETWORKS
 from cluster.planner.run_time import Cluster, run_seconds
-from cluster.planner.workload import PAYLOAD, Phase, Workload, workload_of
+from cluster.planner.workload import NETWORKS, PAYLOAD, Phase, Workload, workload_of
 from cluster.report.run_files import document, number, read_run, whole
 from payload.settings import Settings
 from payload.settings.bench import ALLREDUCE, BENCH_FILE, CHOSEN, TRAINING
@@ -144,21 +143,6 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
     hardware = dataclasses.replace(hardware_of(_type_of(record)), ranks_per_node=rings[largest].ranks // largest)
     efa, together = _fabric_of(record)
     return PastLink(**_past(record, Cluster(hardware=hardware, nodes=largest)), efa=efa, together=together, rings=rings)
-
-
-def predicted_step_s(
-    cell: Measurement,
-    rate: PastRate,
-    record: Mapping[str, Any],
-    links: Sequence[PastLink],
-    cycle_s: float | None = None,
-) -> float:
-    """Return the time that the planner expects of a step of a cell, at this rate of one rank and over these links.
-
-    `cycle_s`: Horovod's in the benchmark, None: as a run would have it.
-    """
-    workload, cluster, assumed = _step(cell, record, links, cycle_s)
-    return _training_s(workload, cluster, assumed.at("images_s", rate.images_s.value))
 
 
 def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: Assumptions) -> float:

@@ -10,8 +10,7 @@ from agent.spec.horovod import cycle_ms
 from cluster.planner.assumptions import Assumptions
 from cluster.planner.communication import grouped_seconds
 from cluster.planner.hardware import Hardware
-from cluster.planner.networks import NETWORKS
-from cluster.planner.workload import Phase, Workload
+from cluster.planner.workload import NETWORKS, Phase, Workload
 
 FULL_SIDE: Final = 387
 """Mean of the shorter sides of ImageNet's images, pixels: 469 x 387 on average (Russakovsky et al. 2015, as commonly

@@ -7,9 +7,37 @@ from typing import Final
 
 from cluster.errors import UsageError
 from cluster.planner.evidence import ESTIMATED, Figure, within
-from cluster.planner.networks import NETWORKS
 from payload.settings import Settings
+from payload.settings.bench import BenchSettings
 from payload.settings.image_phases import parse_phases
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network:
+    """One network, for images of the size for which it was published."""
+
+    image_size: int
+    """Side of the images, pixels."""
+    weights: int
+    """Weights to train."""
+    multiply_adds: int
+    """Multiply-adds of the forward pass for one image."""
+
+
+NETWORKS: Final = {
+    "alexnet": Network(image_size=224, weights=61_838_248, multiply_adds=838_788_800),
+    "fashion-vgg": Network(image_size=28, weights=8_454_954, multiply_adds=389_858_816),
+    "googlenet": Network(image_size=224, weights=6_998_552, multiply_adds=1_582_671_872),
+    "inception-bn": Network(image_size=224, weights=11_295_240, multiply_adds=2_032_600_064),
+    "inception-v3": Network(image_size=299, weights=23_834_568, multiply_adds=5_713_216_096),
+    "lenet": Network(image_size=28, weights=431_080, multiply_adds=2_293_000),
+    "lstm": Network(image_size=29, weights=40_585, multiply_adds=1_129_600),
+    "resnet20": Network(image_size=32, weights=269_722, multiply_adds=40_551_040),
+    "resnet50": Network(image_size=224, weights=25_557_032, multiply_adds=4_089_184_256),
+    "resnet152": Network(image_size=224, weights=60_192_808, multiply_adds=11_513_626_624),
+    "vgg16": Network(image_size=224, weights=138_357_544, multiply_adds=15_470_264_320),
+}
+"""Size and work of each network, for estimates without TensorFlow."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +115,11 @@ SIDES: Final = {"digits": 28, "japanese-vowels": 29, "mnist": 28, "fashion-mnist
 DECODED: Final = ("imagenet",)
 """Data sets of JPEG images."""
 
+PROBE_SMALL_BYTES: Final = 1 << 10
+PROBE_LARGE_BYTES: Final = 1 << 26
+"""The two messages that tell the latency of a link from its bandwidth, 1 KiB and 64 MiB."""
+PROBE_ROUNDS: Final = 3
+
 PAYLOAD: Final = Program(
     name="payload.train",
     decode_images_s=within(
@@ -141,4 +174,29 @@ def _phases(settings: Settings, ranks: int, side: int) -> tuple[Phase, ...]:
         Phase(epochs=min(end, epochs) - phase.start, size=phase.size, global_batch=phase.global_batch)
         for phase, end in zip(parsed, ends, strict=True)
         if phase.start < epochs
+    )
+
+
+def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSettings:
+    """Return the benchmark by which `fab plan --calibrate` learns the speed of a cluster, in about two minutes.
+
+    It measures the network of a workload on one node and on all workers, and two allreduces on all.
+
+    Images and batch of a rank are those of the phase that computes the longest on all `ranks`. One worker has no link.
+    Raises SettingError for a workload that a benchmark cannot have, such as too large a batch.
+    """
+    workers = max(1, workers)
+    longest = max(workload.phases, key=lambda phase: phase.epochs * phase.size**2)  # each has the same images an epoch
+    published = NETWORKS[workload.network].image_size
+    return BenchSettings(
+        nodes=(1, workers) if workers > 1 else (1,),
+        networks=(workload.network,),
+        precisions=(workload.precision,),
+        batch_sizes=(max(1, longest.global_batch // ranks),),
+        # Published images need not be square: 0 leaves them their shape.
+        image_size=longest.size if longest.size != published else 0,
+        message_bytes=(PROBE_SMALL_BYTES, PROBE_LARGE_BYTES) if workers > 1 else (),
+        input_size=0,
+        storage_mib=0,
+        repeats=PROBE_ROUNDS,
     )

@@ -108,7 +108,7 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
 
     Raises UsageError where the workers are not of one type that is compared, or do not suit the recipe.
     """
-    from cluster.bench.probe import probe_settings
+    from cluster.planner.workload import probe_settings
     from cluster.report.run_files import RUNS
     from cluster.runs.archive import fetch_run
     from cluster.runs.run_options import PreflightOptions

@@ -35,14 +35,6 @@ ONE, TWO, FOUR, EIGHT = candidate(1, 4, 10), candidate(2, 2.5, 12), candidate(4,
 EVERY = (ONE, TWO, FOUR, EIGHT)
 
 
-def test_without_uncertain_figures_there_is_no_range() -> None:
-    certain = ASSUMED
-    for name in ASSUMED.uncertain():
-        certain = certain.at(name, ASSUMED.figure(name).value)
-    seconds, parts = seconds_in_range(RUN, Cluster(hardware=P3, nodes=4), certain)
-    assert seconds == Range(low=parts.total, value=parts.total, high=parts.total)
-
-
 def test_the_range_holds_each_end_of_each_figure_and_not_all_at_once() -> None:
     cluster = Cluster(hardware=P3, nodes=4)
     whole, parts = seconds_in_range(RUN, cluster, ASSUMED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.planner.communication import between_nodes, grouped_seconds, ring_seconds, within_node
+from cluster.planner.communication import between_nodes, grouped_seconds, ring_seconds
 from cluster.planner.hardware import hardware_of
 
 P3, P4D, C5 = (hardware_of(name) for name in ("p3.16xlarge", "p4d.24xlarge", "c5.2xlarge"))
@@ -33,11 +33,6 @@ def test_efa_carries_most_of_the_network_on_types_that_have_it() -> None:
 def test_gloo_is_slower_than_the_network_and_a_peak_may_not_last() -> None:
     link = between_nodes(C5, efa=False, placement_group=True).bytes_s
     assert (gbit_s(link.value), gbit_s(link.low)) == pytest.approx((6, 2.5))
-
-
-def test_nvlink_is_faster_than_pci_express_and_cores_are_slowest() -> None:
-    nvlink, bus, cores = (within_node(each).bytes_s.value for each in (P4D, hardware_of("g6.48xlarge"), C5))
-    assert nvlink > bus > cores
 
 
 def test_ring_sends_almost_twice_the_gradients() -> None:

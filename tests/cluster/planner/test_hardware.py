@@ -14,11 +14,6 @@ def test_a_type_of_today_has_its_gpus_links_and_cores() -> None:
     assert (p4d.vcpus, p4d.cores) == (96, 48)
 
 
-def test_the_type_of_the_published_runs_is_known_though_ec2_lists_it_no_more() -> None:
-    p3 = hardware_of("p3.16xlarge")
-    assert (p3.gpus, p3.gpu, p3.network_gbit_s, p3.network_peak) == (8, "V100", 25, False)
-
-
 def test_a_node_without_gpus_has_one_rank_and_graviton_a_core_for_each_vcpu() -> None:
     assert (hardware_of("c5.2xlarge").ranks, hardware_of("c5.2xlarge").cores) == (1, 4)
     assert hardware_of("c6g.2xlarge").cores == 8

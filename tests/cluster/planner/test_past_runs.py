@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from cluster.planner.past_runs import (
     bench_rates,
     past_rate,
     past_start,
-    predicted_step_s,
     rate_of,
     read_calibration,
 )
@@ -230,16 +228,3 @@ def test_cell_whose_rounds_differ_too_much_is_left_out(tmp_path: Path) -> None:
 def test_wait_for_gradients_on_several_nodes_is_not_computation(tmp_path: Path) -> None:
     (found,) = bench_rates(read_bench(written(tmp_path, [event(TRAINING, 2, [0.11] * 3)])), record())
     assert found.images_s.value > 32 / 0.11
-
-
-def test_step_of_several_nodes_is_predicted_from_one_node_the_link_and_the_cycle(tmp_path: Path) -> None:
-    bench = scaling(tmp_path)
-    (rate,) = bench_rates(bench, record())
-    one, two, four = (predicted_step_s(each, rate, record(), ()) for each in bench.of_kind(TRAINING))
-    assert one == pytest.approx(0.1, rel=1e-3)
-    assert one < two < four
-    cell = bench.of_kind(TRAINING)[1]
-    short, long = (predicted_step_s(cell, rate, record(), (), cycle_s) for cycle_s in (1e-3, 21e-3))
-    assert long - short == pytest.approx(10e-3), "half a cycle on average"
-    slow = dataclasses.replace(bench_link(allreduces(2, 5e7, 1e-3), record()))
-    assert predicted_step_s(cell, rate, record(), (slow,)) > two

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from cluster.errors import UsageError
-from cluster.planner.networks import NETWORKS
-from cluster.planner.workload import IMAGES, workload_of
+from cluster.planner.workload import IMAGES, NETWORKS, workload_of
 from payload.models.registry import NETWORKS as REGISTERED
 from payload.models.registry import Network as RegisteredNetwork
 from payload.models.work import WORK

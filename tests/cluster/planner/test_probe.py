@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from cluster.bench.probe import LARGE_BYTES, SMALL_BYTES, probe_settings
-from cluster.planner.workload import workload_of
+from cluster.planner.workload import PROBE_LARGE_BYTES, PROBE_SMALL_BYTES, probe_settings, workload_of
 from payload.benchmark.ranks import check_networks, settings_of
 from payload.recipes.benchmark import BENCHMARK
 from payload.recipes.digits import DIGITS
@@ -37,7 +36,7 @@ def test_the_network_of_the_recipe_is_measured_on_one_worker_and_on_all_and_the_
         (SETTINGS.network, SETTINGS.batch_per_rank, nodes) for nodes in (1, 4)
     ]
     sums = [(each.message_bytes, each.nodes) for each in found.cells() if each.kind == ALLREDUCE]
-    assert sums == [(SMALL_BYTES, 4), (LARGE_BYTES, 4)]
+    assert sums == [(PROBE_SMALL_BYTES, 4), (PROBE_LARGE_BYTES, 4)]
     for workers in (0, 1):
         assert {each.kind for each in probed(SETTINGS, workers).cells()} == {TRAINING}, "one worker has no link"
 
