@@ -118,12 +118,6 @@ def test_any_value_in_an_answer_is_shown_or_rejected(place: tuple[str, tuple[Any
         list(plain_lines(runs_table([taken])))
 
 
-@given(value=JSON, verb=st.sampled_from(sorted(ANSWERS)))
-def test_what_is_no_answer_at_all_is_refused(value: Any, verb: str) -> None:
-    with pytest.raises(DeepcdkError):
-        ask(answer(value), verb, "")
-
-
 @given(value=JSON)
 def test_a_refusal_names_a_run_or_is_refused(value: Any) -> None:
     with pytest.raises(DeepcdkError):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from cluster.errors import (
-    AwsError,
-    ConnectionFailedError,
     DeepcdkError,
     LiveRunError,
-    NoStackError,
     NotReadyError,
     RemoteError,
     UsageError,
@@ -17,14 +14,6 @@ from cluster.errors import (
 def test_a_message_has_a_line_each_for_what_where_and_what_to_do() -> None:
     assert str(DeepcdkError("it broke", where="here", remedy="mend it")) == "it broke\n  where: here\n  do: mend it"
     assert str(DeepcdkError("it broke")) == "it broke"
-
-
-def test_errors_inherit_the_fitting_builtin() -> None:
-    assert isinstance(UsageError("--nodes", "x", "must be a number"), ValueError)
-    assert isinstance(AwsError("no"), OSError)
-    assert isinstance(NoStackError("deepcdk", "us-east-1"), LookupError)
-    assert isinstance(ConnectionFailedError("no"), ConnectionError)
-    assert isinstance(NotReadyError("no", {}, remedy=""), TimeoutError)
 
 
 def test_errors_carry_their_data() -> None:

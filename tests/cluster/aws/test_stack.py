@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from cluster.aws.client import Aws
 from cluster.aws.stack import describe_stack, find_stack, parse_stack, read_template
 from cluster.errors import AwsError, NoStackError
-
-OUTPUTS = {
-    "MasterGroupName": "masters",
-    "WorkerGroupName": "workers",
-    "EfsMount": "/mnt/efs",
-    "BucketName": "bucket",
-    "LoginUser": "ec2-user",
-    "MaxWorkers": "16",
-}
-
-
-def description(**changes: str) -> dict[str, Any]:
-    outputs = [{"OutputKey": key, "OutputValue": value} for key, value in {**OUTPUTS, **changes}.items() if value]
-    arn = "arn:aws:cloudformation:us-east-1:123456789012:stack/deepcdk/6f4a8b10-0000-11f0-8a54-0e1b2c3d4e5f"
-    return {"StackName": "deepcdk", "StackId": arn, "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+from tests.cluster.aws.test_inventory import description
 
 
 def test_the_outputs_are_read_and_those_of_earlier_versions_have_defaults() -> None:

@@ -106,18 +106,6 @@ def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_zeros_before_a_number_change_nothing() -> None:
-    assert parse_whole("--rank", "0" * 6000 + "7", lowest=0) == 7
-    assert parse_whole("--rank", "000", lowest=0) == 0
-
-
-def test_the_bounds_are_taken_and_beyond_them_a_number_is_refused() -> None:
-    assert [parse_whole("--nodes", text, lowest=1, highest=16) for text in ("1", "16")] == [1, 16]
-    for text in ("0", "17"):
-        with pytest.raises(UsageError, match=f"^--nodes = '{text}': must be a whole number from 1 to 16$"):
-            parse_whole("--nodes", text, lowest=1, highest=16)
-
-
 @for_any(text=WORDS | st.from_regex(r"[a-z0-9][a-z0-9.-]{0,127}", fullmatch=True))
 def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: str) -> None:
     try:

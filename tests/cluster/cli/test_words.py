@@ -60,10 +60,6 @@ def test_a_word_gets_the_flag_that_it_stands_for(words: str, meant: str) -> None
     assert with_flags(words.split(), CONTEXTS, FLAGS) == meant.split()
 
 
-def test_every_such_flag_is_one_that_its_task_has() -> None:
-    assert [task for task, flag in FLAGS.items() if flag not in FLAGS_OF[task]] == []
-
-
 @given(st.lists(st.sampled_from([*FLAGS_OF, *FLAGS.values(), "--key", "-f", "worker1", "--json", "--set=a=b", ""])))
 def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[str]) -> None:
     once = with_flags(words, CONTEXTS, FLAGS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cluster.answers import AnswerError
-from cluster.data.report import Reports, StagingError, StagingResult
+from cluster.data.report import Reports, StagingError
 
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
 
@@ -22,25 +22,6 @@ def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
     with pytest.raises(StagingError, match=r"worker2: no room") as caught:
         reports.check()
     assert remedy in caught.value.remedy
-
-
-def test_what_was_staged_is_said_in_words() -> None:
-    held = {"files": 3, "bytes": 3000, "came_bytes": 0}
-    staged = StagingResult(
-        name="set",
-        source="/home/me/set",
-        to="local",
-        directory="/mnt/scratch/data/set",
-        files=6,
-        bytes=6000,
-        sha256="0" * 64,
-        uploaded_bytes=0,
-        sharded=True,
-        seconds=1.5,
-        nodes=dict.fromkeys(HOSTS, held),
-    )
-    assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)
-    assert str(staged).endswith("directory: /mnt/scratch/data/set")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.deploy.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
-from cluster.deploy.effects import TEMPLATE, Effect, change_table, describe_effect, noun, summary
+from cluster.deploy.effects import TEMPLATE, Effect, change_table, describe_effect, summary
 
 
 def change(action: str, type_name: str, **more: Any) -> Change:
@@ -107,8 +107,3 @@ def test_many_additions_are_counted_and_few_are_listed() -> None:
     assert many.rows[1] == (ADDED, "21 resources", "route (20), group of nodes")
     assert summary([worse, *added]) == "1 REMOVED, 1 added"
     assert summary([]) == "outputs or metadata only"
-
-
-def test_a_type_without_a_noun_keeps_its_own_name() -> None:
-    assert noun("AWS::EFS::FileSystem") == "shared file system"
-    assert noun("AWS::New::Thing") == "AWS::New::Thing"

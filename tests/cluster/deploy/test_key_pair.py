@@ -27,12 +27,6 @@ def test_the_public_key_is_found_beside_the_private_one(home: Path) -> None:
     assert key_pair.find_public_key(home, str(home / "mine")) == home / "mine.pub"
 
 
-def test_without_a_key_the_way_to_one_is_told(home: Path) -> None:
-    with pytest.raises(DeepcdkError) as caught:
-        key_pair.find_public_key(home)
-    assert "ssh-keygen -t ed25519" in caught.value.remedy
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

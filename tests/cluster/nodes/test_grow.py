@@ -13,7 +13,6 @@ import pytest
 
 from agent.spec.nodes import Node
 from cluster.aws import inventory, limits
-from cluster.errors import DeepcdkError
 from cluster.nodes import grow, worker_group
 from cluster.session import Session
 from cluster.ssh.master import Master
@@ -57,25 +56,6 @@ def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.M
     assert ensure_nodes(task, NO_MASTER, 2, yes=False, report=lambda _: None) == make_nodes(2)
 
 
-def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
-        ensure_nodes(task, NO_MASTER, 4, yes=False, report=lambda _: None)
-
-
-def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    grown: list[int] = []
-    reported: list[str] = []
-    monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
-    monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: grown.append(nodes))
-
-    monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: make_nodes(4))
-    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append) == make_nodes(4)
-    assert grown == [4]
-    assert reported == ["growing the worker group from 2 to 4 nodes (c5.2xlarge, price unknown)"]
-
-
 class Group:
     """A worker group whose size others change while a question stands: each answer is followed by the next size."""
 
@@ -99,48 +79,51 @@ class Group:
         self.size = self.sizes.pop(0) if self.sizes else self.size
 
 
-def test_a_group_that_another_laptop_grew_meanwhile_is_not_shrunk(
-    task: Session, monkeypatch: pytest.MonkeyPatch
+FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.000/h more."
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "asked", "resized", "reported"),
+    [
+        (2, 2, [FROM_2], [4], "growing the worker group from 2 to 4 nodes (c5.2xlarge, price $2.000/h)"),
+        (2, 3, [FROM_2], [4], "growing the worker group from 3 to 4 nodes (c5.2xlarge, price $1.000/h)"),
+        (2, 8, [FROM_2], [], "another machine has grown the worker group to 8 nodes; nothing is left to start"),
+        (
+            2,
+            1,
+            [FROM_2, "grow the worker group from 1 to 4 nodes: 3 more c5.2xlarge, price $3.000/h more."],
+            [4],
+            "another machine has set the worker group to 1 nodes: 3 would start, not 2",
+        ),
+        (
+            3,  # since the push
+            3,
+            ["grow the worker group from 3 to 4 nodes: 1 more c5.2xlarge, price $1.000/h more."],
+            [4],
+            "growing the worker group from 3 to 4 nodes (c5.2xlarge, price $1.000/h)",
+        ),
+    ],
+)
+def test_the_group_grows_as_agreed_and_is_never_shrunk(
+    task: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    later: int,
+    asked: list[str],
+    resized: list[int],
+    reported: str,
 ) -> None:
-    reported: list[str] = []
-    group = Group(monkeypatch, 2, 8)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append) == make_nodes(4)
-    assert (len(group.asked), group.set) == (1, [])
-    assert "another machine has grown the worker group to 8 nodes; nothing is left to start" in reported
-
-
-def test_a_group_that_another_laptop_grew_in_part_is_raised_by_the_rest(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: list[str] = []
-    group = Group(monkeypatch, 2, 3)
-    ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append)
-    assert (len(group.asked), group.set) == (1, [4])
-    assert any(line.startswith("growing the worker group from 3 to 4 nodes") for line in reported)
-
-
-def test_a_group_that_another_laptop_shrank_is_asked_for_again_with_its_price(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: list[str] = []
-    group = Group(monkeypatch, 2, 1)
+    lines, group = list[str](), Group(monkeypatch, first, later)
     monkeypatch.setattr(task.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.0))
-    ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append)
-    assert [question.partition(":")[2] for question in group.asked] == [
-        " 2 more c5.2xlarge, price $2.000/h more.",
-        " 3 more c5.2xlarge, price $3.000/h more.",
-    ]
-    assert group.set == [4]
-    assert "another machine has set the worker group to 1 nodes: 3 would start, not 2" in reported
-    assert group.released == 2
+    assert ensure_nodes(task, NO_MASTER, 4, yes=False, report=lines.append) == make_nodes(4)
+    assert (group.asked, group.set, group.released) == (asked, resized, len(asked))
+    assert reported in lines
 
 
-def test_the_first_question_is_asked_of_the_group_as_it_is_and_not_as_it_was_before_the_push(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    group = Group(monkeypatch, 3)
+def test_an_unknown_price_is_called_unknown(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(monkeypatch, 2)
     ensure_nodes(task, NO_MASTER, 4, yes=False, report=lambda _: None)
-    assert "from 3 to 4 nodes: 1 more" in group.asked[0]
+    assert group.asked == ["grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price unknown."]
 
 
 def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(

@@ -85,13 +85,6 @@ def test_without_a_running_master_no_run_is_live() -> None:
     assert find_live_runs(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRuns()
 
 
-def test_a_live_run_stops_what_would_end_it() -> None:
-    with pytest.raises(EndsRunError, match=r"(?s)run one is live, and the change would end it.*2 nodes end") as caught:
-        check_live_runs(fake("one"), "the change", ["2 nodes end"], force=False)
-    assert "--force" in caught.value.remedy
-    assert "fab stop --run one" in caught.value.remedy
-
-
 def test_doubt_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s\nand more", where="SSH"))
     with pytest.raises(EndsRunError, match="is not known whether there is one: no answer within 10 s") as caught:
@@ -108,13 +101,6 @@ def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
     assert "run one" in told[0]
     stop_runs(session, (), told.append)
     assert len(session.stopped) == 1
-
-
-def test_what_waits_does_not_begin_when_the_live_run_is_stopped() -> None:
-    session = fake("one")
-    session.queued = ("two", "three")
-    stop_runs(session, ("one", "four"), lambda _: None)
-    assert [run for run, _ in session.stopped] == ["three", "two", "one", "four"]
 
 
 def test_a_stack_without_its_file_system_and_a_worker_without_a_master_have_no_run() -> None:
@@ -173,7 +159,10 @@ def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
 
 def test_waiting_runs_are_given_no_time_and_each_is_reported() -> None:
     session, told = fake("one"), list[str]()
-    session.queued = ("two",)
-    stop_runs(session, ("one",), told.append)
-    assert session.stopped == [("two", 0.0), ("one", STOP_GRACE_S)]
-    assert told == ["taking run two out of the queue", f"stopping run one, with {STOP_GRACE_S:g} s for its checkpoint"]
+    session.queued = ("two", "three")
+    stop_runs(session, ("one", "four"), told.append)
+    assert session.stopped == [("three", 0.0), ("two", 0.0), ("one", STOP_GRACE_S), ("four", STOP_GRACE_S)]
+    assert told[1:3] == [
+        "taking run two out of the queue",
+        f"stopping run one, with {STOP_GRACE_S:g} s for its checkpoint",
+    ]

@@ -95,13 +95,6 @@ def test_large_amounts_have_no_fraction_and_a_node_without_a_disk_is_no_error() 
     assert table([Row(instance_id=B, name="", load=edge)]).rows[0][4] == "100 of 100 GiB"
 
 
-def test_a_narrow_terminal_can_do_without_disk_instance_and_sent_in_this_order() -> None:
-    shown = table([Row(instance_id=B, name="deeplearning-worker2", load="gone")])
-    assert shown.expendable == ("disk", "instance", "sent")
-    assert set(shown.expendable) < set(shown.columns)
-    assert shown.footer == ("worker2: gone",)
-
-
 def result(name: str, stdout: bytes, exit_code: int = 0) -> fanout.HostResult:
     return fanout.HostResult(name=name, exit_code=exit_code, reached=True, seconds=0.1, stdout=stdout, stderr=b"")
 

@@ -8,6 +8,7 @@ import pytest
 
 from cluster.aws import inventory
 from cluster.aws.client import Aws
+from cluster.aws.inventory import Instance
 from cluster.errors import NotReadyError
 from cluster.nodes.shrink import BusyNodesError, Removal, choose, remaining, terminate, wait_gone
 from tests.cluster.nodes.deployed_workers import ListingMaster, start_workers
@@ -22,17 +23,18 @@ def names(leavers: tuple[Removal, ...]) -> list[str]:
     return [leaver.name.removeprefix("deeplearning-") for leaver in leavers]
 
 
-def test_the_highest_numbers_go_first_as_numbers() -> None:
-    assert names(choose(TWELVE, NODES, {}, 9, force=False)) == ["worker12", "worker11", "worker10"]
-
-
-def test_an_instance_that_never_joined_goes_before_any_node() -> None:
-    assert names(choose([*TWELVE, make_instance(99)], NODES, {}, 11, force=False)) == [make_instance(99).id, "worker12"]
-
-
-def test_nodes_of_a_live_run_stay() -> None:
-    busy = {"one": ["deeplearning-worker12", "deeplearning-worker11"]}
-    assert names(choose(TWELVE, NODES, busy, 10, force=False)) == ["worker10", "worker9"]
+@pytest.mark.parametrize(
+    ("instances", "busy", "wanted", "gone"),
+    [
+        (TWELVE, (), 9, ["worker12", "worker11", "worker10"]),
+        ((*TWELVE, make_instance(99)), (), 11, [make_instance(99).id, "worker12"]),  # it never joined
+        (TWELVE, ("deeplearning-worker12", "deeplearning-worker11"), 10, ["worker10", "worker9"]),
+    ],
+)
+def test_unjoined_instances_go_first_then_the_highest_numbers_without_a_run(
+    instances: tuple[Instance, ...], busy: tuple[str, ...], wanted: int, gone: list[str]
+) -> None:
+    assert names(choose(instances, NODES, {"one": busy}, wanted, force=False)) == gone
 
 
 def test_without_consent_no_node_of_a_live_run_goes() -> None:

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from cluster.bench.measurements import read_bench
 from cluster.plots.bench import draw_bench
 from payload.settings.bench import TRAINING
-from tests.cluster.bench.benches import event, feeding, scaling, written
+from tests.cluster.bench.benches import feeding, scaling
 
 
 def test_every_median_is_a_point_of_its_figure(tmp_path: Path) -> None:
@@ -22,10 +21,6 @@ def test_every_median_is_a_point_of_its_figure(tmp_path: Path) -> None:
     assert drawn[1] == pytest.approx([100, 100 / 1.1, 100 / 1.3])
     assert np.asarray(times.lines[0].get_ydata()).tolist() == pytest.approx([10_000])
     assert np.asarray(widths.lines[0].get_ydata()).tolist() == pytest.approx([1048576 / 0.01 / 1e9])
-
-
-def test_one_node_has_no_picture_of_sums(tmp_path: Path) -> None:
-    assert len(draw_bench(read_bench(written(tmp_path, [event(TRAINING, 1, (0.1, 0.1))]))).axes) == 2
 
 
 def test_what_feeds_the_training_is_a_row_of_its_own(tmp_path: Path) -> None:

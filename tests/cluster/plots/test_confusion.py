@@ -6,7 +6,6 @@ import pytest
 
 from cluster.plots.confusion import draw_confusion
 from cluster.report.classes import confusion_of
-from tests.cluster.report.recorded_runs import raw, report
 
 
 @pytest.mark.parametrize("classes", [2, 20, 21, 300])
@@ -17,10 +16,3 @@ def test_a_matrix_of_any_size_is_drawn_small_enough(classes: int) -> None:
     svg = draw_confusion(matrix).svg
     assert (">57</text>" in svg) == (">class 1</text>" in svg) == (classes <= 20)
     assert len(svg) < 600_000
-
-
-def test_its_description_has_the_accuracy() -> None:
-    matrix = report().confusion
-    assert matrix is not None
-    accuracy = f"{raw()['result']['test_accuracy']:.2%} of 359 test images recognised."
-    assert draw_confusion(matrix).description == f"{accuracy} Most often confused: 2 taken for 1."

@@ -37,7 +37,3 @@ def test_a_bar_shows_each_piece_and_remarks_above(monkeypatch: pytest.MonkeyPatc
         display.note("[not markup]")
     assert "[not markup]" in shown.getvalue()
     assert [task.completed for task in display._progress.tasks] == [1000, 1000]
-
-
-def test_without_a_terminal_there_are_plain_lines() -> None:
-    assert isinstance(make(terminal=False, write=print), PlainProgress)
