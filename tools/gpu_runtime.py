@@ -18,9 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.cuda import check_capabilities, find_toolkit
 from agent.environment.horovod_build import default_cache
-from agent.environment.toolchain import CudaToolkit, HorovodError, NotCoveredError
+from agent.environment.toolchain import CudaToolkit, HorovodError, NotCoveredError, check_capabilities, find_toolkit
 from stacks.gpus import CAPABILITIES, FIRST_SUPPORTED
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from agent.environment.horovod_build import default_cache, error_lines
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow
-from agent.environment.virtual_environment import digest, this_platform
+from agent.environment.virtual_environment import RuntimeSetupError, digest, print_line, print_made, this_platform
 from agent.errors import ReportedError
 from agent.files.build_once import build_once
 from agent.files.listing import is_listed
@@ -35,7 +35,7 @@ FRAMEWORK: Final = "libtensorflow_framework.so.2"
 """The library with TensorFlow's C API. It is loaded before the op is, so that no path to it is needed."""
 
 
-class CustomOpError(ReportedError, RuntimeError):
+class CustomOpError(ReportedError, RuntimeSetupError):
     """Report an op that could not be built or is not installed, and what to do."""
 
 
@@ -169,13 +169,8 @@ def main(argv: Sequence[str]) -> int:
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
     )
     cache = parser.parse_args(argv).cache or default_cache(os.environ)
-    try:
-        path = os.environ.get("PATH", os.defpath)
-        print(install(cache, search_path=path, report=lambda line: print(line, file=sys.stderr, flush=True)))
-    except (CustomOpError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    path = os.environ.get("PATH", os.defpath)
+    return print_made(lambda: install(cache, search_path=path, report=print_line))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Wheels are kept in a cache outside the tree, by a fingerprint of their inputs. R
 TensorFlow:
 
     python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
-    python -m agent.environment.horovod_build fingerprint
     python -m agent.environment.horovod_build prove    # after installing it: two ranks, an allreduce, a training step
 
 Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
@@ -18,7 +17,6 @@ For PyTorch (`--frameworks torch`, or with TensorFlow `tensorflow,torch`) it was
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import re
 import shlex
@@ -30,11 +28,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.cuda import check_capabilities, find_toolkit
 from agent.environment.horovod_build_settings import XLA_BUILDER, Settings, environment, fingerprint
+from agent.environment.horovod_selftest import prove
 from agent.environment.horovod_source import VERSION, download_arguments, unpack
-from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect, find_compiler
-from agent.environment.virtual_environment import base_python
+from agent.environment.toolchain import (
+    HorovodError,
+    NotCoveredError,
+    Toolchain,
+    check_capabilities,
+    detect,
+    find_compiler,
+    find_toolkit,
+)
+from agent.environment.virtual_environment import base_python, print_line, print_made
 from agent.files.build_once import build_once
 from agent.spec.frameworks import TENSORFLOW
 
@@ -52,17 +58,13 @@ class BuildError(HorovodError):
 
 
 def linkable_nccl(home: Path, scratch: Path) -> Path:
-    """Return an NCCL folder in which the linker finds `libnccl.so`: `home`, or one of links to it under `scratch`.
+    """Return a folder under `scratch` with links to the NCCL in `home`, in which the linker finds `libnccl.so`.
 
-    NVIDIA's Python package has libnccl.so.2 alone; the linker asks for libnccl.so.
+    NVIDIA's Python package has libnccl.so.2 alone.
     """
-    if (home / "lib" / "libnccl.so").exists():
-        return home
     library = home / "lib" / "libnccl.so.2"
     if not library.exists() or not (home / "include" / "nccl.h").exists():
-        raise NotCoveredError(
-            f"{home} has no include/nccl.h with lib/libnccl.so or lib/libnccl.so.2", "Give --nccl-home."
-        )
+        raise NotCoveredError(f"{home} has no include/nccl.h with lib/libnccl.so.2", "Install NVIDIA's package again.")
     linked = scratch / "nccl"
     (linked / "lib").mkdir(parents=True)
     (linked / "include").symlink_to(home / "include")
@@ -76,9 +78,7 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
     for entry in search_path:
         if (home := Path(entry) / "nvidia" / "nccl").is_dir():
             return home
-    raise NotCoveredError(
-        "NCCL is not installed", "Install tensorflow[and-cuda], which brings it, or give --nccl-home."
-    )
+    raise NotCoveredError("NCCL is not installed", "Install tensorflow[and-cuda], which brings it.")
 
 
 def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
@@ -169,16 +169,16 @@ def built_for(toolchain: Toolchain) -> str:
 def _build_environment(
     settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], jobs: int, scratch: Path
 ) -> dict[str, str]:
-    if settings.gpu:
-        nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), scratch)
-        settings = dataclasses.replace(settings, nccl_home=nccl)
+    nccl = linkable_nccl(packaged_nccl(sys.path), scratch) if settings.gpu else None
     headers = toolchain.tensorflow_include
     lacks_header = headers is not None and not (headers / XLA_BUILDER).exists()
     compiler = write_compiler(scratch, base.get("PATH", os.defpath), cxx17=bool(toolchain.torch))
     temporary = scratch / "tmp"
     temporary.mkdir()
     return {
-        **environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header, compiler=compiler),
+        **environment(
+            settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header, compiler=compiler, nccl=nccl
+        ),
         "TMPDIR": str(temporary),  # for pip's and the compilers' own files
     }
 
@@ -224,7 +224,6 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cuda-home", type=Path, metavar="DIR", help="for gpu; default: the newest of CUDA 12 in /usr/local"
     )
-    parser.add_argument("--nccl-home", type=Path, metavar="DIR", help="for gpu; default: NVIDIA's Python package")
     parser.add_argument("--cc", default="", metavar="LIST", help="for gpu: CUDA compute capabilities, as 80,90")
     parser.add_argument(
         "--frameworks", default=TENSORFLOW, metavar="LIST", help="tensorflow (the default), torch, or both with a comma"
@@ -239,7 +238,6 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     return Settings(
         operations=arguments.operations,
         cuda_home=arguments.cuda_home,
-        nccl_home=arguments.nccl_home,
         compute_capabilities=tuple(int(number) for number in numbers),
         frameworks=tuple(arguments.frameworks.split(",")),
     )
@@ -250,35 +248,23 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.horovod_build", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("build", "fingerprint", "prove"))
+    parser.add_argument("command", choices=("build", "prove"))
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
     )
-    parser.add_argument("--jobs", type=int, default=default_jobs(), metavar="N", help="compilers at once")
     add_settings(parser)
     arguments = parser.parse_args(argv)
-    try:
-        if arguments.command == "prove":
-            from agent.environment.horovod_selftest import prove
 
-            print(prove(environ=os.environ))
-            return 0
+    def make() -> Path:
         settings = settings_from(arguments)
         cuda = find_toolkit(settings.cuda_home) if settings.gpu else None
         if cuda is not None:
             check_capabilities(cuda, settings.compute_capabilities)
-        search_path = os.environ.get("PATH", os.defpath)
-        toolchain = detect(search_path=search_path, cuda=cuda, frameworks=settings.frameworks)
-        if arguments.command == "fingerprint":
-            print(fingerprint(settings, toolchain))
-            return 0
+        toolchain = detect(search_path=os.environ.get("PATH", os.defpath), cuda=cuda, frameworks=settings.frameworks)
         cache = arguments.cache or default_cache(os.environ)
-        report = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731 - one short expression
-        print(build(settings, toolchain, cache=cache, base=os.environ, jobs=max(1, arguments.jobs), report=report))
-    except (HorovodError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        return build(settings, toolchain, cache=cache, base=os.environ, jobs=default_jobs(), report=print_line)
+
+    return print_made(make if arguments.command == "build" else lambda: prove(environ=os.environ))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ class Settings:
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL
     cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `cuda.find_toolkit` finds
-    nccl_home: Path | None = None  # has include/nccl.h and lib/libnccl.so*; None: NVIDIA's package beside TensorFlow
     compute_capabilities: tuple[int, ...] = ()  # times ten: 80: A100, 90: H100 and H200; for gpu only
     frameworks: tuple[str, ...] = (TENSORFLOW,)  # tensorflow, torch, or both
 
@@ -56,7 +55,6 @@ class Settings:
         options = ["--operations", self.operations, "--frameworks", ",".join(self.frameworks)]
         options += ["--cc", ",".join(map(str, self.compute_capabilities))] if self.compute_capabilities else []
         options += ["--cuda-home", str(self.cuda_home)] if self.cuda_home is not None else []
-        options += ["--nccl-home", str(self.nccl_home)] if self.nccl_home is not None else []
         return tuple(options)
 
     @property
@@ -70,7 +68,6 @@ class Settings:
             **built,
             "operations": "gpu",
             "cuda": str(self.cuda_home or "found"),
-            "nccl": str(self.nccl_home or "package"),
             "cc": ",".join(map(str, sorted(self.compute_capabilities))),
         }
 
@@ -105,11 +102,12 @@ def environment(
     jobs: int,
     lacks_header: bool,
     compiler: Path | None = None,
+    nccl: Path | None = None,
 ) -> dict[str, str]:
     """Return the environment of the build: `base` without what would change the build unseen, and Horovod's settings.
 
     `jobs` is the number of compilers at once (1 to 1.5 GiB each); `lacks_header`: TensorFlow has no XLA_BUILDER;
-    `compiler`: what compiles in place of the machine's c++.
+    `compiler`: the program to run in place of the machine's c++; `nccl`: the folder of NCCL, for GPUs.
     """
     # A make above this one hands down MAKEFLAGS with a job server that is closed here.
     stray = ("HOROVOD_", "CPLUS_INCLUDE_PATH", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
@@ -136,7 +134,7 @@ def environment(
         result |= {
             "HOROVOD_GPU_OPERATIONS": "NCCL",
             "HOROVOD_CUDA_HOME": str(toolchain.cuda.home),
-            "HOROVOD_NCCL_HOME": str(settings.nccl_home),
+            "HOROVOD_NCCL_HOME": str(nccl),
             "HOROVOD_NCCL_LINK": "SHARED",
             "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, sorted(settings.compute_capabilities))),
         }

@@ -1,7 +1,6 @@
 """Make the master's environment: Horovod's launcher, Open MPI and TensorBoard, without TensorFlow.
 
     python -m agent.environment.master_environment ensure [--root /opt/deepcdk/runtime]
-    python -m agent.environment.master_environment path       # print its path without making it
 
 The last line of the output is its Python. The master only starts ranks and shows runs in TensorBoard, so its
 environment takes seconds to make and needs no compiler. It does not depend on the workers' environment: the master may
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from agent.environment.horovod_source import SDIST_SHA256, VERSION, download_arguments, unpack
-from agent.environment.toolchain import HorovodError, check_platform
-from agent.environment.virtual_environment import DEFAULT_ROOT, LockedEnvironment, RuntimeSetupError, this_platform
+from agent.environment.toolchain import check_platform
+from agent.environment.virtual_environment import DEFAULT_ROOT, LockedEnvironment, print_made, this_platform
 from agent.files.temporary_files import temporary_directory_of
 
 LOCK: Final = Path(__file__).parent / "requirements-master.txt"
@@ -66,7 +65,7 @@ def _all_but_python(directory: str, names: list[str]) -> list[str]:
 def ensure(root: Path = DEFAULT_ROOT) -> Path:
     """Return the environment's Python; make the environment first unless it is complete.
 
-    Raises HorovodError, RuntimeSetupError or OSError.
+    Raises RuntimeSetupError or OSError.
     """
     check_platform(this_platform())
     return MasterEnvironment(root=root).ensure()
@@ -77,15 +76,10 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.master_environment", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("ensure", "path"))
+    parser.add_argument("command", choices=("ensure",))
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
-    arguments = parser.parse_args(argv)
-    try:
-        print(MasterEnvironment(root=arguments.root).python if arguments.command == "path" else ensure(arguments.root))
-    except (HorovodError, RuntimeSetupError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    root = parser.parse_args(argv).root
+    return print_made(lambda: ensure(root))
 
 
 if __name__ == "__main__":

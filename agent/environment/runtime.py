@@ -2,7 +2,6 @@
 
     python -m agent.environment.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]
     python -m agent.environment.runtime ensure --operations gpu --cc 80,90    # for GPUs of these compute capabilities
-    python -m agent.environment.runtime path        # print its path without making it
 
 The last line of the output is the environment's Python. The runtime's packages come from a lock file beside this
 module: one for CPUs, one for GPUs, one for aarch64.
@@ -22,13 +21,14 @@ from typing import ClassVar, Final
 from agent.environment import custom_op, site_changes
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import Settings, known_inputs
-from agent.environment.toolchain import HorovodError, NotCoveredError, check_platform
+from agent.environment.toolchain import NotCoveredError, check_platform
 from agent.environment.virtual_environment import (
     DEFAULT_ROOT,
     LOCK,
     LockedEnvironment,
     Platform,
     RuntimeSetupError,
+    print_made,
     requirement_lines,
     this_platform,
 )
@@ -170,7 +170,7 @@ def options_for(kind: RuntimeKind) -> tuple[str, ...]:
 def ensure(*options: str) -> Path:
     """Run the command `ensure` with these options in this process; return the runtime's Python.
 
-    Raises HorovodError, RuntimeSetupError, ValueError or OSError.
+    Raises RuntimeSetupError, ValueError or OSError.
     """
     return _runtime(_parser().parse_args(["ensure", *options])).ensure()
 
@@ -204,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.runtime", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("command", choices=("ensure", "path"))
+    parser.add_argument("command", choices=("ensure",))
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
     parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="a shared folder of wheels, filled by one node")
     parser.add_argument(
@@ -217,13 +217,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
     arguments = _parser().parse_args(argv)
-    try:
-        made = _runtime(arguments)
-        print(made.python if arguments.command == "path" else made.ensure())
-    except (HorovodError, RuntimeSetupError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return print_made(lambda: _runtime(arguments).ensure())
 
 
 if __name__ == "__main__":

@@ -345,16 +345,21 @@ class Installer(LockedEnvironment):
         self.pip("Installing uv", "install", *options, "--requirement", str(wheels / LOCK))
 
 
+def print_made(make: Callable[[], object]) -> int:
+    """Print what `make` returns, or the expected error that it raises; return the exit status of a command line."""
+    try:
+        print(make())
+    except (RuntimeSetupError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {Installer.command}", description="Make the environment with uv.")
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
-    try:
-        print(Installer(root=parser.parse_args(argv).root).ensure())
-    except (RuntimeSetupError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return print_made(Installer(root=parser.parse_args(argv).root).ensure)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.environment import custom_op
-from agent.environment.custom_op import CustomOpError, Library, build, file_name, identity, install, main, this_library
-from agent.environment.virtual_environment import Platform
+from agent.environment.custom_op import CustomOpError, Library, build, file_name, identity, main, this_library
 from payload.data.records.record_split import open_record_splits
 
 ROOT = Path(__file__).parents[3]
@@ -48,18 +47,6 @@ def test_a_node_without_a_compiler_takes_another_ones(tmp_path: Path) -> None:
     assert build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
 
 
-def test_another_system_than_linux_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    mac = Platform(system="Darwin", machine="arm64", libc="", python=(3, 12))
-    monkeypatch.setattr(custom_op, "this_platform", lambda: mac)
-    with pytest.raises(CustomOpError, match=r"this is Darwin.*on Linux alone"):
-        this_library()
-
-
-def test_no_compiler_is_told_with_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(CustomOpError, match=r"no C\+\+ compiler .* `apt-get install g\+\+` or `dnf install gcc-c\+\+`"):
-        build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None)
-
-
 def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path) -> None:
     path = compiler(tmp_path / "bin", "#!/bin/sh\necho 'image_view.cc:7: error: no such thing' >&2\nexit 1\n")
     with pytest.raises(CustomOpError, match=r"(?s)did not compile with TensorFlow 2\.21\.0:.*7: error: no such thing"):
@@ -94,16 +81,6 @@ def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path)
     assert Path(found) == packages / file_name()
 
 
-@pytest.mark.tensorflow
-def test_installing_leaves_the_library_alone_beside_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_op, "installed", lambda: tmp_path / "packages" / "op.so")
-    (tmp_path / "packages").mkdir()
-    path = compiler(tmp_path / "bin", COMPILER.format(count=tmp_path / "count"))
-    place = install(tmp_path / "cache", search_path=path, report=lambda line: None)
-    assert [file.name for file in (tmp_path / "packages").iterdir()] == [place.name]
-    assert place.read_text() == "library\n"
-
-
 def test_the_command_names_what_is_wrong_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,17 +88,6 @@ def test_the_command_names_what_is_wrong_and_fails(
     monkeypatch.setattr(custom_op, "this_library", lambda: A_LIBRARY)
     assert main(["install", "--cache", str(tmp_path)]) == 1
     assert "no C++ compiler" in capsys.readouterr().err
-
-
-def test_a_python_without_tensorflow_is_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-I", "-S", "-c"]
-    program = (
-        "import sys; sys.path.insert(0, '.'); from agent.environment.custom_op import main; "
-        f"sys.exit(main(['install', '--cache', {str(tmp_path)!r}]))"
-    )
-    finished = subprocess.run([*command, program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 1
-    assert finished.stderr.endswith("has no TensorFlow: install it there first\n")
 
 
 @pytest.mark.tensorflow

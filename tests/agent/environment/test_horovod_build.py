@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import subprocess
@@ -15,8 +14,6 @@ from agent.environment import horovod_build, horovod_source
 from agent.environment.horovod_build import (
     BuildError,
     build,
-    built_for,
-    cached_wheel,
     default_cache,
     error_lines,
     linkable_nccl,
@@ -110,21 +107,10 @@ def test_a_source_distribution_with_another_hash_is_refused(monkeypatch: pytest.
         build_into(tmp_path / "cache")
 
 
-def test_a_wheel_that_was_not_copied_to_its_end_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / f"{WHEEL}.part").touch()
-    assert cached_wheel(tmp_path) is None
-    (tmp_path / WHEEL).touch()
-    assert cached_wheel(tmp_path) == tmp_path / WHEEL
-
-
 def test_errors_are_picked_from_a_long_log() -> None:
     log = "\n".join(["[ 10%] Building"] * 500 + ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"])
     log += "\n" + "\n".join(["make: *** Waiting"] * 50)
     assert error_lines(log) == ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"]
-
-
-def test_without_a_named_error_the_last_lines_are_shown() -> None:
-    assert error_lines("one\n\n two \n") == ["one", " two"]
 
 
 def test_nccl_of_the_python_package_gets_the_link_that_the_linker_needs(tmp_path: Path) -> None:
@@ -136,26 +122,16 @@ def test_nccl_of_the_python_package_gets_the_link_that_the_linker_needs(tmp_path
     linked = linkable_nccl(packaged_nccl(["/nowhere", str(tmp_path)]), tmp_path / "scratch")
     assert (linked / "lib" / "libnccl.so").read_text() == "library"
     assert (linked / "include" / "nccl.h").exists()
-    (home / "lib" / "libnccl.so").touch()
-    assert linkable_nccl(home, tmp_path / "scratch") == home
-
-
-def test_a_missing_nccl_is_told_with_a_remedy(tmp_path: Path) -> None:
-    with pytest.raises(NotCoveredError, match="--nccl-home"):
-        packaged_nccl([str(tmp_path)])
-    with pytest.raises(NotCoveredError, match="--nccl-home"):
+    with pytest.raises(NotCoveredError, match="Install NVIDIA's package again"):
         linkable_nccl(tmp_path, tmp_path)
+    with pytest.raises(NotCoveredError, match="NCCL is not installed"):
+        packaged_nccl(["/nowhere"])
 
 
 def test_the_cache_lies_outside_the_tree() -> None:
     assert default_cache({"XDG_CACHE_HOME": "/var/cache"}) == Path("/var/cache/deepcdk")
     assert default_cache({}) == Path.home() / ".cache" / "deepcdk"
     assert default_cache({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / "deepcdk"
-
-
-def test_the_command_line_prints_the_fingerprint(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fingerprint"]) == 0
-    assert len(capsys.readouterr().out.strip()) == 16
 
 
 def test_the_command_line_reports_what_is_not_covered(
@@ -180,12 +156,9 @@ def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before_and_alw
     assert subprocess.run(linked, capture_output=True, text=True, check=False).stderr == ""
 
 
-@pytest.mark.parametrize("cxx17", [True, False])
-def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_standard(
-    tmp_path: Path, cxx17: bool
-) -> None:
+def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_standard(tmp_path: Path) -> None:
     # The calls, in their order, and the arguments that tell them apart are those of `nvcc --verbose`, 13.0.
-    compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=cxx17)
+    compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=True)
     source, preprocessed = tmp_path / "kernels.cu", tmp_path / "kernels.cpp4.ii"
     source.write_text('static_assert(__cplusplus == 201402L);\nvoid known() { throw std::logic_error(""); }\n')
     nvccs = [str(compiler), "-std=c++14", "-D__CUDA_ARCH__=900", "-D__CUDA_ARCH_LIST__=900"]
@@ -195,9 +168,3 @@ def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_stand
     split = preprocessed.rename(tmp_path / "kernels.cudafe1.cpp")
     second = ["-c", "-x", "c++", str(split), "-o", str(tmp_path / "kernels.o")]
     assert subprocess.run([*nvccs, *second], capture_output=True, text=True, check=False).stderr == ""
-
-
-def test_what_a_wheel_is_for_is_told_in_words() -> None:
-    both = dataclasses.replace(TOOLCHAIN, torch="2.13.0+cpu")
-    assert built_for(both) == f"TensorFlow {TOOLCHAIN.tensorflow} and PyTorch 2.13.0+cpu"
-    assert built_for(dataclasses.replace(both, tensorflow="")) == "PyTorch 2.13.0+cpu"

@@ -45,6 +45,7 @@ def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, time
     assert path.read_text() == text
 
 
+@pytest.mark.full
 @pytest.mark.horovod
 def test_the_others_outlive_a_rank_that_is_killed_in_the_middle_of_a_sum() -> None:
     """Without the patch one or two of them ended by SIGABRT in each of five tries."""

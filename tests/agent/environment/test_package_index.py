@@ -59,6 +59,8 @@ def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPat
     said = missing(python)
     assert said.startswith(f"This node has no package index: {UNKNOWN} cannot be reached (")
     assert said.endswith(REMEDY)
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert UNKNOWN in missing(python), "that variable names no proxy"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert "pip's configuration says no-index" in missing(python)
 
@@ -70,19 +72,6 @@ def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.M
     monkeypatch.delenv("PIP_PROXY")
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     assert missing(python) == ""
-
-
-def test_hosts_without_a_proxy_alone_name_none(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
-    monkeypatch.setenv("no_proxy", "localhost")
-    assert UNKNOWN in missing(python)
-
-
-def test_a_python_without_pip_has_nothing_to_say(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nexit 1\n")
-    program.chmod(0o755)
-    assert missing(program) == ""
 
 
 def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
@@ -108,11 +97,6 @@ def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path:
         "three": ("ann", "", "plain"), "one": ("a@b", "", 'p"w\\ #x'), "two": ("token", "", "")
     }  # fmt: skip
     assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_without_credentials_there_is_no_file(tmp_path: Path) -> None:
-    assert netrc_environment({}, {"A": "b"}, tmp_path) == {"A": "b"}
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_directories_of_wheels_are_those_of_the_program() -> None:

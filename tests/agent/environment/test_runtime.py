@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from agent.environment import runtime as module
 from agent.environment import site_changes
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import Settings
-from agent.environment.runtime import OwnEnvironment, Runtime, lock_file, main, options_for
+from agent.environment.runtime import OwnEnvironment, Runtime, lock_file, options_for
 from agent.environment.toolchain import NotCoveredError
 from agent.environment.virtual_environment import LOCK, Platform, RuntimeSetupError, VirtualEnvironment
 from agent.spec.kinds import RuntimeKind
@@ -77,12 +76,6 @@ def test_another_custom_op_patch_or_default_is_another_runtime(
     assert a_runtime().fingerprint != before
 
 
-def test_links_to_nvidias_libraries_count_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_gpus, without = a_runtime(settings=GPU).fingerprint, a_runtime().fingerprint
-    monkeypatch.setattr(site_changes, "OPENED", ())
-    assert (a_runtime(settings=GPU).fingerprint == with_gpus, a_runtime().fingerprint == without) == (False, True)
-
-
 @pytest.mark.parametrize(
     ("machine", "settings", "name"),
     [
@@ -109,11 +102,6 @@ def test_a_kind_of_hosts_is_told_to_the_runtime_by_options() -> None:
     assert options_for(RuntimeKind(processor="aarch64")) == ()
     kind = RuntimeKind(processor="x86_64", has_gpus=True, capabilities=(80, 90))
     assert options_for(kind) == ("--operations", "gpu", "--cc", "80,90")
-
-
-def test_a_build_for_gpus_must_have_nccl() -> None:
-    assert "nccl_built()" in a_runtime(settings=GPU).check
-    assert "nccl_built()" not in a_runtime().check
 
 
 def test_one_node_builds_horovod_against_its_packages_and_the_next_installs_the_wheel(
@@ -159,14 +147,6 @@ def made_by_hand(self: VirtualEnvironment) -> None:
     (self.directory / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
 
 
-def test_path_prints_what_ensure_would_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "root"
-    assert main(["path", "--root", str(root)]) == 0
-    printed = Path(capsys.readouterr().out.strip())
-    assert printed.parent.parent.parent == root
-    assert not root.exists()
-
-
 def test_nodes_train_with_the_versions_that_developers_test() -> None:
     dev = locked(ROOT / "requirements" / "dev.txt")
     node = locked(ROOT / "agent" / "environment" / "requirements.txt")
@@ -208,17 +188,6 @@ def test_all_that_the_aarch64_lock_names_has_a_wheel_for_it(python: str, tmp_pat
 @pytest.mark.parametrize("path", sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("agent/environment/*.txt")]))
 def test_a_lock_file_names_no_address(path: Path) -> None:
     assert "://" not in path.read_text()
-
-
-def test_the_module_needs_the_standard_library_alone() -> None:
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        "import sys; sys.path.insert(0, '.'); import agent.environment.runtime",
-    ]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
 def test_a_wheel_that_the_lock_file_does_not_have_is_rejected(tmp_path: Path) -> None:
