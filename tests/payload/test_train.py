@@ -15,7 +15,6 @@ from payload import train
 from payload.training.export import onnx_conversion
 
 ROOT = Path(__file__).parents[2]
-LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
 
 
 def command(run_dir: Path, *flags: str) -> list[str]:
@@ -116,63 +115,3 @@ def test_sigterm_ends_with_a_checkpoint_and_a_status_of_its_own(tmp_path: Path) 
     assert (tmp_path / "checkpoints" / last["checkpoint"] / "manifest.json").exists()
     assert f"go on from {last['checkpoint']} with --resume" in said
     assert not (tmp_path / "result.json").exists()
-
-
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train the digits with the recipe's own values, on two ranks."""
-    directory = tmp_path_factory.mktemp("digits") / "run"
-    env = environment(DEEPCDK_PAYLOAD_HASH="ab" * 32, DEEPCDK_GIT_COMMIT="cd" * 20)
-    done = subprocess.run(
-        [*LAUNCHER, *command(directory)], capture_output=True, text=True, cwd=ROOT, env=env, timeout=600
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("done: test accuracy") == 1
-    return directory
-
-
-@pytest.mark.horovod
-def test_two_ranks_learn_the_digits(run_dir: Path) -> None:
-    result = json.loads((run_dir / "result.json").read_text())
-    assert result["test_accuracy"] >= 0.985
-    assert result["ranks"] == 2
-    assert result["global_batch"] == 64
-    assert result["hosts"] == ["localhost", "localhost"]
-    assert result["payload_hash"] == "ab" * 32
-    assert result["git_commit"] == "cd" * 20
-    assert result["images_per_s"] == pytest.approx(20 * 1437 / result["training_seconds"], rel=1e-3)
-
-
-@pytest.mark.horovod
-def test_metrics_tell_start_steps_epochs_and_end(run_dir: Path) -> None:
-    records = metrics(run_dir)
-    events = [record["event"] for record in records]
-    assert events[0] == "start"
-    assert events[-1] == "end"
-    assert events.count("epoch") == 20
-    start = records[0]
-    assert (start["epochs"], start["steps_per_epoch"], start["ranks"], start["global_batch"]) == (20, 23, 2, 64)
-    step = next(record for record in records if record["event"] == "step")
-    assert step.keys() >= {
-        "epoch",
-        "step",
-        "steps_per_epoch",
-        "images_per_s",
-        "loss",
-        "accuracy",
-        "learning_rate",
-        "eta_s",
-    }
-    epochs = [record for record in records if record["event"] == "epoch"]
-    assert [record["epoch"] for record in epochs] == list(range(1, 21))
-    assert all(record["weights_agree"] for record in epochs)
-    assert [record["total_steps"] for record in epochs] == list(range(23, 461, 23))
-    assert {(record["global_batch"], record["image_size"]) for record in epochs} == {(64, 28)}
-    assert epochs[-1]["train_loss"] < epochs[0]["train_loss"] / 10
-
-
-@pytest.mark.horovod
-def test_checkpoints_and_events_lie_in_the_run_directory(run_dir: Path) -> None:
-    names = sorted(path.name for path in (run_dir / "checkpoints").iterdir())
-    assert names == ["step-00000230", "step-00000345", "step-00000460", "writer.json"]
-    assert list((run_dir / "events").glob("events.out.tfevents.*"))

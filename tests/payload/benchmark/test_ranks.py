@@ -63,22 +63,19 @@ def test_only_what_is_missing_is_measured(tmp_path: Path) -> None:
 @pytest.mark.horovod
 def test_a_cell_on_one_node_of_two_has_its_ranks_alone_and_sums_are_timed(tmp_path: Path) -> None:
     argv = ["--run-dir", str(tmp_path), "--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1"]
-    sizes = ["--message-bytes", "1024,1048576", "--repeats", "2", "--steps", "2", "--image-size", "16"]
-    sizes += ["--precisions", "float32,float16", "--input-size", "16", "--storage-mib", "1"]
+    sizes = ["--message-bytes", "1024", "--repeats", "2", "--steps", "2", "--image-size", "16"]
+    sizes += ["--input-size", "16", "--storage-mib", "1"]
     subprocess.run([*LAUNCHER, *PROGRAM, *argv, *sizes], capture_output=True, text=True, check=True)
     bench = read_bench(tmp_path)
     assert not list(tmp_path.glob(".bench-*"))
     assert [(str(each.cell), each.ranks, len(each.seconds)) for each in bench.measurements] == [
         ("allreduce of 1,024 bytes, 2 nodes", 2, 2),
-        ("allreduce of 1,048,576 bytes, 2 nodes", 2, 2),
         ("input, 256 images to 16 pixels a rank, 1 node", 1, 2),
         ("input, 256 images to 16 pixels a rank, 2 nodes", 2, 2),
         ("read 1,048,576 bytes a node, local, 1 node", 1, 2),
         ("read 1,048,576 bytes a node, local, 2 nodes", 2, 2),
         ("read 1,048,576 bytes a node, shared, 1 node", 1, 2),
         ("read 1,048,576 bytes a node, shared, 2 nodes", 2, 2),
-        ("lenet in float16, 1 images of 16 pixels a rank, 1 node", 1, 2),
-        ("lenet in float16, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
         ("lenet, 1 images of 16 pixels a rank, 1 node", 1, 2),
         ("lenet, 1 images of 16 pixels a rank, 2 nodes", 2, 2),
         ("write 1,048,576 bytes a node, local, 1 node", 1, 2),

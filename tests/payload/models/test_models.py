@@ -14,8 +14,31 @@ from payload.models.work import WORK
 
 pytestmark = pytest.mark.tensorflow
 
-TRAINED = [network for network in NETWORKS if network.name != "resnet152"]
-"""ResNet-152 has the blocks of ResNet-50, three times as many."""
+SLOW = ("resnet50", "resnet152", "vgg16", "inception-bn", "inception-v3")
+GRIDS = {
+    "googlenet": {
+        "3a": (28, 28, 256),
+        "3b": (28, 28, 480),
+        "4a": (14, 14, 512),
+        "4e": (14, 14, 832),
+        "5b": (7, 7, 1024),
+    },
+    "inception-bn": {
+        "3b": (28, 28, 320),
+        "3c": (14, 14, 576),
+        "4d": (14, 14, 608),
+        "4e": (7, 7, 1056),
+        "5b": (7, 7, 1024),
+    },
+    "inception-v3": {
+        "5d": (35, 35, 288),
+        "6a": (17, 17, 768),
+        "6e": (17, 17, 768),
+        "7a": (8, 8, 1280),
+        "7c": (8, 8, 2048),
+    },
+}
+"""Outputs of some blocks, as the papers and the presentation give them."""
 WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "lstm", "vgg16")
 
 
@@ -52,15 +75,25 @@ def no_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", keras.initializers.Zeros().__call__)
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
-def test_it_has_the_published_number_of_weights_and_the_stated_work(network: Network, no_random_weights: None) -> None:
+def networks(*slow: str) -> list[Any]:
+    """Return all networks, of which the slow ones run only in `make test-all`."""
+    marks = {True: [pytest.mark.full], False: []}
+    return [pytest.param(each, id=each.name, marks=marks[each.name in slow]) for each in NETWORKS]
+
+
+@pytest.mark.parametrize("network", networks("resnet152"))
+def test_it_has_the_published_number_of_weights_the_stated_work_and_the_grids_of_its_paper(
+    network: Network, no_random_weights: None
+) -> None:
     model = network.build(network.image_shape, network.classes)
     assert parameter_count(model) == network.parameters
     assert model.output_shape == (None, network.classes)
     assert multiply_adds(model) == WORK[network.name].multiply_adds
+    grids = GRIDS.get(network.name, {})
+    assert {name: model.get_layer(f"{name}_concat").output.shape[1:] for name in grids} == grids
 
 
-@pytest.mark.parametrize("network", TRAINED, ids=lambda network: network.name)
+@pytest.mark.parametrize("network", networks(*SLOW))
 def test_gradients_reach_all_weights_from_the_smallest_images(network: Network) -> None:
     import keras
     import tensorflow as tf
@@ -91,8 +124,10 @@ def test_resnet_strides_in_the_three_by_three_and_starts_its_blocks_as_identitie
     assert model.get_layer("conv3_1_b").strides == (2, 2)
     assert not model.get_layer("conv2_1_c_bn").gamma.numpy().any()
     assert model.get_layer("conv2_1_b_bn").gamma.numpy().all()
-    plain = named("resnet50").build((32, 32, 3), 10, zero_gamma=False)
-    assert plain.get_layer("conv2_1_c_bn").gamma.numpy().all()
+    for zero_gamma in (False, True):
+        small = named("resnet20").build((32, 32, 3), 10, zero_gamma=zero_gamma)
+        gammas = [layer.gamma.numpy().any() for layer in small.layers if hasattr(layer, "gamma")]
+        assert all(gammas) is not zero_gamma
 
 
 @pytest.mark.parametrize(("name", "precision"), [("lenet", "bfloat16"), ("resnet20", "float16"), ("lenet", "float64")])
@@ -115,37 +150,6 @@ def test_alexnet_with_the_filters_of_torchvision_has_its_number_of_weights(no_ra
     from payload.models.alexnet import TORCHVISION_FILTERS, alexnet
 
     assert parameter_count(alexnet((224, 224, 3), 1000, filters=TORCHVISION_FILTERS)) == 61_100_840
-
-
-def test_googlenet_has_the_grids_of_the_paper(no_random_weights: None) -> None:
-    from payload.models.googlenet import googlenet
-
-    model = googlenet((224, 224, 3), 1000)
-    grids = {name: model.get_layer(f"{name}_concat").output.shape[1:] for name in ("3a", "3b", "4a", "4e", "5b")}
-    assert grids == {
-        "3a": (28, 28, 256),
-        "3b": (28, 28, 480),
-        "4a": (14, 14, 512),
-        "4e": (14, 14, 832),
-        "5b": (7, 7, 1024),
-    }
-
-
-def test_inception_v3_has_the_grids_of_the_paper(no_random_weights: None) -> None:
-    from payload.models.inception_v3 import inception_v3
-
-    model = inception_v3((299, 299, 3), 1000)
-    grids = [model.get_layer(f"{name}_concat").output.shape[1:] for name in ("5d", "6a", "6e", "7a", "7c")]
-    assert grids == [(35, 35, 288), (17, 17, 768), (17, 17, 768), (8, 8, 1280), (8, 8, 2048)]
-
-
-def test_inception_bn_has_the_grids_of_the_presentation(no_random_weights: None) -> None:
-    from payload.models.inception_bn import inception_bn
-
-    model = inception_bn((224, 224, 3), 1000)
-    grids = [model.get_layer(f"{name}_concat").output.shape[1:] for name in ("3b", "3c", "4d", "4e", "5b")]
-    assert grids == [(28, 28, 320), (14, 14, 576), (14, 14, 608), (7, 7, 1056), (7, 7, 1024)]
-    assert any(layer.name == "5b_max_pool" for layer in model.layers)
 
 
 def test_the_fashion_network_halves_the_size_twice_and_normalises_its_input() -> None:

@@ -1,4 +1,4 @@
-"""Each recipe that the tests can make files for, end to end at a reduced size, on two ranks."""
+"""Each recipe that the tests can make files for, end to end at a reduced size."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "
 CHANCE = 1 / len(SHAPES)
 
 
-def trained(run_dir: Path, recipe: str, *flags: str) -> dict[str, Any]:
-    """Train on two ranks; return the result."""
+def trained(run_dir: Path, recipe: str, *flags: str, launcher: Sequence[str] = LAUNCHER) -> dict[str, Any]:
+    """Train on two ranks, unless another launcher is given; return the result."""
     command = [sys.executable, "-m", "payload.train", "--recipe", recipe, "--run-dir", str(run_dir), *flags]
     done = subprocess.run(
-        [*LAUNCHER, "sh", "-c", shlex.join(command)],  # the launcher takes flags that begin as its own do for its own
+        [*launcher, "sh", "-c", shlex.join(command)],  # the launcher takes flags that begin as its own do for its own
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -41,6 +42,13 @@ def trained(run_dir: Path, recipe: str, *flags: str) -> dict[str, Any]:
 def epochs(run_dir: Path) -> list[dict[str, Any]]:
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     return [record for record in records if record["event"] == "epoch"]
+
+
+@pytest.mark.full
+def test_digits_are_learned_as_documented(tmp_path: Path) -> None:
+    result = trained(tmp_path / "run", "digits")
+    assert result["test_accuracy"] >= 0.985
+    assert (result["ranks"], result["epochs"], result["global_batch"]) == (2, 20, 64)
 
 
 def test_fashion_mnist_follows_its_protocol_and_learns(tmp_path: Path) -> None:
@@ -59,7 +67,7 @@ def test_fashion_mnist_follows_its_protocol_and_learns(tmp_path: Path) -> None:
 
 def test_benchmark_measures_a_network_on_synthetic_images(tmp_path: Path) -> None:
     small = ["--network", "lenet", "--image-size", "28", "--classes", "10", "--train-limit", "24"]
-    result = trained(tmp_path, "benchmark", *small, "--batch-per-rank", "4")
+    result = trained(tmp_path, "benchmark", *small, "--batch-per-rank", "8", launcher=[])
     assert (result["steps"], result["global_batch"], result["settings"]["optimizer"]) == (3, 8, "rmsprop")
     assert result["images_per_s"] == pytest.approx(24 / result["training_seconds"], rel=1e-3)
 
@@ -68,6 +76,7 @@ SMALL = ["--network", "resnet20", "--precision", "float32", "--loss-scale", "0",
 """A network and numbers for processors: of GPUs' float16 they make slow work."""
 
 
+@pytest.mark.full
 def test_imagenet_90_learns_from_record_files(tmp_path: Path) -> None:
     write_records(tmp_path / "data", training=480, test=120, side=32)
     # The recipe's crops of 8% of an image's area would show of these small drawings nothing that tells.
@@ -79,6 +88,7 @@ def test_imagenet_90_learns_from_record_files(tmp_path: Path) -> None:
     assert (result["variant"], result["settings"]["flip"], result["settings"]["weight_decay"]) == ("sgd", True, 1e-4)
 
 
+@pytest.mark.full
 def test_imagenet_fast_learns_with_growing_images_and_rectangular_validation(tmp_path: Path) -> None:
     write_images(tmp_path / "raw", training=480, validation=120, side=56)
     sizes = ["--sizes", "40,0", "--shards", "3", "--workers", "2"]

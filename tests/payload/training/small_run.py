@@ -1,4 +1,4 @@
-"""A run so small that two ranks end it in seconds, for the programs that several ranks run together."""
+"""A run so small that two ranks complete it in seconds, for the programs that several ranks run together."""
 
 from __future__ import annotations
 

@@ -175,6 +175,7 @@ def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, mo
     assert not part.damaged
 
 
+@pytest.mark.full
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only on x86_64 are there two ways")
 def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other way is compiled alone, as for another processor, and run in a process of its own."""

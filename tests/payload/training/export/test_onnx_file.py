@@ -82,8 +82,18 @@ def built(network: Network, size: tuple[int, int], precision: str = "float32") -
     return model
 
 
+QUICK = ("lstm", "resnet20")
+
+
 # ResNet-152 has the blocks of ResNet-50, three times as many.
-@pytest.mark.parametrize("network", [n for n in NETWORKS if n.name != "resnet152"], ids=lambda network: network.name)
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.full])
+        for each in NETWORKS
+        if each.name != "resnet152"
+    ],
+)
 def test_each_network_gives_as_onnx_what_it_gives_in_keras(tmp_path: Path, network: Network) -> None:
     from payload.training.export.classifier import load
     from payload.training.export.onnx_file import trial_images, write_onnx
@@ -187,14 +197,13 @@ def test_images_of_another_type_or_shape_are_refused_by_name(exported: Path) -> 
         predict(model, np.zeros((2, 30, 28, 1), np.uint8))
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet20"])
-def test_half_precision_is_exported_in_float32_with_the_same_weights(tmp_path: Path, name: str) -> None:
+def test_half_precision_is_exported_in_float32_with_the_same_weights(tmp_path: Path) -> None:
     from payload.models.registry import network
     from payload.training.export.classifier import load
     from payload.training.export.onnx_file import trial_images, write_onnx
     from payload.training.export.serving import serving_model
 
-    known = network(name)
+    known = network("lenet")
     size = known.image_shape[:2]
     half, full = built(known, size, "bfloat16"), built(known, size)
     full.set_weights(half.get_weights())

@@ -1,4 +1,4 @@
-"""Facts about what one run of two ranks leaves: events, confusion matrix, profile, export; and the commands on it."""
+"""What one run of two ranks writes: metrics, events, confusion matrix, profile, export; and the commands on it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,15 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         cwd=ROOT,
         timeout=600,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={
+            **os.environ,
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "DEEPCDK_PAYLOAD_HASH": "ab" * 32,
+            "DEEPCDK_GIT_COMMIT": "cd" * 20,
+        },
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("done: test accuracy") == 1
     return directory
 
 
@@ -62,6 +68,27 @@ def tensors(run_dir: Path) -> Callable[[str], list[tuple[int, Any]]]:
 def result(run_dir: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
     return document
+
+
+def test_metrics_contain_start_steps_epochs_and_end(run_dir: Path) -> None:
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    events = [record["event"] for record in records]
+    assert (events[0], events[-1], events.count("epoch")) == ("start", "end", 2)
+    start = records[0]
+    assert (start["epochs"], start["steps_per_epoch"], start["ranks"], start["global_batch"]) == (2, 6, 2, 50)
+    step = next(record for record in records if record["event"] == "step")
+    assert step.keys() >= {
+        *("epoch", "step", "steps_per_epoch", "images_per_s", "loss", "accuracy", "learning_rate", "eta_s"),
+    }
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [(record["epoch"], record["total_steps"]) for record in epochs] == [(1, 6), (2, 12)]
+    assert all(record["weights_agree"] for record in epochs)
+    assert {(record["global_batch"], record["image_size"]) for record in epochs} == {(50, 28)}
+    assert epochs[-1]["train_loss"] < epochs[0]["train_loss"]
+
+
+def test_checkpoints_are_in_the_run_directory(run_dir: Path) -> None:
+    assert sorted(path.name for path in (run_dir / "checkpoints").iterdir()) == ["step-00000012", "writer.json"]
 
 
 def test_curves_are_those_of_the_metrics_by_epoch_and_by_step(run_dir: Path, tensors: Any) -> None:
@@ -151,8 +178,11 @@ def test_the_surest_mistakes_of_all_ranks_are_kept_with_their_pictures(run_dir: 
     assert {Image.open(io.BytesIO(base64.b64decode(each["png"]))).size for each in found} == {(28, 28)}
 
 
-def test_the_result_tells_the_time_of_each_epoch_and_every_setting(run_dir: Path) -> None:
+def test_the_result_states_code_hosts_times_and_every_setting(run_dir: Path) -> None:
     found = result(run_dir)
+    assert (found["payload_hash"], found["git_commit"]) == ("ab" * 32, "cd" * 20)
+    assert (found["ranks"], found["hosts"], found["global_batch"]) == (2, ["localhost", "localhost"], 50)
+    assert found["images_per_s"] == pytest.approx(2 * 300 / found["training_seconds"], rel=1e-3)
     assert len(found["epoch_seconds"]) == 2
     assert found["training_seconds"] <= sum(found["epoch_seconds"]) <= found["seconds"]
     assert found["settings"]["ema_decay"] == 0.5

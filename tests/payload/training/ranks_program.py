@@ -1,7 +1,7 @@
-"""What runs do that stop, fail and go on: on one rank (`alone`), then on two (`together`) in another start.
+"""Runs that stop, fail and resume: on one rank (`alone`), then on two (`together`) in a second start.
 
-test_resuming.py reads what each rank prints at the end. Digits, 71 for training, in global batches of 33: three steps
-an epoch.
+test_ranks.py reads what each rank prints at the end. The runs train on 71 digits in global batches of 33: three steps
+per epoch.
 """
 
 from __future__ import annotations
@@ -15,43 +15,47 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from agent.errors import ReportedError
 from payload.data.pipeline.batches import test_batches, training_batches
-from payload.data.types import Batch, DataError, Dataset
+from payload.data.types import Batch, DataError, Dataset, View
+from payload.models import lenet
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
+from payload.training.checkpoints import store as stores
 from payload.training.checkpoints.saver import CheckpointWriter
 from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage, Fill
 from payload.training.checkpoints.store import read_header, store_for
 from payload.training.context import TrainingContext
+from payload.training.distributed import Ranks
 from payload.training.progress import StepSums
-from payload.training.schedule import Schedule
+from payload.training.schedule import Schedule, schedule_for
 from payload.training.state import TrainState, new_state
-from tests.payload.training.small_run import configuration, train
+from payload.training.train_step import make_train_step
+from tests.payload.training.checkpoints.test_storage import Memory
+from tests.payload.training.small_network import small_network
+from tests.payload.training.small_run import DATA, configuration, train
 
-DROPOUT = (
-    *("--network", "fashion-vgg", "--image-size", "8", "--optimizer", "adam"),
-    *("--ema-decay", "0.9", "--learning-rate", "0.001"),
-)
+DROPOUT = ("--optimizer", "adam", "--ema-decay", "0.9", "--learning-rate", "0.001")
 
 EACH_STEP = ("--checkpoint-minutes", "0.00000001", "--checkpoint-cost-percent", "0")
 
 
-def narrow() -> AbstractContextManager[Any]:
-    """Give convolutions an eighth of their filters: what is drawn, kept and taken up again is the same in kind."""
-    layer = keras.layers.Conv2D
-    return mock.patch.object(keras.layers, "Conv2D", lambda n, *words, **more: layer(n // 8, *words, **more))
+def small() -> AbstractContextManager[Any]:
+    """Put a small network with dropout and normalisation in LeNet's place."""
+    return mock.patch.object(lenet, "lenet", small_network)
 
 
 def after(calls: int) -> Callable[[], bool]:
@@ -101,39 +105,40 @@ def names(config: TrainConfig) -> list[str]:
     return store_for(config.settings, config.run_dir).names()
 
 
-def resumed(root: Path, *flags: str) -> dict[str, Any]:
-    """Train straight, and again with a stop in mid-epoch; compare the two bit for bit."""
+def resumed(root: Path, rank: int) -> dict[str, Any]:
+    """Train straight, and again with a stop in mid-epoch that rank 1 asks for; compare the two bit for bit.
+
+    The network has dropout; also return by which seeds this rank drew its units by the end of each run.
+    """
     straight, broken = root / "straight", root / "broken"
-    with Losses() as expected:
-        train(configuration(straight, *flags))
-    with Losses() as found:
-        train(configuration(broken, *flags), after(4))
-        kept = names(configuration(broken))
-        train(configuration(broken, *flags, "--resume"))
-    return {
-        "same_losses": found == expected,
-        "same_weights": result(straight)["weights_sha256"] == result(broken)["weights_sha256"],
-        "same_accuracy": result(straight)["test_accuracy"] == result(broken)["test_accuracy"],
-        "stopped_with": kept,
-        "resumed_from": result(broken)["resumed_from"],
-    }
-
-
-def resumed_apart(root: Path) -> dict[str, Any]:
-    """Do the same with dropout, and tell by which seeds this rank drew its units at the end of each run."""
     states: list[TrainState] = []
 
     def kept(settings: Settings, data: Dataset, schedule: Schedule) -> TrainState:
         states.append(new_state(settings, data, schedule))
         return states[-1]
 
-    with narrow(), mock.patch.object(trainer, "new_state", kept):
-        found = resumed(root, *DROPOUT)
+    with small(), mock.patch.object(trainer, "new_state", kept):
+        with Losses() as expected:
+            train(configuration(straight, *DROPOUT))
+        with Losses() as found:
+            train(configuration(broken, *DROPOUT), after(4 if rank == 1 else 99))
+            stopped_with = names(configuration(broken))
+            train(configuration(broken, *DROPOUT, "--resume"))
     seeds = [
         [variable.numpy().tolist() for name, variable in sorted(state.variables.items()) if "/seed/" in name]
         for state in (states[0], states[-1])
     ]
-    return {**found, "seeds": seeds[0], "seeds_of_the_resumed": seeds[1]}
+    return {
+        "same_losses": found == expected,
+        "same_weights": result(straight)["weights_sha256"] == result(broken)["weights_sha256"],
+        "same_accuracy": result(straight)["test_accuracy"] == result(broken)["test_accuracy"],
+        "same_train_loss": events(straight, "epoch")[-1]["train_loss"] == events(broken, "epoch")[-1]["train_loss"],
+        "stopped_with": stopped_with,
+        "resumed_from": result(broken)["resumed_from"],
+        "without_resume": error_of(lambda: train(configuration(broken))),
+        "seeds": seeds[0],
+        "seeds_of_the_resumed": seeds[1],
+    }
 
 
 def changed(root: Path) -> dict[str, Any]:
@@ -201,36 +206,18 @@ class Disk:
 
 
 def full_disk(root: Path) -> dict[str, Any]:
-    """Let the disk be full at the second checkpoint, make room, go on."""
-    config = configuration(root / "full")
+    """Let the disk be full at the first two checkpoints and at the last one, make room, resume."""
+    config = configuration(root / "full", *EACH_STEP)
 
     def full(name: str) -> None:
-        if name > "step-00000003":
+        if not "step-00000003" <= name <= "step-00000005":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with Disk(full):
         said = error_of(lambda: train(config))
-    kept = names(config)
+    kept, missed = names(config), events(config.run_dir, "checkpoint_missed")
     train(configuration(config.run_dir, "--resume"))
-    return {"said": said, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
-
-
-def full_disk_within_an_epoch(root: Path) -> dict[str, Any]:
-    """Let the disk be full at checkpoints that the clock asked for, until there is room."""
-
-    def full(name: str) -> None:
-        if name < "step-00000003":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    config = configuration(root / "early", *EACH_STEP)
-    with Disk(full):
-        said = error_of(lambda: train(config))
-    return {
-        "said": said,
-        "missed": result(config.run_dir)["checkpoints_missed"],
-        "events": events(config.run_dir, "checkpoint_missed"),
-        "kept": names(config),
-    }
+    return {"said": said, "missed": missed, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
 
 
 def crashed(root: Path) -> dict[str, Any]:
@@ -333,31 +320,104 @@ def damaged_in_evaluation(root: Path) -> str:
 
 
 def in_a_bucket(root: Path) -> dict[str, Any]:
-    """Stop, and go on from a bucket; the endpoint comes with the environment."""
+    """Stop and resume with checkpoints in a bucket, which this process keeps in memory."""
     flags = ("--checkpoint-dir", "s3://my-runs/one/checkpoints", "--checkpoint-epochs", "2", "--keep-checkpoints", "1")
-    config = configuration(root / "bucket", *flags)
-    with Losses() as losses:
+    config, bucket = configuration(root / "bucket", *flags), Memory()
+    with Losses() as losses, mock.patch.object(stores, "BucketClient", lambda prefix: bucket):
         train(config, after(4))
         train(configuration(config.run_dir, *flags, "--resume"))
+        left = names(config)
     return {
         "losses": losses,
         "resumed_from": result(config.run_dir)["resumed_from"],
-        "left": names(config),
+        "left": left,
         "local": (config.run_dir / "checkpoints").exists(),
     }
+
+
+def summed_as(sums: Callable[[Sequence[Any]], list[Any]]) -> AbstractContextManager[Any]:
+    """Replace the sum over the ranks within the step."""
+    return mock.patch.object(distributed, "sum_in_graph", sums)
+
+
+def unaveraged(root: Path) -> str:
+    """Train without averaging gradients, as DistributedOptimizer does under Keras 3."""
+    with summed_as(list):
+        return error_of(lambda: train(configuration(root / "unaveraged")))
+
+
+def loss_of_rank_1(root: Path, ranks: Ranks) -> str:
+    """Train while the loss of rank 1 alone is NaN."""
+    healthy = distributed.sum_in_graph
+
+    def sick(tensors: Sequence[Any]) -> list[Any]:
+        *gradients, own = tensors
+        return healthy([*gradients, own * (math.nan if ranks.rank == 1 else 1.0)])  # one graph, two values
+
+    with summed_as(sick):
+        return error_of(lambda: train(configuration(root / "nan")))
+
+
+def fresh_state(settings: Settings) -> TrainState:
+    return new_state(settings, DATA, schedule_for(settings, examples=DATA.train.examples, ranks=1))
+
+
+def gradient_difference(root: Path, ranks: Ranks) -> float:
+    """Train an epoch on both ranks, and the same on this one alone; return the largest difference of a weight."""
+    settings = configuration(root / "unused").settings
+    together, alone = fresh_state(settings), fresh_state(settings)
+    step = make_train_step(together.model, together.optimizer, settings)
+    for batch in batches(settings, ranks.rank, ranks.size):
+        step(batch.images, batch.labels, batch.weights, batch.batch_size, 0.1, False, 0)
+    textbook = keras.optimizers.SGD(learning_rate=0.1, momentum=settings.momentum)
+    for batch in batches(settings, 0, 1):
+        reference_step(alone.model, textbook, batch.images[: batch.batch_size], batch.labels[: batch.batch_size])
+    pairs = zip(together.model.get_weights(), alone.model.get_weights(), strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+
+def batches(settings: Settings, rank: int, ranks: int) -> Iterator[Batch]:
+    view = View(size=(28, 28), rotation_deg=settings.rotation_deg, zoom_fraction=settings.zoom_fraction)
+    return training_batches(DATA.train, view, seed=1, epoch=0, global_batch=33, rank=rank, ranks=ranks)
+
+
+def reference_step(model: Any, optimizer: Any, images: Any, labels: Any) -> None:
+    """Take a step on one process as a textbook would: the gradient of the mean over the whole batch."""
+    variables = [variable.value for variable in model.trainable_variables]
+    with tf.GradientTape() as tape:
+        logits = model(tf.cast(images, tf.float32) / 255, training=True)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), model.trainable_variables, strict=True))
+
+
+def one_bit(ranks: Ranks, root: Path) -> str:
+    """Flip the last bit of one weight on rank 1 and compare."""
+    state = fresh_state(configuration(root / "unused").settings)
+    if ranks.rank == 1:
+        bias = state.variables["model/lenet/fc2/bias"]
+        bias.assign(np.nextafter(bias.numpy(), np.float32(1), dtype=np.float32))
+    return error_of(
+        lambda: distributed.require_agreement(ranks, state.digest(), what="weights", when="now", advice="Stop.")
+    )
+
+
+def full_metrics(root: Path, ranks: Ranks) -> str:
+    """Let rank 0 meet a full disk when it writes metrics."""
+    run_dir = root / "metrics"
+    if ranks.is_root:
+        run_dir.mkdir()
+        (run_dir / "metrics.jsonl").symlink_to("/dev/full")
+    return error_of(lambda: train(configuration(run_dir)))
 
 
 def alone(root: Path) -> dict[str, Any]:
     train(configuration(root / "moved"), after(4))
     with Losses() as straight:
         clock = by_the_clock(root)
-    with narrow():
-        dropout = resumed(root / "dropout", *DROPOUT)
     return {
         "straight": straight,
         "clock": clock,
         "crashed": crashed(root),
-        "dropout": dropout,
         "changed": changed(root),
         "terminated": terminated(root),
         "bucket": in_a_bucket(root),
@@ -365,6 +425,7 @@ def alone(root: Path) -> dict[str, Any]:
 
 
 def together(root: Path) -> dict[str, Any]:
+    ranks = distributed.with_hosts(distributed.join(), f"host{distributed.join().rank}")
     # A batch for each rank would make more of them over two, were it not for the checkpoint.
     config = configuration(root / "moved", "--resume")
     each = dataclasses.replace(config.settings, global_batch=0, batch_per_rank=33)
@@ -372,19 +433,29 @@ def together(root: Path) -> dict[str, Any]:
         train(dataclasses.replace(config, settings=each))
     return {
         "moved": moved,
-        "dropout": resumed_apart(root / "two"),
+        "result": result(config.run_dir),
+        "event_files": len(list((config.run_dir / "events").iterdir())),
+        "dropout": resumed(root / "two", ranks.rank),
         "ended": ending_early(root, rank=1, first=False),
         "damaged": ending_early(root, rank=0, first=True),
         "untested": damaged_in_evaluation(root),
         "full": full_disk(root),
-        "full_within": full_disk_within_an_epoch(root),
+        "metrics": full_metrics(root, ranks),
         "diverged": diverged(root),
+        "nan": loss_of_rank_1(root, ranks),
+        "unaveraged": unaveraged(root),
+        "gradient_difference": gradient_difference(root, ranks),
+        "hosts": ranks.hosts,
+        "one_bit": one_bit(ranks, root),
+        "sums": distributed.sum_values(np.array([1, 2**40 + 1], np.int64), name="count").tolist(),
     }
 
 
 def main() -> None:
     mode, root = sys.argv[1], Path(sys.argv[2])
     distributed.join()
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as each training asks for; once used, it is fixed
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     print("FOUND " + json.dumps({"alone": alone, "together": together}[mode](root)), flush=True)
     distributed.leave()
 

@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = [sys.executable, str(Path(__file__).with_name("resuming_program.py"))]
+PROGRAM = [sys.executable, str(Path(__file__).with_name("ranks_program.py"))]
 LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
 
 
@@ -34,58 +31,33 @@ def run(*command: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("resuming")
+    return tmp_path_factory.mktemp("ranks")
 
 
 @pytest.fixture(scope="module")
 def alone(root: Path) -> dict[str, Any]:
-    """Return what one rank found, with an S3 of this process' own beside it."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-    }
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.delenv("AWS_PROFILE", raising=False)
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            boto3.Session().client("s3").create_bucket(Bucket="my-runs")
-            (found,) = run("alone", str(root))
-    finally:
-        server.stop()
+    """Return what one rank found."""
+    (found,) = run("alone", str(root))
     return found
 
 
 @pytest.fixture(scope="module")
 def together(root: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what each of two ranks found, which go on with what one rank left."""
+    """Return what each of two ranks found, which resume what one rank left."""
     return sorted(run(*LAUNCHER, "together", str(root)), key=lambda found: "RankFailed" in found["ended"], reverse=True)
 
 
-def check_resumed(found: dict[str, Any]) -> None:
-    assert found["stopped_with"] == ["step-00000004", "step-00000003"]
-    assert found["resumed_from"] == "step-00000004"
-    assert found["same_losses"] and found["same_weights"] and found["same_accuracy"]
-
-
-def test_a_run_stopped_in_mid_epoch_goes_on_bit_for_bit_with_dropout_and_averaged_weights(
-    alone: dict[str, Any],
+def test_two_ranks_stopped_by_one_resume_bit_for_bit_each_with_dropout_of_its_own(
+    together: list[dict[str, Any]],
 ) -> None:
-    check_resumed(alone["dropout"])
-
-
-def test_two_ranks_go_on_bit_for_bit_each_with_dropout_of_its_own(together: list[dict[str, Any]]) -> None:
     one, other = (rank["dropout"] for rank in together)
     for found in (one, other):
-        check_resumed(found)
+        assert found["stopped_with"] == ["step-00000004", "step-00000003"]
+        assert found["resumed_from"] == "step-00000004"
+        assert found["same_losses"] and found["same_weights"] and found["same_accuracy"] and found["same_train_loss"]
+        assert "already holds checkpoints; give --resume" in found["without_resume"]
         assert found["seeds"] == found["seeds_of_the_resumed"]
-    assert len(one["seeds"]) == 5
+    assert len(one["seeds"]) == 2
     for (seed, drawn), (other_seed, other_drawn) in zip(one["seeds"], other["seeds"], strict=True):
         assert drawn == other_drawn > 0
         assert seed != other_seed
@@ -151,24 +123,22 @@ def test_test_data_that_fail_on_one_rank_end_all(together: list[dict[str, Any]])
     assert re.fullmatch(r"RankFailedError: rank 1 \(.*\): /data/test-00001: record 7 is damaged", other)
 
 
-def test_a_disk_without_room_for_the_last_checkpoint_ends_all_and_leaves_what_was_there(
+def test_a_full_disk_is_reported_within_an_epoch_and_ends_all_ranks_at_the_last_checkpoint(
     together: list[dict[str, Any]],
 ) -> None:
     own, other = (rank["full"] for rank in together)
+    assert [event["checkpoint"] for event in own["missed"]] == [f"step-0000000{step}" for step in (1, 2, 6)]
+    assert re.match(r"cannot write .*step-00000001: No space left on device", own["missed"][0]["reason"])
     assert re.match(r"StorageError: cannot write .*step-00000006: No space left on device .* --resume", own["said"])
     assert re.match(r"RankFailedError: rank 0 \(.*\): cannot write .*step-00000006", other["said"])
-    assert own["kept"] == ["step-00000003"]
-    assert own["resumed_from"] == "step-00000003"
+    assert own["kept"] == ["step-00000005", "step-00000004", "step-00000003"]
+    assert own["resumed_from"] == "step-00000005"
 
 
-def test_a_disk_that_is_full_for_a_while_ends_no_training_and_is_told(together: list[dict[str, Any]]) -> None:
-    for found in (rank["full_within"] for rank in together):
-        assert found["said"] == "none"
-        assert [event["checkpoint"] for event in found["events"]] == ["step-00000001", "step-00000002"]
-        for event, said in zip(found["events"], found["missed"], strict=True):
-            assert re.match(r"cannot write .*step-0000000[12]: No space left on device", event["reason"])
-            assert said == f"{event['checkpoint']}: {event['reason']}"
-        assert found["kept"] == ["step-00000006", "step-00000005", "step-00000003"]
+def test_a_full_disk_for_metrics_ends_all_ranks(together: list[dict[str, Any]]) -> None:
+    own, other = (rank["metrics"] for rank in together)
+    assert re.match(r"StorageError: cannot write .*metrics\.jsonl: No space left on device", own)
+    assert re.match(r"RankFailedError: rank 0 \(.*\): cannot write .*No space left on device", other)
 
 
 def test_a_run_that_died_in_mid_epoch_takes_each_step_once_more_from_the_last_sound_checkpoint(
@@ -196,3 +166,44 @@ def test_weights_that_an_infinite_rate_spoilt_end_all_ranks_and_the_last_good_ch
     own, other = (rank["diverged"]["spoilt"] for rank in together)
     assert re.match(r"NotFiniteError: model/\S+ is not finite after 4 steps, so no checkpoint of it was written", own)
     assert re.match(r"RankFailedError: rank 0 \(.*\): model/\S+ is not finite after 4 steps", other)
+
+
+def test_a_loss_of_nan_on_one_rank_ends_all_ranks_with_its_place(together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        assert re.match(r"DivergedError: the loss became nan at epoch 1, step 1, learning rate", rank["nan"])
+
+
+def test_each_rank_knows_the_hosts_of_all(together: list[dict[str, Any]]) -> None:
+    assert [rank["hosts"] for rank in together] == [["host0", "host1"]] * 2
+
+
+def test_gradients_of_two_ranks_equal_those_of_one_on_the_same_uneven_batches(together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        assert rank["gradient_difference"] < 1e-6
+
+
+def test_gradients_that_nobody_averages_are_caught_after_the_first_step(together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        assert rank["unaveraged"].startswith(
+            "RanksDisagreeError: the ranks' weights differ after the first step: rank 0"
+        )
+
+
+def test_a_single_bit_of_difference_is_caught_and_the_rank_named(together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        assert re.match(
+            r"RanksDisagreeError: .* rank 0 \(host0\) \w{12}, rank 1 \(host1\) \w{12}\. Stop", rank["one_bit"]
+        )
+
+
+def test_sums_keep_the_precision_of_their_numbers(together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        assert rank["sums"] == [2, 2 * (2**40 + 1)]
+
+
+def test_the_result_states_ranks_steps_parameters_and_versions(together: list[dict[str, Any]]) -> None:
+    result = together[0]["result"]
+    assert (result["ranks"], result["steps"], result["parameters"]) == (2, 6, 431_080)
+    assert result["versions"].keys() == {"python", "tensorflow", "keras", "horovod", "numpy"}
+    assert (result["test_accuracy"] * 37) == pytest.approx(round(result["test_accuracy"] * 37))
+    assert together[0]["event_files"] == 2, "one for each process that wrote events"
