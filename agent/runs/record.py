@@ -58,7 +58,7 @@ def reset_course(directory: RunDirectory) -> None:
 def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any]:
     """Return all that is kept of a run; `state`: one that is not written yet.
 
-    `launch` is null until it was launched, `result` until it succeeded. `recoveries` says what each restart of the
+    `launch` is null until it was launched, `result` until it succeeded. `restart_costs` says what each restart of the
     course has cost, in its order.
     """
     sizes = []
@@ -77,7 +77,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "origin": origin,
         "launch": _read(directory, directory.launched.name),
         "course": course,
-        "recoveries": _recoveries(directory, course, origin, spec),
+        "restart_costs": _restart_costs(directory, course, origin, spec),
         "preflight": _read(directory, directory.preflight.name),
         "result": _read(directory, "result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
@@ -175,7 +175,7 @@ def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: A
         return None
 
 
-def _recoveries(directory: RunDirectory, course: Any, origin: Any, spec: Any) -> list[dict[str, Any]]:
+def _restart_costs(directory: RunDirectory, course: Any, origin: Any, spec: Any) -> list[dict[str, Any]]:
     """Return what each restart of the course has cost, also in dollars where the prices are known."""
     restarts = course.get("restarts") if course else None
     if not isinstance(restarts, list) or not restarts:

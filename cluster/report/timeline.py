@@ -208,7 +208,7 @@ def _events(
         words = [document(finding).get(name) for name in ("node", "check", "what")]
         text = ": ".join(str(word) for word in words if word) if isinstance(finding, dict) else finding
         yield inspected or ended, FAULT, f"pre-flight: {plain(text)}"
-    costs = record.get("recoveries") or ()
+    costs = record.get("restart_costs") or ()
     for place, restart in enumerate(documents(document(record.get("course")).get("restarts"))):
         if (at := moment(restart.get("time"))) is not None:
             cost = _cost(document(costs[place])) if place < len(costs) else ""
@@ -224,9 +224,9 @@ def _events(
         yield times.get("ended", ended), FAULT if state["state"] == "failed" else ENDED, text
 
 
-def _cost(recovery: Document) -> str:
+def _cost(restart: Document) -> str:
     """Return the cost of a restart in words, if it is recorded."""
-    lost, seconds = whole(recovery.get("steps_lost")), number(recovery.get("seconds"))
+    lost, seconds = whole(restart.get("steps_lost")), number(restart.get("seconds"))
     known = [] if lost is None else [f"{plural(lost, 'step')} repeated"]
     known += [] if seconds is None else [f"{seconds:.1f} s without a step"]
     return f" ({', '.join(known)})" if known else ""

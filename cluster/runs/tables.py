@@ -97,10 +97,10 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if workers := course.get("workers"):
         rows.append(("workers", str(workers)))
     rows += [("not told", str(trouble)) for trouble in course.get("notify") or ()]
-    recoveries = record.get("recoveries") or ()
+    costs = record.get("restart_costs") or ()
     for n, again in enumerate(course.get("restarts") or (), start=1):
         hosts = ", ".join(again["hosts"])
-        cost = _cost_of_restart(recoveries[n - 1]) if n <= len(recoveries) else ""
+        cost = _cost_of_restart(costs[n - 1]) if n <= len(costs) else ""
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
     if allowed := (record.get("preflight") or {}).get("allowed"):
         rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))

@@ -91,7 +91,7 @@ def test_a_program_killed_four_times_ends_by_itself_with_the_result_of_one_that_
         faults = [restart["for"] for restart in record["course"]["restarts"]]
         assert [fault.split()[1] for fault in faults] == [str(kill % 2) for kill in range(KILLS)]
         assert all("status 137" in fault for fault in faults), faults
-        costs = record["recoveries"]
+        costs = record["restart_costs"]
         assert [cost["went_on_at"] % EVERY for cost in costs] == [0] * KILLS
         steps = [event["total_steps"] for event in events(cluster, run) if event["event"] == "step"]
         assert len(steps) == STEPS + sum(cost["steps_lost"] for cost in costs), "each is told, and the lost ones twice"

@@ -97,7 +97,7 @@ def test_what_a_rank_has_spoilt_tells_nothing_of_spot(directory: RunDirectory) -
 def test_a_record_says_what_each_restart_has_cost(directory: RunDirectory) -> None:
     write_origin(directory, ORIGIN)
     ended(directory)
-    assert record(directory)["recoveries"] == []
+    assert record(directory)["restart_costs"] == []
     write_course(directory, {"times": {}, "restarts": [{"time": 104.0, "for": "a node"}, "junk"]})
     events = [
         {"event": "step", "time": 100.0, "epoch": 1, "step": 9},
@@ -106,7 +106,7 @@ def test_a_record_says_what_each_restart_has_cost(directory: RunDirectory) -> No
     ]
     directory.metrics.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     unknown = {"went_on_at": None, "steps_lost": None, "seconds": None, "usd": None}
-    assert record(directory)["recoveries"] == [
+    assert record(directory)["restart_costs"] == [
         {"went_on_at": 4, "steps_lost": 5, "seconds": 360.0, "usd": pytest.approx(0.0382)},
         unknown,
     ]

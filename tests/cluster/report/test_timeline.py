@@ -112,8 +112,8 @@ def test_what_went_wrong_is_a_fault() -> None:
 
 def test_restarts_are_faults_with_their_reason_and_cost_where_recorded() -> None:
     restarts = [{"time": BEGAN + n / 4, "for": f"fault {n}", "waited_s": 0.1, "hosts": []} for n in range(3)]
-    recoveries = [{"steps_lost": 1, "seconds": 9.54}, {"steps_lost": "many", "seconds": None}]
-    assert faults(changed(course={"restarts": [*restarts, "junk"]}, recoveries=recoveries)) == [
+    costs = [{"steps_lost": 1, "seconds": 9.54}, {"steps_lost": "many", "seconds": None}]
+    assert faults(changed(course={"restarts": [*restarts, "junk"]}, restart_costs=costs)) == [
         "restart 1: fault 0 (1 step repeated, 9.5 s without a step)",
         "restart 2: fault 1",
         "restart 3: fault 2",

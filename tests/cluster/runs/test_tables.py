@@ -126,7 +126,7 @@ def test_the_record_tells_what_each_restart_has_cost() -> None:
     ]
     state = {"state": "succeeded", "started": 0, "updated": 9}
     record = {"run_id": "one", "state": state, "attempts": 5, "directory": "/r", "files": 1, "bytes": 1,
-              "checkpoints": [], "course": {"restarts": [restart] * 4}, "recoveries": costs}  # fmt: skip
+              "checkpoints": [], "course": {"restarts": [restart] * 4}, "restart_costs": costs}  # fmt: skip
     rows = {row[0]: row[1] for row in record_table(record).rows}
     told = "for w2 rebooted; after 7.5 s on w1, w2"
     assert rows["restart 1"] == f"{told}; 13 steps made again from 20 on, {duration(90.4)} without a step, about $0.04"
