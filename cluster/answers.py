@@ -46,6 +46,15 @@ def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str
     return value
 
 
+def read(text: str, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
+    """Parse an answer, and check it as `check` does. Raises AnswerError."""
+    try:
+        value = parse(text)
+    except ValueError as error:
+        raise AnswerError(question, text, f"it is not JSON: {error}", where=where) from None
+    return check(value, rule, question, run_id=run_id, where=where)
+
+
 def text(value: Any) -> str:
     """Check for text."""
     return "" if isinstance(value, str) else "must be text"
@@ -168,7 +177,7 @@ _RECORD: Final = fields(
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
         )
     ),
-    recoveries=maybe(
+    restart_costs=maybe(
         each(fields(went_on_at=maybe(whole), steps_lost=maybe(whole), seconds=maybe(number), usd=maybe(number)))
     ),
     result=maybe(fields()),

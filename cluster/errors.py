@@ -69,6 +69,10 @@ class RemoteError(DeepcdkError, RuntimeError):
         self.status, self.output = status, output
         super().__init__(f"{what}\n{output.strip()}" if output.strip() else what, where=where, remedy=remedy)
 
+    def reworded(self, what: str) -> RemoteError:
+        """Return the same error in other words."""
+        return RemoteError(what, status=self.status, output=self.output, where=self.where)
+
 
 class NotReadyError(DeepcdkError, TimeoutError):
     """Report nodes that did not become ready; `consoles` has the last lines of each one's console."""

@@ -85,11 +85,7 @@ _MESSAGE: Final = answers.fields(
 def _parse(line: bytes | str, where: str) -> dict[str, Any]:
     """Parse the message of a node. Raises AnswerError."""
     text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
-    try:
-        parsed = answers.parse(text)
-    except ValueError as error:
-        raise AnswerError("the staging", text, f"it is not JSON: {error}", where=where) from None
-    answers.check(parsed, _MESSAGE, "the staging", where=where)
+    parsed = answers.read(text, _MESSAGE, "the staging", where=where)
     message = {key: value for key, value in parsed.items() if value is not None}
     for key, other in (("files", "bytes"), ("error", "kind")):
         if key in message and other not in message:

@@ -25,7 +25,7 @@ class StagingConnection:
         self._sent: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._changed: SourceChangedError | None = None
         self._answers = BackgroundReader(
-            master.lines(command, directory=directory, silence_s=SILENCE_S, feed=self._stream())
+            master.lines(command, directory=directory, silence_s=SILENCE_S, feed=self._stream()), master.where
         )
 
     def __enter__(self) -> StagingConnection:
@@ -53,13 +53,9 @@ class StagingConnection:
                 if line is None:
                     raise SilenceError("the master closed the connection", where=self._master.where)
                 reports.take(MASTER_NAME, line)
-        except queue.Empty:
-            raise SilenceError("the connection to the master fell silent", where=self._master.where) from None
         except RemoteError as error:
             self._raise_changed()
-            raise RemoteError(
-                "staging failed on the master", status=error.status, output=error.output, where=self._master.where
-            ) from None
+            raise error.reworded("staging failed on the master") from None
         self._raise_changed()
         reports.check()
         return reports.done[MASTER_NAME]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
@@ -213,14 +212,12 @@ def follow(
         except AnswerError as error:
             error.where = where
             raise
-        except (queue.Empty, ConnectionFailedError) as error:
+        except ConnectionFailedError as error:
             if failures >= len(pauses_s):
-                if isinstance(error, ConnectionFailedError):
-                    raise
-                raise SilenceError(
-                    f"nothing heard for {silence_s:g} s", remedy="the run goes on; `fab attach` takes it up again"
-                ) from None
-            display.note(f"connection lost ({error or 'silence'}); trying again")
+                if isinstance(error, SilenceError):
+                    error.remedy = "the run goes on; `fab attach` takes it up again"
+                raise
+            display.note(f"connection lost ({error}); trying again")
             wait(pauses_s[failures])
             failures += 1
         finally:

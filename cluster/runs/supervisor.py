@@ -7,7 +7,6 @@ import dataclasses
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from queue import Empty
 from typing import Any, Final, cast
 
 from agent.spec.nodes import NODE_PYTHON
@@ -118,13 +117,8 @@ class Supervisor:
         return answer
 
     def _read(self, verb: str, text: str, shape: answers.Rule, run_id: str = "") -> Any:
-        question = f"`{verb}`"
         try:
-            try:
-                answer = answers.parse(text)
-            except ValueError as error:
-                raise AnswerError(question, text, f"it is no JSON: {error}", where=self.master.where) from None
-            return answers.check(answer, shape, question, run_id=run_id, where=self.master.where)
+            return answers.read(text, shape, f"`{verb}`", run_id=run_id, where=self.master.where)
         except AnswerError as error:
             if verb in _DOING:
                 error.remedy = f"the master may have done it all the same: look with `fab runs` first; {error.remedy}"
@@ -204,7 +198,7 @@ class Supervisor:
             yield from ()
 
         lines = self.master.lines(command, directory=self.directory, silence_s=HOLD_SILENCE_S, feed=until_over())
-        stream = BackgroundReader(lines)
+        stream = BackgroundReader(lines, self.master.where)
         try:
             with doing("holding the nodes"):
                 text = stream.next(timeout_s=HOLD_SILENCE_S) or ""
@@ -213,7 +207,7 @@ class Supervisor:
             yield
         finally:
             over.set()
-            with contextlib.suppress(DeepcdkError, Empty):  # A master that is gone holds nothing.
+            with contextlib.suppress(DeepcdkError):  # A master that is gone holds nothing.
                 while stream.next(timeout_s=RELEASE_S) is not None:
                     pass
 

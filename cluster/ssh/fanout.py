@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -160,14 +159,13 @@ def run(
     nodes, SilenceError if the connection breaks: the command is then killed on all nodes.
     """
     command = [NODE_PYTHON, "-m", "agent.remote.fanout"]
-    stream = BackgroundReader(master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line()))
+    said = master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line())
+    stream = BackgroundReader(said, master.where)
 
     def lines() -> Iterator[str]:
         try:
             while (line := stream.next(timeout_s=2 * SILENCE_S)) is not None:
                 yield line
-        except queue.Empty:
-            raise SilenceError("the connection to the master fell silent", where=master.where) from None
         except RemoteError as error:
             if error.status == BAD_REQUEST:
                 raise DeepcdkError(
@@ -197,20 +195,17 @@ _RULES: Final = {
 """The rule of each kind of message of the agent, by a field that only this kind has."""
 
 
-def _parse(line: str, where: str) -> Mapping[str, Any]:
-    """Parse one message of the agent, its data decoded. Raises AnswerError for an invalid one."""
+def _message(value: Any) -> str:
+    """Check for one message of the agent."""
+    rule = next((rule for key, rule in _RULES.items() if isinstance(value, dict) and key in value), answers.fields())
+    return rule(value)
+
+
+def _data(message: Mapping[str, Any], where: str) -> bytes:
     try:
-        message = answers.parse(line)
+        return base64.b64decode(message["data"], validate=True)
     except ValueError as error:
-        raise AnswerError(_QUESTION, line, f"it is not JSON: {error}", where=where) from None
-    rule = next((rule for key, rule in _RULES.items() if isinstance(message, dict) and key in message), None)
-    found: dict[str, Any] = answers.check(message, rule or answers.fields(), _QUESTION, where=where)
-    if rule is _RULES["stream"]:
-        try:
-            found["data"] = base64.b64decode(found["data"], validate=True)
-        except ValueError as error:
-            raise AnswerError(_QUESTION, found["data"], f"data must be base64: {error}", where=where) from None
-    return found
+        raise AnswerError(_QUESTION, message["data"], f"data must be base64: {error}", where=where) from None
 
 
 def collect(lines: Iterable[str], listener: OutputListener | None, where: str = "") -> tuple[HostResult, ...]:
@@ -222,7 +217,7 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
     output: dict[tuple[str, str], bytes] = {}
     results: dict[str, HostResult] = {}
     for line in lines:
-        message = _parse(line, where)
+        message = answers.read(line, _message, _QUESTION, where=where)
         host = message.get("host", "")
         if "host" in message and host not in hosts:
             raise AnswerError(_QUESTION, host, "it is not one of the listed nodes", where=where)
@@ -233,7 +228,7 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
             if listener:
                 listener.expect(hosts)
         elif "stream" in message:
-            stream, data = message["stream"], message["data"]
+            stream, data = message["stream"], _data(message, where)
             kept = output.get((host, stream), b"") + data
             output[host, stream] = kept[-4096:] if listener else kept
             if listener:

@@ -209,5 +209,4 @@ def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoint
         error.where = master.where
         raise
     except RemoteError as error:
-        what = f"fetching run {run_id} failed"
-        raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None
+        raise error.reworded(f"fetching run {run_id} failed") from None

@@ -255,5 +255,4 @@ def _upload(
             for _ in master.blocks(command, feed=blocks(), silence_s=UPLOAD_S):
                 pass  # It writes nothing; only its end matters.
         except RemoteError as error:
-            what = f"{action} failed (status {error.status})"
-            raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None
+            raise error.reworded(f"{action} failed (status {error.status})") from None

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from cluster.ssh.master import SilenceError
+
 MOST_WAITING: Final = 1000
 """Items that are read ahead: a far side that sends faster than they are used has to wait."""
 _LOOK_S: Final = 1.0
@@ -17,7 +19,9 @@ _LOOK_S: Final = 1.0
 class BackgroundReader:
     """Read a blocking stream in a thread, so that Ctrl-C and time-outs reach the caller at once."""
 
-    def __init__(self, source: Iterator[str]) -> None:
+    def __init__(self, source: Iterator[str], where: str = "") -> None:
+        """Read `source`; `where` names the master in errors."""
+        self._where = where
         self._is_abandoned = False
         self._queue: queue.Queue[str | BaseException | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
@@ -48,8 +52,13 @@ class BackgroundReader:
         self._is_abandoned = True
 
     def next(self, timeout_s: float) -> str | None:
-        """Return the next item, or None at the end. Raises queue.Empty on a time-out."""
-        item = self._queue.get(timeout=timeout_s)
+        """Return the next item, or None at the end. Raises SilenceError on a time-out."""
+        try:
+            item = self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            raise SilenceError(
+                "the connection to the master fell silent", where=self._where, remedy="repeat the command"
+            ) from None
         if isinstance(item, BaseException):
             raise item
         return item

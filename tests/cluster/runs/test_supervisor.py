@@ -149,7 +149,7 @@ def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
     caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
     with pytest.raises(RemoteError, match="disk full"):
         caller.runs()
-    with pytest.raises(AnswerError, match="it is no JSON"):
+    with pytest.raises(AnswerError, match="it is not JSON"):
         caller.runs()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from cluster.ssh.master import SilenceError
 from cluster.ssh.stream_reader import MOST_WAITING, BackgroundReader
 from tests.waiting import eventually
 
@@ -26,7 +26,7 @@ def test_a_wait_ends_in_time() -> None:
         yield "late"
 
     stream = BackgroundReader(slow())
-    with pytest.raises(queue.Empty):
+    with pytest.raises(SilenceError, match="fell silent"):
         stream.next(timeout_s=0.05)
     gate.set()
     assert stream.next(timeout_s=60) == "late"
