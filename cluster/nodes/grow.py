@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
+from agent.spec.states import STOP_GRACE_S
 from cluster.aws import inventory, limits
 from cluster.aws.prices import as_of, shown
 from cluster.errors import NotReadyError
 from cluster.nodes import worker_group
+from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.master import Master
 
 
-def ensure_nodes(
-    session: Session,
-    master: Master,
-    wanted: int,
-    *,
-    task: str,
-    yes: bool,
-    report: Callable[[str], None],
-    least: int = 0,
-) -> tuple[Node, ...]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupTask:
+    """A task that changes the worker group, with its connection to the master and what its flags allow."""
+
+    session: Session
+    master: Master
+    name: str
+    """Name to show on other machines while the size is changed."""
+    yes: bool
+    report: Callable[[str], None]
+    force: bool = False
+    """Whether to take nodes of live runs, after stopping the runs."""
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """Return the supervisor on the master."""
+        return self.session.supervisor(self.master)
+
+    def stop_run(self, run_id: str) -> None:
+        """Stop a run, with time for its checkpoint."""
+        self.report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
+        self.supervisor.stop(run_id, STOP_GRACE_S)
+
+
+def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node, ...]:
     """Return the live nodes once `wanted` workers are among them; grow the group for that, after asking.
 
-    `task` is what other machines are told of while the size is set. After the time-out `least` workers are enough,
-    unless that is 0. From then on EC2 Auto Scaling ends no worker to balance zones.
+    After the time-out `least` workers are enough, unless that is 0. From then on EC2 Auto Scaling terminates no worker
+    to balance zones.
     """
+    session, master, report = task.session, task.master, task.report
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
     nodes = worker_group.read_nodes(master)
     if len(workers(nodes)) >= wanted:
         return nodes
-    before = _grow(session, master, wanted, task=task, yes=yes, report=report)
+    before = _grow(task, wanted)
     timeout_s = session.config.ready_timeout_min * 60.0
     try:
         found = worker_group.wait_ready(
@@ -48,16 +67,16 @@ def ensure_nodes(
     return found
 
 
-def _grow(session: Session, master: Master, wanted: int, *, task: str, yes: bool, report: Callable[[str], None]) -> int:
+def _grow(task: GroupTask, wanted: int) -> int:
     """Grow the worker group to `wanted` after asking, and never shrink it; return its size before.
 
     The size is read again after the answer and after waiting for an alarm, while no other machine can change it. If one
     has grown the group meanwhile, it stays; if it is smaller, so that more nodes would start than agreed to, the
     question is asked again.
     """
-    agreed = 0
+    session, report, agreed = task.session, task.report, 0
     while True:
-        with session.supervisor(master).hold(task, {}) if agreed else contextlib.nullcontext():
+        with task.supervisor.hold(task.name, {}) if agreed else contextlib.nullcontext():
             found = inventory.refresh(session.aws, session.stack)
             size, more = found.desired_workers, wanted - found.desired_workers
             if more <= 0:
@@ -78,7 +97,7 @@ def _grow(session: Session, master: Master, wanted: int, *, task: str, yes: bool
             f"grow the worker group from {size} to {wanted} nodes: {more} more {kind}, price {shown(price)}"
             + (" more" if price is not None else "")
             + f"{dated}.",
-            yes=yes,
+            yes=task.yes,
         )
         agreed = more
         limits.wait_until_allowed(session.aws, session.stack.name, report)

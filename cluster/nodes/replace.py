@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
-from agent.spec.states import STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
+from cluster.nodes.grow import GroupTask
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
 from cluster.nodes.worker_group import POLL_S, LaunchFailures, last_console_lines, read_nodes
 from cluster.polling import poll
 from cluster.runs.supervisor import Supervisor
-from cluster.session import Session, confirm
-from cluster.ssh.master import Master
+from cluster.session import confirm
 from cluster.terminal.status_line import doing, interruptible
 
 _COMMON: Final = WORKER_PREFIX.removesuffix("worker")
@@ -66,23 +65,15 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
     raise UsageError("--node", text, f"must be one of {there}")
 
 
-def replace(
-    session: Session,
-    master: Master,
-    supervisor: Supervisor,
-    node: str,
-    *,
-    yes: bool,
-    force: bool,
-    report: Callable[[str], None],
-) -> Replacement:
+def replace(task: GroupTask, node: str) -> Replacement:
     """Replace a worker, after asking; one of a live run only if forced, after stopping the run.
 
     Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if the answer is no.
     """
+    session, supervisor, report = task.session, task.supervisor, task.report
     before = remaining(session.load_inventory())
-    instance, name = find(node, session.nodes(master), before)
-    if (busy := _run_on(supervisor, name)) and not force:
+    instance, name = find(node, session.nodes(task.master), before)
+    if (busy := _run_on(supervisor, name)) and not task.force:
         raise DeepcdkError(
             f"run {busy} is live on {name}",
             remedy=f"wait for its end, or give --force: it is then stopped first, with a checkpoint, and "
@@ -92,15 +83,14 @@ def replace(
     confirm(
         f"replace {name} ({instance.id}, {instance.type}){stopping}: what is on its own disks is lost, and its group "
         "starts another one at the same price.",
-        yes=yes,
+        yes=task.yes,
     )
     if now := _run_on(supervisor, name):  # One may have started while the question was open.
         if now != busy:
             raise LiveRunError(now)
-        report(f"stopping run {now}, with {STOP_GRACE_S:g} s for its checkpoint")
-        supervisor.stop(now, STOP_GRACE_S)
+        task.stop_run(now)
     timeout_s = session.config.ready_timeout_min * 60.0 + GONE_TIMEOUT_S
-    with supervisor.hold("fab replace", {name: instance.id}):  # No run begins on it meanwhile.
+    with supervisor.hold(task.name, {name: instance.id}):  # No run begins on it meanwhile.
         report(f"terminating {name} ({instance.id})")
         began = time.monotonic()
         with aws_errors(f"terminating {name} ({instance.id})"):
@@ -108,7 +98,7 @@ def replace(
                 InstanceId=instance.id, ShouldDecrementDesiredCapacity=False
             )
         with interruptible("\nits group replaces it all the same; `fab status` shows the new one", report):
-            new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, report=report)
+            new = wait_joined(task, instance.id, {i.id for i in before}, timeout_s=timeout_s)
     return Replacement(
         node=name,
         instance=instance.id,
@@ -125,22 +115,15 @@ def _run_on(supervisor: Supervisor, name: str) -> str:
 
 
 @doing("waiting for the new node", plain=False)
-def wait_joined(
-    session: Session,
-    master: Master,
-    gone: str,
-    before: set[str],
-    *,
-    timeout_s: float,
-    report: Callable[[str], None],
-) -> Node:
+def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: float) -> Node:
     """Wait until the instance `gone` has left and one that is not in `before` has joined; return the new node.
 
-    `report` gets each change. Raises NotReadyError that says what is missing.
+    Reports each change. Raises NotReadyError that says what is missing.
     """
+    session = task.session
     state, failures = "", LaunchFailures(session.aws, session.stack)
     for waited_s in poll(timeout_s, every_s=POLL_S):
-        nodes = read_nodes(master)
+        nodes = read_nodes(task.master)
         new = [node for node in workers(nodes) if node.instance_id not in before]
         if new and all(node.instance_id != gone for node in nodes):
             return new[-1]
@@ -156,7 +139,7 @@ def wait_joined(
             ),
         )
         if state != was:
-            report(state)
+            task.report(state)
     consoles = {id: last_console_lines(session.aws, id) for id in started[:2]}
     raise NotReadyError(
         f"after {timeout_s:.0f} s still {state}", consoles, remedy="`fab status` shows its state in EC2"

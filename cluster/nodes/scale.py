@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agent.spec.nodes import Node, workers
-from agent.spec.states import QUEUED, STOP_GRACE_S
+from agent.spec.states import QUEUED
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown, total_per_hour
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
-from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import describe_runs
-from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
-from cluster.ssh.master import Master
 from cluster.terminal.status_line import interruptible
 from stacks.config import WORKER
-
-TASK: Final = "fab scale"
-"""What other machines are told of while the size is changed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,35 +48,27 @@ class ScaleResult:
         return f"workers: {self.before} -> {self.after} ({', '.join(changes)}){price}"
 
 
-def scale(
-    session: Session,
-    master: Master,
-    supervisor: Supervisor,
-    wanted: int,
-    *,
-    yes: bool,
-    force: bool,
-    report: Callable[[str], None],
-) -> ScaleResult:
+def scale(task: GroupTask, wanted: int) -> ScaleResult:
     """Bring the group to `wanted` workers, after asking; live runs keep their nodes unless forced.
 
     Raises BusyNodesError, NotReadyError, or DeepcdkError if the answer is no.
     """
+    session, master = task.session, task.master
     names = {node.name for node in workers(session.nodes(master))}
     before = inventory.refresh(session.aws, session.stack)
     there = shrink.remaining(before)
     stopped: tuple[str, ...] = ()
     removed: tuple[shrink.Removal, ...] = ()
     if wanted < len(there):
-        nodes, removed, stopped = _shrink(session, master, supervisor, wanted, yes=yes, force=force, report=report)
+        nodes, removed, stopped = _shrink(task, wanted)
     else:
         if before.desired_workers > wanted:
-            with supervisor.hold(TASK, {}):
+            with task.supervisor.hold(task.name, {}):
                 found = inventory.refresh(session.aws, session.stack)
                 if found.desired_workers > wanted >= len(shrink.remaining(found)):
                     # The group has not started all it wants, so nothing that runs would be terminated.
                     worker_group.resize(session.aws, session.stack, wanted)
-        nodes = ensure_nodes(session, master, wanted, task=TASK, yes=yes, report=report)
+        nodes = ensure_nodes(task, wanted)
     now = inventory.refresh(session.aws, session.stack)
     return ScaleResult(
         before=len(there),
@@ -95,16 +82,7 @@ def scale(
     )
 
 
-def _shrink(
-    session: Session,
-    master: Master,
-    supervisor: Supervisor,
-    wanted: int,
-    *,
-    yes: bool,
-    force: bool,
-    report: Callable[[str], None],
-) -> tuple[tuple[Node, ...], tuple[shrink.Removal, ...], tuple[str, ...]]:
+def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrink.Removal, ...], tuple[str, ...]]:
     """Terminate workers down to `wanted`, and wait until they are gone.
 
     Return the nodes that are left, the workers that went, and the ids of the runs that were stopped before. Group and
@@ -112,11 +90,12 @@ def _shrink(
     nodes that another machine has started meanwhile. While they are chosen and terminated no other machine can change
     the size, and no run begins on them until they are gone.
     """
+    session, master, supervisor, report = task.session, task.master, task.supervisor, task.report
 
     def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], tuple[str, ...]]:
         found = inventory.refresh(session.aws, session.stack)
         busy = supervisor.occupancy().hosts
-        removals = shrink.choose(shrink.remaining(found), session.nodes(master), busy, wanted, force=force)
+        removals = shrink.choose(shrink.remaining(found), session.nodes(master), busy, wanted, force=task.force)
         names = {removal.name for removal in removals}
         return found, removals, tuple(run_id for run_id, hosts in busy.items() if names & set(hosts))
 
@@ -136,11 +115,11 @@ def _shrink(
         listed = ", ".join(removal.name for removal in removals)
         confirm(
             f"shrink the worker group from {len(there)} to {wanted} nodes{stopping} by terminating {listed}{less}.",
-            yes=yes,
+            yes=task.yes,
         )
         agreed = frozenset(removal.instance_id for removal in removals)
         with contextlib.ExitStack() as held:
-            with supervisor.hold(TASK, {}):
+            with supervisor.hold(task.name, {}):
                 found, removals, hit_now = choose()  # A run may have started while the question was open.
                 if more := [run_id for run_id in hit_now if run_id not in hit]:
                     raise LiveRunError(more[0])
@@ -151,9 +130,8 @@ def _shrink(
                     report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes meanwhile")
                     return session.nodes(master), (), ()
                 for run_id in hit:
-                    report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
-                    supervisor.stop(run_id, STOP_GRACE_S)
-                held.enter_context(supervisor.hold(TASK, {each.name: each.instance_id for each in removals}))
+                    task.stop_run(run_id)
+                held.enter_context(supervisor.hold(task.name, {each.name: each.instance_id for each in removals}))
                 report(f"terminating {', '.join(removal.name for removal in removals)}")
                 shrink.terminate(session.aws, session.stack, found, removals)
             with interruptible("\nthe nodes terminate all the same; `fab status` shows what is left", report):

@@ -20,7 +20,7 @@ from cluster.aws import limits
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
 from cluster.errors import UsageError
-from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import Occupancy
 from cluster.polling import in_background
 from cluster.runs import bounds
@@ -92,15 +92,8 @@ class Launch:
         After the time-out `least` workers are enough, unless that is 0.
         """
         size = self.size_for(count, occupied)
-        found = ensure_nodes(
-            self.session,
-            master,
-            size,
-            task=self.task,
-            yes=self.yes,
-            report=self.progress,
-            least=least and least + size - count,
-        )
+        task = GroupTask(session=self.session, master=master, name=self.task, yes=self.yes, report=self.progress)
+        found = ensure_nodes(task, size, least=least and least + size - count)
         return occupied.choice(found, count, queueing=self.queue)
 
     def with_floors(self, spec: RunSpec) -> RunSpec:

@@ -15,6 +15,7 @@ from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import scale as scaling
+from cluster.nodes.grow import GroupTask
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
@@ -46,8 +47,8 @@ def scale(
     check_maximum(wanted, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
-        supervisor = session.supervisor(master)
-        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, report=progress)
+        task = GroupTask(session=session, master=master, name="fab scale", yes=yes, force=force, report=progress)
+        scaled = scaling.scale(task, wanted)
     print_result(dataclasses.asdict(scaled), str(scaled), json=json)
 
 
@@ -69,8 +70,8 @@ def replace(
     if not node:
         raise UsageError("--node", node, "must name the worker to replace; `fab status` shows the instances")
     with session.connect() as master:
-        supervisor = session.supervisor(master)
-        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, report=progress)
+        task = GroupTask(session=session, master=master, name="fab replace", yes=yes, force=force, report=progress)
+        done = replacing.replace(task, node)
     print_result(dataclasses.asdict(done), str(done), json=json)
 
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from agent.spec.nodes import Node
 from cluster.aws import inventory, limits
 from cluster.nodes import grow, worker_group
+from cluster.nodes.grow import GroupTask
 from cluster.session import Session
 from cluster.ssh.master import Master
 from tests.factories import make_inventory, make_nodes
 
-NO_MASTER = Master(None, "ec2-user@198.18.1.2")
-"""What none of these tests may reach."""
 
-
-ensure_nodes = functools.partial(grow.ensure_nodes, task="fab train")
+def ensure_nodes(session: Session, wanted: int, *, yes: bool, report: Callable[[str], None], least: int = 0) -> Any:
+    """Have `fab train` provide so many workers; no test may reach the master."""
+    master = Master(None, "ec2-user@198.18.1.2")
+    task = GroupTask(session=session, master=master, name="fab train", yes=yes, report=report)
+    return grow.ensure_nodes(task, wanted, least=least)
 
 
 @contextlib.contextmanager
@@ -53,7 +55,7 @@ def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
-    assert ensure_nodes(task, NO_MASTER, 2, yes=False, report=lambda _: None) == make_nodes(2)
+    assert ensure_nodes(task, 2, yes=False, report=lambda _: None) == make_nodes(2)
 
 
 class Group:
@@ -115,14 +117,14 @@ def test_the_group_grows_as_agreed_and_is_never_shrunk(
 ) -> None:
     lines, group = list[str](), Group(monkeypatch, first, later)
     monkeypatch.setattr(task.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.0))
-    assert ensure_nodes(task, NO_MASTER, 4, yes=False, report=lines.append) == make_nodes(4)
+    assert ensure_nodes(task, 4, yes=False, report=lines.append) == make_nodes(4)
     assert (group.asked, group.set, group.released) == (asked, resized, len(asked))
     assert reported in lines
 
 
 def test_an_unknown_price_is_called_unknown(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(monkeypatch, 2)
-    ensure_nodes(task, NO_MASTER, 4, yes=False, report=lambda _: None)
+    ensure_nodes(task, 4, yes=False, report=lambda _: None)
     assert group.asked == ["grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price unknown."]
 
 
@@ -139,7 +141,7 @@ def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
         return make_nodes(3)
 
     monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append, least=9) == make_nodes(3)
+    assert ensure_nodes(task, 4, yes=True, report=reported.append, least=9) == make_nodes(3)
     assert asked == [4]
     assert "3 of 4 workers came" in reported[-1]
     assert "fab scale --nodes 3" in reported[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -15,6 +16,7 @@ from cluster.aws.inventory import Inventory
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import worker_group
+from cluster.nodes.grow import GroupTask
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
@@ -87,9 +89,13 @@ def with_run(*hosts: str) -> Supervisor:
 
 
 def replace(task: Session, supervisor: Supervisor, **flags: bool) -> replacing.Replacement:
-    return replacing.replace(
-        task, mock.Mock(), supervisor, "worker2", report=lambda _: None, **{"yes": True, "force": False, **flags}
-    )
+    return replacing.replace(group_task(task, lambda _: None, supervisor=supervisor, **flags), "worker2")
+
+
+def group_task(session: Session, report: Callable[[str], None], *, supervisor: Any = None, **flags: bool) -> GroupTask:
+    """Return `fab replace` with a master that tells nothing."""
+    session.supervisor = mock.Mock(return_value=supervisor)  # type: ignore[method-assign]
+    return GroupTask(session=session, master=mock.Mock(), name="fab replace", report=report, **{"yes": True, **flags})
 
 
 def ended(task: Session) -> list[Any]:
@@ -147,7 +153,7 @@ def waited(
     client.describe_scaling_activities.return_value = {
         "Activities": [{"StatusCode": status, "StatusMessage": "no room"}]
     }
-    node = wait_joined(task, mock.Mock(), B, {A, B}, timeout_s=timeout_s, report=reported.append)
+    node = wait_joined(group_task(task, reported.append), B, {A, B}, timeout_s=timeout_s)
     return node, reported
 
 

@@ -14,6 +14,7 @@ from cluster.aws import inventory
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes import scale as scaling
 from cluster.nodes import shrink, worker_group
+from cluster.nodes.grow import GroupTask
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.scale import ScaleResult, scale
 from cluster.nodes.shrink import BusyNodesError
@@ -60,7 +61,7 @@ class Cluster:
     def __init__(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (project / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 3}}}))
         monkeypatch.setattr("pathlib.Path.home", lambda: project)
-        self.session = Session(project, [])
+        self.session, self.patch = Session(project, []), monkeypatch
         self.session.loaded_inventory = make_inventory(3)
         self.ended: list[str] = []
         self.size = 3
@@ -86,7 +87,10 @@ class Cluster:
         self.ended = [leaver.name for leaver in leavers]
 
     def scale(self, wanted: int, supervisor: Live, *, yes: bool = True, force: bool = False) -> ScaleResult:
-        return scale(self.session, Master(None, ""), supervisor, wanted, yes=yes, force=force, report=self.lines.append)
+        self.patch.setattr(self.session, "supervisor", lambda _: supervisor)
+        master, report = Master(None, ""), self.lines.append
+        task = GroupTask(session=self.session, master=master, name="fab scale", yes=yes, force=force, report=report)
+        return scale(task, wanted)
 
 
 @pytest.fixture
