@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 from agent.environment.horovod_source import SDIST_SHA256, VERSION, download_arguments, unpack
 from agent.environment.toolchain import check_platform
 from agent.environment.virtual_environment import DEFAULT_ROOT, LockedEnvironment, print_made, this_platform
-from agent.files.temporary_files import temporary_directory_of
+from agent.files.build_once import temporary_directory_of
 
 LOCK: Final = Path(__file__).parent / "requirements-master.txt"
 PARTS: Final = ("__init__.py", "common", "runner")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from agent.environment import package_index
 from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment, requirement_lines
-from agent.files.temporary_files import temporary_directory_of
+from agent.files.build_once import temporary_directory_of
 from agent.spec.frameworks import KEPT, KEPT_PREFIX
 
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")

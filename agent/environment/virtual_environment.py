@@ -26,8 +26,14 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from agent.environment import package_index
-from agent.files.build_once import COMPLETE, build_directory_once, is_complete
-from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
+from agent.files.build_once import (
+    COMPLETE,
+    build_directory_once,
+    is_complete,
+    temporary_directory_of,
+    temporary_files_beside,
+    with_temporary_files,
+)
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 AGENT_TREE: Final = Path(__file__).parents[2]

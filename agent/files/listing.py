@@ -1,17 +1,44 @@
-"""Look for files that another node writes, on a shared file system as NFS is.
+"""Read files that others write: of another node on a shared file system, or of a rank.
 
-An NFS client keeps what it learned: a file that it did not find may go on being missing here for a minute after another
-node has written it (nfs(5), `lookupcache`; the default of `acdirmax` is 60 s). A listing asks the server. So a file of
+An NFS client keeps what it learned: a file that it did not find may stay missing here for a minute after another node
+has written it (nfs(5), `lookupcache`; the default of `acdirmax` is 60 s). A listing asks the server. So a file of
 another node is looked for in the listing of its directory first, and by its name only once it is there.
+
+A file that others can make is read only if it is regular: no link to another one, no pipe that keeps its reader
+waiting, no giant.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO, Final
 
-from agent.files.regular_file import MOST_BYTES, read_regular
+MOST_BYTES: Final = 64 << 20
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read it. Raises OSError for what is none, and for a link to one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file. Raises OSError as `open_regular`, and for more than `most_bytes`."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, and may have {most_bytes}", str(path))
+        return file.read(most_bytes)
 
 
 def names_in(directory: Path) -> frozenset[str]:

@@ -14,8 +14,8 @@ from typing import IO, Final
 
 from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
-from agent.remote import processes, reachability
-from agent.remote.command import OWN_TREE, Completed, remote_command
+from agent.remote import processes
+from agent.remote.command import OWN_TREE, Completed, answers, remote_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -73,8 +73,8 @@ class Hosts:
     def reachable(self, hosts: Sequence[Node]) -> list[Node]:
         """Return the hosts whose kernels answer, in the order given: a silent one costs 3 s, and SSH's time-out 15."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts)))) as pool:
-            answers = list(pool.map(reachability.answers, hosts))
-        return [host for host, does in zip(hosts, answers, strict=True) if does]
+            found = list(pool.map(answers, hosts))
+        return [host for host, does in zip(hosts, found, strict=True) if does]
 
     def start(self, command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start a launcher in a session of its own, with the environment of Horovod's."""

@@ -16,6 +16,7 @@ import functools
 import importlib.util
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +24,40 @@ from typing import Any, Final
 
 from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import environment, local_interface_with
-from agent.preflight import gpu_speed, nccl_log
+from agent.preflight import nccl_log
 from agent.spec.run import RunSpec
+
+EDGE: Final = 8192
+"""Of the square matrices: large enough for the tensor cores of today's GPUs, 128 MiB each in half precision."""
+PRODUCTS: Final = 20
+"""In a row, before the clock is read: a capped clock shows only under load."""
+REPEATS: Final = 3
+
+
+def median_s(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Return the median time of `work`, s, after one turn that is not counted."""
+    work()
+    return statistics.median(_timed(work) for _ in range(repeats))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def matmul_tflops(seconds: float, products: int = PRODUCTS, edge: int = EDGE) -> float:
+    """Return the rate of `products` products of square matrices that took `seconds`, TFLOP/s."""
+    return 2 * edge**3 * products / seconds / 1e12
+
+
+def bus_gb_s(size: int, ranks: int, seconds: float) -> float:
+    """Return the bus bandwidth of an allreduce of `size` bytes, GB/s: what the slowest link carries.
+
+    nccl-tests, doc/PERFORMANCE.md: size / time, times 2 (n - 1) / n.
+    """
+    return size / seconds * 2 * (ranks - 1) / ranks / 1e9
+
 
 MARK: Final = "deepcdk-allreduce "
 HERE: Final = "deepcdk-here "
@@ -92,9 +125,9 @@ def join(spec: RunSpec) -> str:
 
 def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: int, ranks: int) -> dict[str, float]:
     """Time the matrix products and the allreduce of `size` bytes; return the figures by their names in the report."""
-    measured = {"matmul_tflops": gpu_speed.matmul_tflops(gpu_speed.median_s(multiply))}
+    measured = {"matmul_tflops": matmul_tflops(median_s(multiply))}
     if ranks > 1:
-        measured["bus_gb_s"] = gpu_speed.bus_gb_s(size, ranks, gpu_speed.median_s(add_up))
+        measured["bus_gb_s"] = bus_gb_s(size, ranks, median_s(add_up))
     return {name: float(f"{value:.4g}") for name, value in measured.items()}
 
 
@@ -111,11 +144,11 @@ def tensorflow() -> Framework:
 
     @functools.cache  # made in the first product, which is not timed
     def matrix() -> Any:
-        single = tf.random.stateless_uniform((gpu_speed.EDGE, gpu_speed.EDGE), (0, 1), dtype=tf.float32)
+        single = tf.random.stateless_uniform((EDGE, EDGE), (0, 1), dtype=tf.float32)
         return tf.cast(single, tf.float16)
 
     def multiply() -> None:
-        for _ in range(gpu_speed.PRODUCTS):
+        for _ in range(PRODUCTS):
             product = tf.linalg.matmul(matrix(), matrix())
         float(product[0, 0])  # waits for the GPU, which works in order
 
@@ -177,10 +210,10 @@ def _of_torch(*, device: str, **joined: Any) -> Framework:
 
     @functools.cache  # made in the first product, which is not timed
     def matrix() -> Any:
-        return torch.rand((gpu_speed.EDGE, gpu_speed.EDGE), device=device).half()
+        return torch.rand((EDGE, EDGE), device=device).half()
 
     def multiply() -> None:
-        for _ in range(gpu_speed.PRODUCTS):
+        for _ in range(PRODUCTS):
             product = matrix() @ matrix()
         float(product[0, 0])  # waits for the GPU, which works in order
 

@@ -28,7 +28,6 @@ from typing import Final
 from agent.environment import runtime
 from agent.environment.overlay import Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
-from agent.errors import SpecError
 from agent.hardware.machine import this_node_kind
 from agent.remote.command import OWN_TREE, SSH
 from agent.spec.kinds import runtime_kind
@@ -82,16 +81,11 @@ def report(text: str) -> None:
 
 
 def make_python(request: NotebookRequest, home: Path) -> Path:
-    """Return a Python with JupyterLab; make its overlay if need be. Raises RuntimeSetupError or NotebookError."""
+    """Return a Python with JupyterLab; make its overlay if need be. Raises RuntimeSetupError, ValueError or OSError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})
-    ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", str(wheelhouse)]
-    ensure += runtime.options_for(kind)
-    done = subprocess.run(ensure, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise NotebookError("the training environment could not be made")
     overlay = Overlay(
-        runtime=Path(done.stdout.strip().splitlines()[-1]),
+        runtime=runtime.ensure("--wheelhouse", str(wheelhouse), *runtime.options_for(kind)),
         program=Path(request.program or Path.cwd()),
         requirements=request.requirements,
         further=() if request.requirements else (PACKAGE,),
@@ -158,7 +152,7 @@ def main(argv: Sequence[str]) -> int:
             return _run_elsewhere(dataclasses.replace(request, port=request.port or free_port()))
         python, port = make_python(request, Path.home()), request.port or free_port()
         return serve(server_command(python, port, request.efs_mount), port, asker=0 if "--here" in flags else None)
-    except (RuntimeSetupError, NotebookError, SpecError, OSError) as error:
+    except (RuntimeSetupError, NotebookError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
-from agent.files.regular_file import read_regular
+from agent.files.listing import read_regular
 from agent.spec.run import RunSpec
 
 FOLDER: Final = ".deepcdk/specs"

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import open_to_append, write_atomically
-from agent.files.listing import is_listed, names_in
-from agent.files.regular_file import read_regular
+from agent.files.listing import is_listed, names_in, read_regular
 from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text

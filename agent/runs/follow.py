@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import is_listed
-from agent.files.regular_file import MOST_BYTES, open_regular, read_regular
+from agent.files.listing import MOST_BYTES, is_listed, open_regular, read_regular
 from agent.runs import spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue

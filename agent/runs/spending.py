@@ -7,7 +7,7 @@ import json
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.files.regular_file import read_regular
+from agent.files.listing import read_regular
 from agent.runs.directory import RunDirectory
 from agent.spec import json_text
 from agent.spec.states import STOP_GRACE_S

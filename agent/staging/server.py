@@ -20,14 +20,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.staging import s3_objects
-from agent.staging.copy_worker import part_of, run_and_report
+from agent.staging.copy_worker import check, part_of, run_and_report
 from agent.staging.dataset import StagedDataset
-from agent.staging.disk_copy import check
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.pack import Packer
 from agent.staging.progress import Emit, summary
-from agent.staging.s3_fetch import fetch, fetch_shared, known_hashes, remove_journals, with_hashes
-from agent.staging.s3_objects import Prefix
+from agent.staging.s3_objects import Prefix, fetch_shared, fetch_to_disk, known_hashes, remove_journals, with_hashes
 from agent.staging.stream import TruncatedStreamError, receive
 
 HEARTBEAT_S: Final = 2.0
@@ -141,7 +139,7 @@ def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
     if options.command == "check":
         check(dataset, part(dataset.listed().entries), emit)
     elif options.command == "fetch":
-        fetch(Prefix.parse(*words[2:4]), dataset, part if options.sharded else lambda entries: entries, emit)
+        fetch_to_disk(Prefix.parse(*words[2:4]), dataset, part if options.sharded else lambda entries: entries, emit)
     else:
         entries = dataset.pending().entries
         fetch_shared(Prefix.parse(*words[2:4]), dataset, part(entries), options.single, emit)

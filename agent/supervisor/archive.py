@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from agent.files.regular_file import read_regular
+from agent.files.listing import read_regular
 from agent.remote.command import Completed, execute
 from agent.runs.directory import RunDirectory
 from agent.runs.record import ORIGIN_FILE

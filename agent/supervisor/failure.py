@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.files.regular_file import read_regular
+from agent.files.listing import read_regular
 from agent.remote.command import SSH_FAILED
 from agent.runs.directory import RunDirectory
 from agent.spec.nodes import LEAVING, Node

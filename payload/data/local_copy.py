@@ -15,8 +15,7 @@ from agent.files.file_lock import file_lock
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
 from agent.staging.manifest import ManifestError
-from agent.staging.s3_fetch import fetch
-from agent.staging.s3_objects import Prefix
+from agent.staging.s3_objects import Prefix, fetch_to_disk
 from payload.data.types import DataError
 
 SCHEME: Final = "s3://"
@@ -44,7 +43,7 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
         with file_lock(place / f".{dataset.name}.training", on_wait=progress.wait):
             stamp = place / f".{dataset.name}.checked"
             if not _is_fresh(dataset, stamp, str(prefix)):
-                fetch(prefix, dataset, lambda entries: entries, progress)
+                fetch_to_disk(prefix, dataset, lambda entries: entries, progress)
                 stamp.write_text(json.dumps({"source": str(prefix), "at": time.time()}), encoding="utf-8")
     except (DatasetError, ManifestError) as error:
         raise DataError(f"--data-dir {address}: {error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -13,11 +12,6 @@ from agent.parallel import map_unordered
 def test_every_result_comes_once() -> None:
     assert sorted(map_unordered(lambda number: number * 2, range(100))) == list(range(0, 200, 2))
     assert list(map_unordered(str, [])) == []
-
-
-def test_several_work_at_once() -> None:
-    meeting = threading.Barrier(3, timeout=60)
-    assert len(list(map_unordered(lambda _: meeting.wait(), range(3)))) == 3
 
 
 def test_eight_work_at_once_unless_another_number_is_given_and_none_keeps_a_program_that_ends() -> None:
@@ -52,19 +46,3 @@ def test_whoever_wants_no_more_leaves_nobody_at_work() -> None:
     next(found)
     found.close()  # type: ignore[attr-defined]  # it is a generator
     assert workers and not any(worker.is_alive() for worker in workers)
-
-
-def test_no_more_work_at_once_than_there_are_workers() -> None:
-    lock, busy, most = threading.Lock(), 0, 0
-
-    def work(_: int) -> None:
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.002)
-        with lock:
-            busy -= 1
-
-    assert len(list(map_unordered(work, range(20), workers=2))) == 20
-    assert 1 <= most <= 2

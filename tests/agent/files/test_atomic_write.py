@@ -12,14 +12,6 @@ import pytest
 from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    replace_file(path, b"old")
-    replace_file(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,11 +28,6 @@ def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
     assert caught.value.free_bytes is not None
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_directory_that_is_missing_is_an_error_of_the_same_kind(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="No such file"):
-        replace_file(tmp_path / "absent" / "file", b"")
 
 
 def test_a_file_has_its_mode_from_the_first_byte_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +110,7 @@ echo "status $first $second"
 """
 
 
+@pytest.mark.full
 @pytest.mark.root
 @pytest.mark.tensorflow
 def test_a_run_that_cannot_keep_its_end_on_a_full_disk_fails_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Facts about building something once between processes."""
+"""Building something once between processes, with temporary files beside what is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.build_once import COMPLETE, build_directory_once, build_once, is_complete
+from agent.files.build_once import (
+    COMPLETE,
+    build_directory_once,
+    build_once,
+    is_complete,
+    temporary_directory_of,
+    temporary_files_beside,
+    with_temporary_files,
+)
 from tests.nfs import nfs_client
 
 ROOT = Path(__file__).parents[3]
@@ -108,11 +116,6 @@ def test_what_is_found_at_once_needs_no_lock(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_another_process_built_meanwhile_is_found_under_the_lock(tmp_path: Path) -> None:
-    looks = iter([None, 0])
-    assert build_once(lambda: next(looks), pytest.fail, lock=tmp_path / "lock") == 0
-
-
 @pytest.mark.root
 def test_what_another_node_built_meanwhile_is_not_built_again(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
@@ -121,3 +124,29 @@ def test_what_another_node_built_meanwhile_is_not_built_again(tmp_path: Path) ->
         (tmp_path / "server/wheels").mkdir()
         (tmp_path / "server/wheels" / COMPLETE).touch()
         assert build_directory_once(shared / "wheels", pytest.fail, lock=shared / "wheels.lock") is False
+
+
+def test_programs_put_their_temporary_files_beside_what_is_built(tmp_path: Path) -> None:
+    built = tmp_path / "runtime" / "0123abcd"
+    with temporary_files_beside(built) as temporary:
+        assert temporary.parent == built.parent
+        code = "import tempfile; print(tempfile.gettempdir())"
+        env = with_temporary_files({"TMPDIR": "/tmp", "PATH": "/bin"}, temporary)
+        assert env["PATH"] == "/bin"
+        said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+        assert said.strip() == str(temporary)
+    assert with_temporary_files({"TMPDIR": "/scratch"}, tmp_path / "none") == {"TMPDIR": "/scratch"}
+
+
+def test_nothing_stays_after_a_build_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="full"), temporary_files_beside(tmp_path / "built") as temporary:
+        (temporary / "pip-unpack").mkdir()
+        raise OSError("full")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = temporary_directory_of(tmp_path / "built") / "left"
+    left.mkdir(parents=True)
+    with temporary_files_beside(tmp_path / "built") as temporary:
+        assert list(temporary.iterdir()) == []

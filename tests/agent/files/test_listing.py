@@ -1,14 +1,20 @@
-"""Facts about files that another node writes, on a shared file system as NFS is."""
+"""Reading what others write: listed files are found on NFS, and only regular files are read."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from agent.files.listing import is_listed, listed_below, read_listed
+from agent.files.listing import is_listed, listed_below, read_listed, read_regular
+from agent.runs import follow, record, spending
+from agent.runs.directory import RunDirectory, State
+from agent.spec.states import STOP_GRACE_S
+from agent.supervisor import archive
+from tests.factories import make_spec
 from tests.nfs import nfs_client
 
 
@@ -25,13 +31,6 @@ def test_a_file_is_looked_for_in_its_directorys_listing(tmp_path: Path, monkeypa
     assert not is_listed(tmp_path / "other")
     assert not is_listed(tmp_path / "absent" / "file")
     assert not is_listed(tmp_path / "file" / "below")
-
-
-def test_a_file_is_read_once_it_is_listed(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="absent"):
-        read_listed(tmp_path / "absent")
-    (tmp_path / "file").write_bytes(b"here")
-    assert read_listed(tmp_path / "file") == b"here"
 
 
 def test_files_below_a_directory_are_looked_for_in_every_folder_that_is_there(tmp_path: Path) -> None:
@@ -55,3 +54,48 @@ def test_what_another_node_wrote_is_seen_though_it_was_looked_for_before(tmp_pat
             (tmp_path / "server/set" / name).write_bytes(b"here")
         assert read_listed(shared / "set/file") == b"here"
         assert listed_below(shared / "set", looked_for) == set(looked_for)
+
+
+def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_regular(tmp_path / "file") == read_regular(tmp_path / "file", 5) == b"12345"
+    assert read_listed(tmp_path / "file", 5) == b"12345"
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        pytest.param(os.mkfifo, errno.EINVAL, id="a pipe, whose reader would wait for a writer"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), errno.ELOOP, id="a link to what never ends"),
+        pytest.param(lambda path: path.symlink_to(path.parent / "file"), errno.ELOOP, id="a link to another file"),
+        pytest.param(Path.mkdir, errno.EINVAL, id="a directory"),
+        pytest.param(lambda path: path.open("wb").truncate(1 << 40), errno.EFBIG, id="a hole of a terabyte"),
+    ],
+)
+def test_what_is_no_file_of_an_allowed_size_is_refused_at_once(tmp_path: Path, make: object, code: int) -> None:
+    (tmp_path / "file").write_text("other")
+    assert callable(make)
+    make(tmp_path / "foreign")
+    for read in (read_regular, read_listed):
+        with pytest.raises(OSError) as caught:  # its number is compared
+            read(tmp_path / "foreign")
+        assert caught.value.errno == code
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
+def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: object) -> None:
+    spec = make_spec(run_id="one")
+    directory = RunDirectory(path=tmp_path / "one")
+    directory.path.mkdir()
+    directory.spec.write_text(spec.to_json())
+    state = State.starting(spec)
+    directory.write_state(state)
+    assert callable(make)
+    for name in ("metrics.jsonl", "preflight.json", "spent.json", "origin.json", "stop.json", "result.json"):
+        make(directory.path / name)
+    assert follow.summary(state, directory)["run_id"] == "one"
+    assert directory.stop_grace_s() == STOP_GRACE_S
+    assert archive.destination(directory) == ("", "")
+    assert spending.read(directory) is None
+    record.write_record(directory, state)
+    assert json.loads((directory.path / "record.json").read_text())["result"] is None

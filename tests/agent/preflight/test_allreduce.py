@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from agent.preflight import allreduce, gpu_speed
+from agent.preflight import allreduce
 from agent.preflight.allreduce import HERE, MARK, TORCH, WITHOUT, marked
 from tests.agent.conftest import LocalGroup
 from tests.factories import make_spec
@@ -56,7 +56,7 @@ def test_ranks_with_a_gpu_add_up_there(
 
 
 def test_the_sum_that_is_timed_is_one_of_gpus(horovod: FakeHorovod, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_speed, "EDGE", 8)
+    monkeypatch.setattr(allreduce, "EDGE", 8)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda device, kind: None)
     horovod.size = lambda: 2
@@ -69,6 +69,7 @@ def test_the_sum_that_is_timed_is_one_of_gpus(horovod: FakeHorovod, monkeypatch:
     assert reports[0]["error"] == 1000.0  # the fake adds up nothing: 2 * 999 + 1 - 999
 
 
+@pytest.mark.full
 def test_every_rank_of_pytorch_proves_the_sum(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
     spec = group.lay_out("")
     status, output = group.run(spec, torch_python, (*PROOF, spec.run_directory, TORCH))

@@ -9,11 +9,6 @@ import pytest
 from agent.preflight import nccl_log
 from agent.preflight.nccl_log import NcclProcess
 
-EFA_2_12 = """\
-[1,0]<stdout>:test-nccl-efa-worker-0:21:21 [0] NCCL INFO Bootstrap : Using eth0:10.11.5.30<0>
-[1,0]<stdout>:test-nccl-efa-worker-0:21:21 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)
-[1,0]<stdout>:test-nccl-efa-worker-0:21:21 [0] NCCL INFO Using network AWS Libfabric
-"""
 EFA_2_27 = """\
 nccl-trainjob-node-0-0:172:172 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v11)
 nccl-trainjob-node-0-0:172:172 [0] NCCL INFO Using network Libfabric
@@ -47,7 +42,6 @@ busId 60 commId 0x779b63dcdd89f78d - Init COMPLETE
     ("output", "process", "expected", "route"),
     [
         (OURS_2_32, "vm:2166", NcclProcess(ranks=2, network="Socket"), "TCP"),
-        (EFA_2_12, "test-nccl-efa-worker-0:21", NcclProcess(network="AWS Libfabric", provider="efa"), "EFA"),
         (EFA_2_27, "nccl-trainjob-node-0-0:172", NcclProcess(network="Libfabric", provider="efa"), "EFA"),
         (SOCKET, "VM-16-64-ubuntu:28471", NcclProcess(ranks=2, network="Socket"), "TCP"),
     ],
@@ -65,13 +59,6 @@ def test_a_communicator_counts_once_its_initialisation_is_complete_and_the_large
     assert nccl_log.parse(begun)["VM-16-64-ubuntu:28471"].ranks == 0
     more = completed.replace("nranks 2", "nranks 16")
     assert nccl_log.parse("\n".join([more, completed]))["VM-16-64-ubuntu:28471"].ranks == 16
-
-
-def test_other_providers_and_networks_keep_their_names_and_other_lines_say_nothing() -> None:
-    tcp = "a:1:1 [0] NCCL INFO NET/OFI Selected provider is tcp, fabric is 10.0.0.0/16 (found 1 nics)"
-    assert nccl_log.parse(tcp)["a:1"].route == "tcp"
-    assert nccl_log.parse("a:1:1 [0] NCCL INFO Using network IB")["a:1"].route == "IB"
-    assert nccl_log.parse("epoch 1\na:1:1 [0] NCCL WARN Using network Socket\n") == {}
 
 
 def test_no_variable_of_the_users_keeps_the_lines_from_the_output(monkeypatch: pytest.MonkeyPatch) -> None:

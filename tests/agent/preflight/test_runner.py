@@ -27,8 +27,8 @@ def spec() -> RunSpec:
 
 @pytest.fixture
 def preflight(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preflight:
-    """Return a pre-flight whose allreduce may take 2 s, and 10 times as long as its ranks take to start."""
-    monkeypatch.setattr(checks, "PROOF_TIMEOUT_S", 2.0)
+    """Return a pre-flight whose allreduce may take 1 s, and 10 times as long as its ranks take to start."""
+    monkeypatch.setattr(checks, "PROOF_TIMEOUT_S", 1.0)
     (tmp_path / "one").mkdir()
     hosts = Hosts(
         spec,
@@ -59,7 +59,7 @@ def prove(preflight: Preflight, monkeypatch: pytest.MonkeyPatch, script: str) ->
 def test_ranks_that_start_slowly_may_take_longer_altogether(
     preflight: Preflight, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, output = prove(preflight, monkeypatch, "sleep 1; START sleep 3; echo proved")
+    status, output = prove(preflight, monkeypatch, "sleep 0.5; START sleep 1.5; echo proved")
     assert (status, output.endswith("proved\n")) == (0, True)
 
 

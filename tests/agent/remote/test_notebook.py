@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from agent.environment.virtual_environment import RuntimeSetupError
 from agent.remote import notebook
-from agent.remote.notebook import NotebookError, forwarding, free_port, serve, server_command
+from agent.remote.notebook import NotebookError, forwarding, free_port, serve
 from agent.spec.remote_command import NotebookRequest
 from tests.words import FILE_NAMES, WORDS
 
@@ -57,21 +58,10 @@ def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_li
     assert not notebook._listens(port)
 
 
-def test_a_server_that_ends_passes_its_status_on() -> None:
-    assert serve([sys.executable, "-c", "raise SystemExit(3)"], free_port(), asker=None) == 3
-
-
 def test_a_server_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "START_S", 0.0)
     with pytest.raises(NotebookError, match="did not listen"):
         serve([sys.executable, "-c", "import time; time.sleep(600)"], free_port(), asker=None)
-
-
-def test_the_server_listens_on_the_loopback_alone_and_its_command_holds_no_token() -> None:
-    command = server_command(Path("/layer/bin/python"), 8900, "/mnt/efs")
-    assert command[:3] == ["/layer/bin/python", "-m", "jupyterlab"]
-    assert {"--ServerApp.ip=127.0.0.1", "--ServerApp.port_retries=0", "--ServerApp.root_dir=/mnt/efs"} < set(command)
-    assert "token" not in " ".join(command)
 
 
 def test_on_another_node_the_same_port_is_led_there() -> None:
@@ -87,10 +77,14 @@ def test_on_another_node_the_same_port_is_led_there() -> None:
 def test_packages_that_cannot_be_installed_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(notebook, "NODE_PYTHON", "/bin/false")
+
+    def fail(*options: str) -> Path:
+        raise RuntimeSetupError("Bringing the packages of the runtime failed")
+
+    monkeypatch.setattr("agent.environment.runtime.ensure", fail)
     request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
     assert notebook.main([request.to_json()]) == 1
-    assert "the training environment could not be made" in capsys.readouterr().err
+    assert "Bringing the packages of the runtime failed" in capsys.readouterr().err
 
 
 @given(directory=WORDS, requirements=FILE_NAMES)

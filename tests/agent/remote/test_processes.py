@@ -8,17 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from agent.remote.processes import (
     RunProcess,
     command,
-    parse_environment,
     parse_parent,
     processes,
     select,
     signal_run,
-    topmost,
 )
 from agent.spec.launchers import REPORTING
 from tests.waiting import eventually
@@ -29,10 +25,6 @@ def start(runs: Path, run_id: str, **variables: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(["sleep", "60"], env=environment)
     eventually(lambda: b"sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     return process
-
-
-def test_an_environment_is_parsed_and_what_has_no_name_is_left_out() -> None:
-    assert parse_environment(b"A=1\0B=x=y\0C=\0broken\0\0") == {"A": "1", "B": "x=y", "C": ""}
 
 
 def test_the_parent_is_found_behind_a_name_with_parentheses() -> None:
@@ -57,9 +49,8 @@ def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
             process.wait()
 
 
-@pytest.mark.parametrize("variable", ["HOROVOD_RANK", "DEEPCDK_RANK"])
-def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path, variable: str) -> None:
-    launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", **{variable: "0"})
+def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path) -> None:
+    launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", DEEPCDK_RANK="0")
     try:
         result = signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
         assert result["signalled"] == [rank.pid]
@@ -81,17 +72,6 @@ def test_a_graceful_signal_reaches_the_rank_below_the_shell_that_reports_its_end
     finally:
         signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGKILL, wait_s=5)
         shell.wait()
-
-
-def test_a_graceful_signal_spares_the_children_of_a_rank() -> None:
-    rank = RunProcess(pid=10, parent=1, run_id="one", is_rank=True)
-    child = RunProcess(pid=11, parent=10, run_id="one", is_rank=True)
-    assert topmost([rank, child]) == [rank]
-
-
-def test_the_signalling_process_never_selects_itself() -> None:
-    own = RunProcess(pid=os.getpid(), parent=1, run_id="one", is_rank=True)
-    assert select([own], run_id="one", others=False, ranks_only=False) == []
 
 
 def test_live_runs_on_other_nodes_keep_their_launchers_on_the_master() -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.remote import secret_files
@@ -28,21 +28,19 @@ def directory(tmp_path: Path) -> Path:
     return secret_files.master_directory(tmp_path)
 
 
-def test_only_this_user_may_read_them(directory: Path) -> None:
-    secret_files.write(directory, "one", json.dumps({"TOKEN": SECRET}))
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert [stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()] == [0o600]
-
-
-def test_what_was_kept_is_read_until_it_is_dropped(directory: Path) -> None:
+def test_secrets_are_for_this_user_alone_until_they_are_dropped(directory: Path) -> None:
     secret_files.write(directory, "one", json.dumps({"TOKEN": "ü $(id) '\n", "OTHER": "x"}))
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": "ü $(id) '\n"}
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()] == [0o600]
     secret_files.remove(directory, "one")
     secret_files.remove(directory, "one")
+    assert secret_files.read(directory, "one", ()) == {}
     with pytest.raises(secret_files.SecretsError, match="TOKEN are not on this node"):
         secret_files.read(directory, "one", ("TOKEN",))
 
 
+@settings(max_examples=20)
 @given(value=st.text())
 @example(value=LONG)
 def test_a_value_is_read_as_it_was_given_whatever_it_holds(
@@ -51,11 +49,6 @@ def test_a_value_is_read_as_it_was_given_whatever_it_holds(
     directory = secret_files.master_directory(tmp_path_factory.getbasetemp())
     secret_files.write(directory, "one", json.dumps({"TOKEN": value}))
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": value}
-
-
-def test_a_run_without_secrets_needs_no_file(directory: Path) -> None:
-    assert secret_files.read(directory, "one", ()) == {}
-    assert not directory.exists()
 
 
 def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.spec.nodes import (
-    MOST_SLOTS,
     RULES,
     SHOWN,
     Node,
@@ -59,25 +58,14 @@ REFUSED = {
 }  # fmt: skip
 
 
-def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
-    return [(field, text) for field, texts in table.items() for text in texts]
-
-
-@pytest.mark.parametrize(("field", "text"), cases(ACCEPTED))
-def test_what_linux_and_ec2_give_is_taken(field: str, text: str) -> None:
-    assert RULES[field].fits(text)
-
-
-@pytest.mark.parametrize(("field", "text"), cases(REFUSED))
-def test_what_is_close_to_it_is_not(field: str, text: str) -> None:
-    assert not RULES[field].fits(text)
-
-
-@pytest.mark.parametrize(("field", "text"), cases(ACCEPTED))
-@pytest.mark.parametrize("added", ["\n", " ", "\0", ";", "'", "$", "\u0660"])
-def test_nothing_may_stand_before_or_after_it(field: str, text: str, added: str) -> None:
-    assert not RULES[field].fits(text + added)
-    assert not RULES[field].fits(added + text)
+@pytest.mark.parametrize("field", ACCEPTED)
+def test_a_rule_takes_what_linux_and_ec2_give_and_nothing_close_to_it(field: str) -> None:
+    fits = RULES[field].fits
+    assert [text for text in ACCEPTED[field] if not fits(text)] == []
+    assert [text for text in REFUSED[field] if fits(text)] == []
+    for text in ACCEPTED[field]:
+        for added in ("\n", " ", "\0", ";", "'", "$", "\u0660"):
+            assert not fits(text + added) and not fits(added + text)
 
 
 @given(field=st.sampled_from(sorted(RULES)), data=st.data())
@@ -86,20 +74,6 @@ def test_what_a_rule_takes_is_one_short_plain_word_to_a_shell_and_no_flag(field:
     assert shlex.quote(text) == text
     assert not text.startswith("-")
     assert len(text) < 100
-
-
-@given(st.ip_addresses(v=4).map(str) | st.text("0123456789.", max_size=16))
-def test_an_address_is_what_python_writes_for_one(text: str) -> None:
-    try:
-        canonical = str(ipaddress.IPv4Address(text)) == text
-    except ValueError:
-        canonical = False
-    assert RULES["address"].fits(text) == canonical
-
-
-@given(st.integers(-2000, 3000))
-def test_slots_are_the_numbers_up_to_the_most(slots: int) -> None:
-    assert (broken("slots", slots) == "") == (1 <= slots <= MOST_SLOTS)
 
 
 @given(field=st.sampled_from(sorted(RULES)), value=WORDS | st.just(LONG) | st.integers() | st.booleans() | st.none())
@@ -138,48 +112,18 @@ def test_nodes_are_parsed_and_workers_are_ordered_by_index() -> None:
 
 
 MASTER, *OTHERS = parse_nodes(NODES, pytest.fail)
+LINE = "deeplearning-worker1 10.0.1.11 i-000000dd {slots} ens5 us-east-1a x86_64"
 
 
 @pytest.mark.parametrize(
     ("line", "rule"),
     [
         ("deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5", "'deeplearning-worker1 10.0.1.11 .*: must be NAME IP "),
-        (
-            "deeplearning-worker1 10.0.1.11 i-000000dd four ens5 us-east-1a x86_64",
-            "slots = 'four': must be a whole number",
-        ),
-        (
-            "deeplearning-worker1 10.0.1.11 i-000000dd 0 ens5 us-east-1a x86_64",
-            "slots = '0': must be a whole number from 1",
-        ),
-        ("deeplearning-worker1 10.0.1.11 i-000000dd 99999999999 ens5 us-east-1a x86_64", "slots = '9*': must be "),
-        ("deeplearning-worker1 10.0.1.11 i-000000dd \u0664 ens5 us-east-1a x86_64", r"slots = '\\u0664': must be "),
-        (
-            "deeplearning-worker01 10.0.1.11 i-000000dd 4 ens5 us-east-1a x86_64",
-            "name = 'deeplearning-worker01': must be ",
-        ),
-        ("-oProxyCommand=x 10.0.1.11 i-000000dd 4 ens5 us-east-1a x86_64", "name = '-oProxyCommand=x': must be "),
-        (
-            "deeplearning-worker1 10.0.64.5'$(id)' i-000000dd 4 ens5 us-east-1a x86_64",
-            r"address = .*\$\(id\).*: must be an IPv4 ",
-        ),
-        ("deeplearning-worker1 10.0.64.005 i-000000dd 4 ens5 us-east-1a x86_64", "address = '10.0.64.005': must be "),
-        (
-            "deeplearning-worker1 10.0.64.5 ../../x 4 ens5 us-east-1a x86_64",
-            "instance_id = '../../x': must be i- and 8 or 17",
-        ),
-        (
-            "deeplearning-worker1 10.0.64.5 i-000000dd 4 -i us-east-1a x86_64",
-            "interface = '-i': must be a network interface",
-        ),
-        (
-            "deeplearning-worker1 10.0.64.5 i-000000dd 4 ens5 a;b x86_64",
-            "zone = 'a;b': must be a zone such as us-east-1a",
-        ),
-        (
-            "deeplearning-worker1\x1b[2J 10.0.64.5 i-000000dd 4 ens5 us-east-1a x86_64",
-            r"name = '.*\\x1b\[2J': must be ",
-        ),
+        (LINE.format(slots="four"), "slots = 'four': must be a whole number"),
+        (LINE.format(slots="\u0664"), r"slots = '\\u0664': must be "),
+        (LINE.format(slots=4).replace("10.0.1.11", "10.0.64.5'$(id)'"), r"address = .*\$\(id\).*: must be an IPv4 "),
+        (LINE.format(slots=4).replace("i-000000dd", "../../x"), "instance_id = '../../x': must be i- and 8 or 17"),
+        (LINE.format(slots=4).replace("worker1", "worker1\x1b[2J"), r"name = '.*\\x1b\[2J': must be "),
         ("# deeplearning-worker1\x1b[2J is left out", r"says 'deeplearning-worker1\\x1b\[2J is left out'; "),
     ],
 )
@@ -224,13 +168,6 @@ def test_a_worker_that_claims_to_be_the_masters_machine_takes_nothing_from_the_m
     assert [sentence.split(" ")[1] for sentence in told] == ["1"]
 
 
-def test_two_masters_are_none() -> None:
-    told: list[str] = []
-    second = "deeplearning-master 10.0.0.13 i-000000ab 1 ens5 us-east-1a x86_64"
-    assert parse_nodes(f"{NODES}{second}\n", told.append) == tuple(OTHERS)
-    assert len(told) == 2
-
-
 @given(text=st.lists(WORDS | st.just(NODES), max_size=6).map("\n".join))
 def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_line(text: str) -> None:
     told: list[str] = []
@@ -243,15 +180,11 @@ def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_lin
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("name", "deeplearning-worker0"),
         ("address", "10.0.64.5'$(touch x)'"),
         ("instance_id", "../../etc/passwd"),
         ("slots", 1025),
         ("slots", True),
         ("slots", "1"),
-        ("slots", 1.0),
-        ("interface", "ens5;id"),
-        ("zone", None),
         ("zone", "us-east-1a\n"),
     ],
 )
@@ -287,7 +220,3 @@ def test_the_network_of_nodes_is_the_smallest_that_holds_them_all(addresses: lis
     if found.prefixlen < 32:
         halves = list(found.subnets())
         assert all(any(ipaddress.IPv4Address(each) in half for each in addresses) for half in halves)
-
-
-def test_no_nodes_have_no_network() -> None:
-    assert common_network([]) == ""

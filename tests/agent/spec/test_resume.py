@@ -29,10 +29,8 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
     ("flags", "program", "checkpoints", "said"),
     [
         ((), "", ["step-00000001", "step-00000004", "step-00000007"], "from step-00000007"),
-        ((), "", ["step-00000007"], "from step-00000007"),
         ((), "", [], "from the beginning, for it has no checkpoint"),
         (("--checkpoint-dir", "s3://my-runs/one"), "", [], "from what it finds at its --checkpoint-dir"),
-        (("--checkpoint-dir=/mnt/fsx/one",), "", [], "from what it finds at its --checkpoint-dir"),
         ((), PAYLOAD, [], "in the directory that it left"),
     ],
 )

@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_environment
-from agent.spec.horovod import CONTROLLERS, Knobs
+from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
-from tests.factories import make_nodes, make_program_spec, make_spec
-from tests.words import FILE_NAMES, LONG, NASTIEST, WORDS
-
-PYTHONS = Interpreters(launcher="/launcher", ranks="/python", runtime="/runtime")
+from tests.factories import make_program_spec, make_spec
+from tests.words import FILE_NAMES, LONG, WORDS
 
 
 def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
@@ -30,11 +27,6 @@ def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() ->
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
 
 
-def test_where_its_ranks_run_is_said_in_words() -> None:
-    assert make_spec().placed == "8 ranks on deeplearning-worker1, deeplearning-worker2"
-    assert make_spec(hosts=make_nodes(1)).placed == "1 rank on deeplearning-worker1"
-
-
 def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
     now = datetime.datetime(2026, 11, 20, 12, 13, 14)
     assert make_run_id(now, "Fashion MNIST", "ab12") == "20261120-121314-fashion-mnist-ab12"
@@ -44,9 +36,7 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
     ("field", "value"),
     [
         ("run_id", "../escape"),
-        ("run_id", ""),
         ("agent", "../../etc"),
-        ("payload", "0123"),
         ("payload", ""),
         ("program", "../../etc"),
         ("knobs", Knobs(hierarchical_allreduce=True)),
@@ -57,12 +47,9 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("rank_launcher", "mpiexec"),
         ("placement", "some"),
         ("own_gpu", True),
-        ("rank_launcher", "torchrun"),
-        ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
         ("hosts", ()),
         ("stall_after_s", -1),
-        ("stall_after_s", 2.5),
         ("stall_after_s", True),
         ("stall_after_s", 86_401),
         ("environment", (("A=B", "x"),)),
@@ -73,9 +60,7 @@ def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value:
         make_spec(**{field: value})
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"run_id": 1}', '{"hosts": 3}', '{"unknown": 1}', '{"knobs": {"cycle_time_ms": -1}}']
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"hosts": 3}', '{"knobs": {"cycle_time_ms": -1}}'])
 def test_what_is_no_spec_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
         RunSpec.from_json(text)
@@ -109,21 +94,6 @@ def test_words_that_are_not_utf_8_and_long_ones_come_back_too_and_every_secrets_
     spec = make_program_spec(command=("x", *words), requirements=path, secrets=("A", "B_2"))
     assert RunSpec.from_json(spec.to_json()) == spec
     spec.to_json().encode("ascii")
-
-
-@pytest.mark.parametrize("controller", CONTROLLERS)
-def test_neither_launcher_is_told_a_word_a_value_or_a_secrets_name_that_a_shell_could_read(controller: str) -> None:
-    fields: dict[str, object] = {"controller": controller, "network": "10.0.0.0/16"}
-    plain = make_program_spec(**fields)
-    nasty = make_program_spec(
-        command=("train.py", *NASTIEST),
-        environment=(("NAME", LONG),),
-        secrets=("TOKEN",),
-        requirements="$(id)",
-        **fields,
-    )
-    assert horovodrun(nasty, PYTHONS) == horovodrun(plain, PYTHONS)
-    assert launcher_environment(nasty, {}) == launcher_environment(plain, {})
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_copy_brings_what_differs_and_says_what_was_damaged(
     assert port(local, shared)[-1]["done"]["came_bytes"] == 0
 
 
-@pytest.mark.parametrize("cut", [0, 1, 50, 500, 3060])
+@pytest.mark.parametrize("cut", [0, 51, 3060])
 def test_a_pack_that_ends_early_or_lies_costs_nothing_but_time(
     shared: StagedDataset, local: StagedDataset, cut: int
 ) -> None:
@@ -96,10 +96,10 @@ def test_the_pack_holds_small_files_alone_and_goes_at_the_end(shared: StagedData
     assert {path.name for path in shared.root.iterdir()} <= {"set", "set.manifest", ".set.lock"}
 
 
-@pytest.mark.parametrize("path", ["a", "large"])
 def test_what_the_shared_file_system_lacks_is_told_and_the_copy_stays_unfinished(
-    shared: StagedDataset, local: StagedDataset, path: str
+    shared: StagedDataset, local: StagedDataset
 ) -> None:
+    path = "large"
     (shared.directory / path).write_bytes(b"X" * len(CONTENTS[path]))
     messages = port(local, shared)
     assert (told(messages, "missing"), told(messages, "spoiled")) == ([path], [])
@@ -134,15 +134,11 @@ def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path,
         wait_for_manifest(shared, "0" * 64, timeout_s=0)
 
 
-def test_a_node_knows_its_place_by_its_address() -> None:
-    assert own_index(["10.0.1.1", "10.0.1.2"], ["127.0.0.1", "10.0.1.2"]) == 1
-    with pytest.raises(DatasetError, match="repeat the command"):
-        own_index(["10.0.1.1"], ["127.0.0.1"])
-
-
 def test_the_parts_move_on_from_node_to_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.hardware.machine.own_addresses", lambda: {"10.0.1.1"})
     nodes = ["10.0.1.1", "10.0.1.2"]
     first, second = (part_of(MANIFEST.entries, nodes, round_number) for round_number in (0, 1))
     assert set(first) | set(second) == set(MANIFEST.entries) and not set(first) & set(second)
     assert part_of(MANIFEST.entries, [], 0) == MANIFEST.entries
+    with pytest.raises(DatasetError, match="repeat the command"):
+        own_index(["10.0.1.2"])

@@ -1,4 +1,4 @@
-"""Facts about a data set: files are replaced atomically, only staged files are removed, space is checked first."""
+"""A data set: files are replaced atomically, only staged files are removed, space is checked first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import hashlib
 import io
 import os
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.staging.dataset import SPARE, StagedDataset
-from agent.staging.errors import DamagedFileError, DatasetError, DiskFullError, dataset_error
+from agent.staging.dataset_files import thread_token, unique_token, write_verified
+from agent.staging.errors import CorruptingDiskError, DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import Entry, Manifest
 from tests.nfs import nfs_client
 
@@ -71,13 +74,6 @@ def test_a_file_of_other_bytes_leaves_the_old_one(dataset: StagedDataset, data: 
     assert not list(dataset.partial.iterdir())
 
 
-def test_exactly_the_files_bytes_are_taken_from_a_stream(dataset: StagedDataset) -> None:
-    dataset.begin(Manifest.of([A]))
-    stream = io.BytesIO(b"onetwo")
-    dataset.put(A, stream)
-    assert stream.read() == b"two"
-
-
 def test_missing_and_damaged_files_are_found_by_reading(dataset: StagedDataset) -> None:
     fill(dataset)
     assert [wrong for _, wrong in dataset.verify([A, B])] == [False, False]
@@ -96,13 +92,6 @@ def test_what_an_earlier_staging_put_there_goes_and_all_else_stays(dataset: Stag
     assert not dataset.path(B).parent.exists()
 
 
-def test_also_what_an_interrupted_staging_put_there_goes(dataset: StagedDataset) -> None:
-    dataset.begin(Manifest.of([A, B]))
-    dataset.put(B, io.BytesIO(b"two"))
-    assert dataset.begin(Manifest.of([A])) == 0
-    assert not dataset.path(B).exists()
-
-
 def test_a_directory_can_become_a_file(dataset: StagedDataset) -> None:
     fill(dataset)
     flat = entry("sub", b"flat")
@@ -119,18 +108,6 @@ def test_room_is_asked_for_before_anything_is_sent(dataset: StagedDataset, monke
     dataset.begin(Manifest.of([Entry(path="x", size=5)]))
 
 
-def test_what_is_there_already_needs_no_room(dataset: StagedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(dataset)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
-    dataset.begin(Manifest.of([A, B]))
-
-
-def test_a_full_disk_is_told_from_other_errors() -> None:
-    assert isinstance(dataset_error(OSError(errno.ENOSPC, "No space"), Path("x")), DiskFullError)
-    assert isinstance(dataset_error(OSError(errno.EDQUOT, "Quota"), Path("x")), DiskFullError)
-    assert not isinstance(dataset_error(OSError(errno.EIO, "I/O"), Path("x")), DiskFullError)
-
-
 def test_a_file_that_arrived_aside_is_taken_in_only_with_its_size(dataset: StagedDataset) -> None:
     dataset.begin(Manifest.of([A]))
     aside = dataset.partial / "aside"
@@ -143,7 +120,7 @@ def test_a_file_that_arrived_aside_is_taken_in_only_with_its_size(dataset: Stage
         dataset.adopt(A, aside)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.binary(min_size=1, max_size=60), data=st.binary(max_size=100))
 def test_any_name_and_content_arrive_unchanged(dataset: StagedDataset, name: bytes, data: bytes) -> None:
     path = os.fsdecode(name.replace(b"/", b"_").replace(b"\0", b"_"))
@@ -175,3 +152,64 @@ def test_files_that_other_nodes_fetched_are_there_for_the_node_that_had_looked_f
         assert dict(worker.verify(worker.listed().entries)) == {A: False, B: False}
         master.finish(Manifest.of([A, B]))
         assert worker.listed() == Manifest.of([A, B])
+
+
+def test_a_file_appears_in_a_new_directory_and_takes_anothers_place(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "deep" / "file"
+    (tmp_path / "temporary").write_bytes(b"left by a killed process")
+    (tmp_path / "temporary").chmod(0o600)
+    for blocks in ((b"one", b"and", b"two again"), (), (b"three",)):
+        write_verified(str(tmp_path / "temporary"), str(target), blocks)
+        assert target.read_bytes() == b"".join(blocks)
+    assert target.stat().st_mode & 0o777 == 0o644
+    assert not (tmp_path / "temporary").exists()
+
+
+def test_a_source_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"new"
+        raise ValueError("no more")
+
+    target = tmp_path / "file"
+    target.write_bytes(b"old")
+    with pytest.raises(ValueError, match="no more"):
+        write_verified(str(tmp_path / "temporary"), str(target), failing())
+    assert ([path.name for path in tmp_path.iterdir()], target.read_bytes()) == (["file"], b"old")
+
+
+def test_a_disk_that_gives_back_other_bytes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pread", lambda *_: b"other")
+    with pytest.raises(CorruptingDiskError, match="reads back other bytes"):
+        write_verified(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_as_one_and_other_errors_by_their_words() -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        assert isinstance(dataset_error(OSError(number, "No space"), "/x"), DiskFullError)
+    assert type(dataset_error(OSError(errno.EACCES, "Permission denied"), "/x")) is DatasetError
+
+
+def test_every_token_is_fresh_and_a_threads_is_its_own() -> None:
+    assert unique_token() != unique_token()
+    assert thread_token() == thread_token()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(thread_token).result() != thread_token()
+    for token in (unique_token(), thread_token()):
+        assert token.startswith(f"{os.uname().nodename}-{os.getpid()}-"), "on a shared file system, nodes differ too"
+
+
+def test_a_directory_that_another_thread_makes_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, replace = tmp_path / "new" / "file", os.replace
+
+    def beaten(source: str, destination: str) -> None:
+        if not target.parent.exists():
+            target.parent.mkdir()
+            raise FileNotFoundError(2, "No such file or directory")
+        replace(source, destination)
+
+    monkeypatch.setattr(os, "replace", beaten)
+    write_verified(str(tmp_path / "temporary"), str(target), (b"content",))
+    assert target.read_bytes() == b"content"

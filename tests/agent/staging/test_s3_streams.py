@@ -108,15 +108,3 @@ def test_a_program_that_ends_early_is_told_by_its_status(tmp_path: Path) -> None
     with pytest.raises(BucketError, match="status 7"), client.get("a") as file:
         assert file.read() == b""
         raise ValueError("what was read makes no sense")
-
-
-def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    client = BucketClient(PREFIX, program=str(tmp_path / "aws"))
-    with pytest.raises(BucketError, match=r"this host has no program .*/aws"):
-        client.paths()
-
-
-def test_a_listing_that_is_none_is_told(tmp_path: Path) -> None:
-    client = BucketClient(PREFIX, program=program(tmp_path, "echo oops"))
-    with pytest.raises(BucketError, match="'oops"):
-        client.paths()

@@ -100,18 +100,14 @@ def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: StagedDataset) 
 
 def test_an_interrupted_stream_is_told_and_gone_on_with(shared: StagedDataset, tmp_path: Path) -> None:
     root = tmp_path / "other"
+    (*_, last) = serve(begin(root, WANTED)[:-5], status=1)
+    assert (last["kind"], (root / "set.manifest.new").exists()) == ("broken off", False)
     (*_, last) = serve(begin(root, WANTED), receive(root, stream()[:-2000]), status=1)
     assert last["kind"] == "broken off"
     (*_, last) = serve(finish(root), status=1)
     assert "is missing" in last["error"]
     messages = stage("check", str(root), "set")
     assert {path for m in messages for path in m.get("missing", ())} == {"sub/b c", "line\nü"}
-
-
-def test_a_manifest_that_breaks_off_is_told(tmp_path: Path) -> None:
-    (*_, last) = serve(begin(tmp_path, WANTED)[:-5], status=1)
-    assert last["kind"] == "broken off"
-    assert not (tmp_path / "set.manifest.new").exists()
 
 
 def test_somebody_is_heard_of_while_a_command_takes_its_time(tmp_path: Path) -> None:
@@ -185,10 +181,3 @@ def test_a_bucket_that_the_node_may_not_read_is_told(bucket: dict[str, str], tmp
     fetch = ("fetch", str(tmp_path / "disk"), "set", "s3://my-data/set", "us-east-1")
     (*_, last) = stage(*fetch, status=1, given=bucket)
     assert last["kind"] == "denied" and "s3:ListBucket on the bucket my-data" in last["error"]
-
-
-def test_without_the_cli_that_is_said(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    only = {"PATH": str(tmp_path / "bin")}
-    (*_, last) = stage("list", "s3://my-data/set", "us-east-1", status=1, given=only)
-    assert "has no program" in last["error"]

@@ -104,11 +104,10 @@ def test_a_file_that_has_gone_is_missed_at_once(bucket: Path, tmp_path: Path) ->
 
 def test_what_stage_data_put_there_from_the_same_bucket_is_used(bucket: Path, tmp_path: Path) -> None:
     from agent.staging.dataset import StagedDataset
-    from agent.staging.s3_fetch import fetch
-    from agent.staging.s3_objects import Prefix
+    from agent.staging.s3_objects import Prefix, fetch_to_disk
 
     dataset = StagedDataset(root=tmp_path / "disk", name="imagenet")
-    fetch(Prefix.parse(ADDRESS), dataset, lambda entries: entries, lambda message: None)
+    fetch_to_disk(Prefix.parse(ADDRESS), dataset, lambda entries: entries, lambda message: None)
     assert local_directory(ADDRESS, root=tmp_path / "disk") == dataset.directory
     assert calls(bucket).count("copy") == 1
 
