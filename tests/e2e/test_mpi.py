@@ -106,26 +106,14 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedClo
         assert left.stdout == "", left.stdout
 
 
-@pytest.mark.timeout(900)
-def test_a_recipe_stops_with_a_checkpoint_and_goes_on_over_the_same_controller(cluster: EmbeddedCloud) -> None:
+def test_a_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
     words = ["--nodes", "2", "--epochs", "5000", "--args=--checkpoint-epochs 1", "--controller", "mpi"]
     quickly = ["--skip-preflight", "--yes", "--detach"]
     found = re.search(r"run (\S+): \d+ ranks", cluster.fab("train", *words, *quickly).stdout)
     assert found is not None
     run, stored = found[1], cluster.run(found[1])
-
-    def record() -> dict[str, Any]:
-        seen: dict[str, Any] = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
-        return seen
-
     eventually(lambda: stored.checkpoints)
     cluster.fab("stop", "--run", run)
-    stopped = record()
-    assert stopped["state"]["state"] == "stopped"
+    stopped = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
+    assert (stopped["state"]["state"], stopped["spec"]["controller"]) == ("stopped", "mpi")
     assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
-    cluster.fab("resume", "--run", run, *quickly)
-    try:
-        eventually(lambda: max(stored.checkpoints) > max(stopped["checkpoints"]))
-        assert (record()["state"]["state"], record()["spec"]["controller"]) == ("running", "mpi")
-    finally:
-        cluster.fab("stop", "--run", run)

@@ -220,7 +220,7 @@ def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_pi
     document, picture = (demo.ROOT / file for file in first["files"])
     assert json.loads(document.read_text())["training"] == first["training"]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rounds, steps = 100, 8  # more than there is time for until the stop is carried out
+    rounds, steps = 60, 8  # more than there is time for until the stop is carried out
     longer = ("--repeats", str(rounds), "--steps", str(steps), "--input-size", "0", "--storage-mib", "0")
     run_id = json.loads(cluster.fab(*words, *longer, "--detach").stdout)["run_id"]
     measured = cluster.run(run_id).path / "bench.jsonl"
