@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.chaos.attempt import Attempt, Done, Patterns
+from localcloud.chaos.attempt import Attempt, Cloud, Done, Patterns
 from localcloud.chaos.faults import carry_out
 from localcloud.chaos.processes import processes_of, ranks_of
 from localcloud.chaos.schedule import LASTING, Fault
@@ -22,13 +22,13 @@ HOROVOD_RANK=0 sleep 601 & HOROVOD_RANK=1 sleep 602 & exec sleep 603
 """
 
 
-class Stage:
+class Stage(Cloud):
     """A cloud of given hosts, which keeps what it is asked for."""
 
     def __init__(self, root: Path, *pids: int, spot: bool = False) -> None:
         self.root, self.asked = root, list[Any]()
         self._hosts = [
-            {"name": f"w{n}", "instance_id": f"i-{n}", "pid": pid, "spot": spot, "agent": "", "network": "up"}
+            {"name": f"w{n}", "instance_id": f"i-{n}", "pid": pid, "spot": spot, "agent": ""}
             for n, pid in enumerate(pids, 1)
         ]
 
@@ -38,8 +38,9 @@ class Stage:
     def all_hosts(self) -> list[dict[str, Any]]:
         return self._hosts
 
-    def ask(self, message: dict[str, str]) -> None:
+    def ask(self, message: dict[str, str]) -> dict[str, Any]:
         self.asked.append(message)
+        return {}
 
     def call(self, operation: str, instance_id: str) -> None:
         self.asked.append((operation, instance_id))
@@ -55,7 +56,7 @@ def fault(kind: str, place: float = 0.0) -> Fault:
 def carried_out(stage: Stage, kind: str, place: float = 0.0, /, *busy: str, **patterns: Any) -> Done:
     """Carry out one fault, while others of its kind last on `busy`."""
     return carry_out(
-        Attempt(scene=stage, fault=fault(kind, place), patterns=Patterns(**patterns), busy=frozenset(busy))
+        Attempt(cloud=stage, fault=fault(kind, place), patterns=Patterns(**patterns), busy=frozenset(busy))
     )
 
 

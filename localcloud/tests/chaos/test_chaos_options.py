@@ -23,9 +23,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BRIEF: Final = ("--seed", "5", "--first", "0", "--every", "1", "--longest", "1", "--duration", "2")
 
 
-@pytest.mark.parametrize("words", [(), ("--dry-run",)])
-def test_an_unknown_cloud_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert main(["chaos", "--name", "nowhere", "--seed", "1", *words]) == 1
+def test_an_unknown_cloud_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chaos", "--name", "nowhere", "--seed", "1"]) == 1
     assert "no embedded cloud named nowhere is running" in capsys.readouterr().err
 
 
@@ -48,33 +47,14 @@ def test_arguments_that_do_not_fit_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((), "one of the arguments --seed --undo is required"),
-        (("--seed", "1", "--undo"), "argument --undo: not allowed with argument --seed"),
-    ],
-)
-def test_a_seed_is_needed_but_to_undo(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
-    with pytest.raises(SystemExit):
-        main(["chaos", *words])
-    assert told in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("word", "told"),
     [
         ("--every=nan", "argument --every: 'nan' must be 1 to 1,000,000 seconds"),
         ("--every=0.5", "argument --every: '0.5' must be 1 to"),
-        ("--longest=0", "argument --longest: '0' must be 1 to"),
         ("--first=-1", "argument --first: '-1' must be 0 to"),
-        ("--duration=soon", "argument --duration: 'soon' must be 0 to"),
         ("--duration=inf", "argument --duration: 'inf' must be 0 to"),
         ("--close=1.5", "argument --close: '1.5' must be 0 to 1"),
-        ("--close=often", "argument --close: 'often' must be 0 to 1"),
-        ("--writing=/etc/*", "argument --writing: '/etc/*' must lie below the shared file systems"),
-        ("--seed=x", "argument --seed: invalid int value: 'x'"),
         ("--hosts=(", "argument --hosts: '(' is no regular expression: missing )"),
-        ("--supervisor=*", "argument --supervisor: '*' is no regular expression"),
         ("--flip=/etc/*", "argument --flip: '/etc/*' must lie below the shared file systems"),
         ("--flip=a/../../b", "argument --flip: 'a/../../b' must lie below"),
         ("--flip=a**", "argument --flip: 'a**' is no pattern of files"),
@@ -87,27 +67,27 @@ def test_malformed_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[s
     assert told in capsys.readouterr().err
 
 
-class Cloud(Stage):
-    """A cloud of two hosts, of which faults meet those that `only` names; requests that `refused` names fail."""
+class FakeCloud(Stage):
+    """A cloud of two hosts, of which faults meet those that `only` names."""
 
     def __init__(self, layout: Layout, only: str) -> None:
         super().__init__(Path("/nonexistent"), 1, 1)
-        self.only, self.refused = only, ""
+        self.only = only
 
     def hosts(self, only: str = "") -> list[dict[str, Any]]:
         return super().hosts(only or self.only)
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> list[Cloud]:
+def cloud(monkeypatch: pytest.MonkeyPatch) -> list[FakeCloud]:
     """Let commands meet clouds that are kept here."""
-    made: list[Cloud] = []
+    made: list[FakeCloud] = []
 
-    def make(layout: Layout, only: str) -> Cloud:
-        made.append(Cloud(layout, only))
+    def make(layout: Layout, only: str) -> FakeCloud:
+        made.append(FakeCloud(layout, only))
         return made[-1]
 
-    monkeypatch.setattr(runner, "Cloud", make)
+    monkeypatch.setattr(chaos_options, "Cloud", make)
     monkeypatch.setattr(runner, "locked", lambda layout: nullcontext())
     return made
 
@@ -128,7 +108,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.root
 def test_what_a_dry_run_shows_is_done_without_it(
-    cloud: list[Cloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cloud: list[FakeCloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--kinds", "cut,terminate,reboot")
     assert chaos(*words, "--dry-run", "--record", str(tmp_path / "dry")) == 0
@@ -145,7 +125,7 @@ def test_what_a_dry_run_shows_is_done_without_it(
 
 @pytest.mark.root
 def test_hosts_that_match_none_and_a_record_that_cannot_be_written_are_refused_before_the_first_fault(
-    cloud: list[Cloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cloud: list[FakeCloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert chaos("--hosts", "wroker") == 1
     assert "--hosts 'wroker' matches none of the hosts: w1, w2" in capsys.readouterr().err
@@ -157,57 +137,40 @@ def test_hosts_that_match_none_and_a_record_that_cannot_be_written_are_refused_b
 
 
 @pytest.mark.root
-def test_a_kind_with_hosts_of_its_own_meets_those_that_hosts_spares(cloud: list[Cloud]) -> None:
+def test_a_kind_with_hosts_of_its_own_meets_those_that_hosts_spares(cloud: list[FakeCloud]) -> None:
     assert chaos("--hosts", "w1", "--kinds", "reboot@w2") == 0
     assert set(cloud[0].asked) == {("reboot_instances", "i-2")}
 
 
 @pytest.mark.root
 def test_what_could_not_be_undone_is_told_and_fails(
-    cloud: list[Cloud], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cloud: list[FakeCloud], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ask(self: Cloud, message: dict[str, str]) -> None:
+    def ask(self: FakeCloud, message: dict[str, str]) -> dict[str, Any]:
         if message["do"] == "mend":
             raise LocalCloudError("the daemon is busy")
+        return {}
 
-    monkeypatch.setattr(Cloud, "ask", ask)
+    monkeypatch.setattr(FakeCloud, "ask", ask)
     assert chaos("--kinds", "cut") == 1
     told = capsys.readouterr()
     assert "not undone: cut w" in told.out and "not undone: cut w" in told.err
 
 
-@pytest.mark.root
-def test_what_an_earlier_one_left_is_ended_on_request_and_recorded(
-    cloud: list[Cloud], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def cut(self: Cloud) -> list[dict[str, Any]]:
-        return [
-            host | {"network": "cut" if host["name"] == "w2" else "up", "pid": 0} for host in super(Cloud, self).hosts()
-        ]
-
-    monkeypatch.setattr(Cloud, "all_hosts", cut)
-    assert main(["chaos", "--undo", "--dry-run"]) == 1
-    assert "--undo has none: leave one of them out" in capsys.readouterr().err
-    assert main(["chaos", "--undo", "--record", str(tmp_path / "record")]) == 0
-    assert cloud[-1].asked == [{"do": "mend", "instance": "i-2"}, {"do": "fail"}]
-    assert capsys.readouterr().out.splitlines()[-1] == "faults that were ended: 1"
-    assert [event["undone"] for event in events(tmp_path / "record")] == ["cut w2 (i-2) off"]
-
-
 CUT_FOR_LONG: Final = """
 import signal, sys
 from contextlib import nullcontext
-from localcloud.chaos import runner
+from localcloud.chaos import chaos_options, runner
 from localcloud.cli import main
-from chaos.test_chaos_options import Cloud
+from chaos.test_chaos_options import FakeCloud
 
-class Announcing(Cloud):
+class Announcing(FakeCloud):
     def ask(self, message):
         print(message["do"], flush=True)
 
 for number in (signal.SIGINT, signal.SIGHUP):  # as nohup and a shell's background have the tests ignore them
     signal.signal(number, signal.SIG_DFL)
-runner.Cloud = Announcing
+chaos_options.Cloud = Announcing
 runner.locked = lambda layout: nullcontext()
 sys.exit(main(["chaos", "--seed", "1", "--kinds", "cut", "--first", "0", "--longest", "1000"]))
 """

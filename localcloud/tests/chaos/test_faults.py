@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,10 +67,10 @@ def test_the_cut_of_a_host_that_is_gone_is_over_and_that_of_one_that_is_there_is
     cut = carried_out(stage, "cut")
     assert cut.undo
 
-    def gone(message: dict[str, str]) -> None:
+    def gone(message: dict[str, str]) -> dict[str, Any]:
         raise UnknownInstanceError("i-1", [])
 
-    def busy(message: dict[str, str]) -> None:
+    def busy(message: dict[str, str]) -> dict[str, Any]:
         raise LocalCloudError("the daemon is busy")
 
     stage.ask = gone  # type: ignore[method-assign]
@@ -95,7 +96,7 @@ def state_of(pid: int) -> str:
 def test_a_kind_with_hosts_of_its_own_meets_those(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 1, 1, 1)
     fault = Fault(at_s=0.0, kind="reboot", place=0.0, hosts="w[23]")
-    assert carry_out(Attempt(scene=stage, fault=fault, patterns=Patterns())).what == "rebooted w2 (i-2)"
+    assert carry_out(Attempt(cloud=stage, fault=fault, patterns=Patterns())).what == "rebooted w2 (i-2)"
 
 
 @pytest.mark.root

@@ -85,5 +85,5 @@ def test_a_fault_of_a_network_that_another_ended_is_undone_without_an_error(tmp_
 def test_a_host_without_a_route_is_not_slowed(tmp_path: Path) -> None:
     with started_host() as host:
         inside(host, "ip", "route", "del", "default")
-        with pytest.raises(NoTargetError, match=r"w1 \(i-1\) has no default route"):
+        with pytest.raises(NoTargetError, match="has no default route"):
             done(Stage(tmp_path, host), "slow")

@@ -14,7 +14,7 @@ import pytest
 from chaos.stage import Stage
 from localcloud import control, lifecycle
 from localcloud.chaos import runner
-from localcloud.chaos.attempt import Patterns
+from localcloud.chaos.attempt import Cloud, Patterns
 from localcloud.chaos.schedule import Fault
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.layout import Layout
@@ -123,10 +123,10 @@ def test_a_fault_that_fails_and_one_that_cannot_be_undone_are_told(tmp_path: Pat
     play = Play(tmp_path, 1)
     ask = play.stage.ask
 
-    def failing(message: dict[str, str]) -> None:
+    def failing(message: dict[str, str]) -> dict[str, Any]:
         if message["do"] == "mend":
             raise LocalCloudError("the daemon is busy")
-        ask(message)
+        return ask(message)
 
     def call(operation: str, instance_id: str) -> None:
         raise LocalCloudError("UnauthorizedOperation")
@@ -144,11 +144,11 @@ def test_what_could_not_be_undone_in_time_is_undone_at_the_end(tmp_path: Path) -
     play = Play(tmp_path, 1)
     ask, refused = play.stage.ask, [True]
 
-    def busy_once(message: dict[str, str]) -> None:
+    def busy_once(message: dict[str, str]) -> dict[str, Any]:
         if message["do"] == "mend" and refused.pop():
             refused.append(False)
             raise LocalCloudError("the daemon is busy")
-        ask(message)
+        return ask(message)
 
     play.stage.ask = busy_once  # type: ignore[method-assign]
     assert play.run(CUT, REBOOT) == ended(2)
@@ -170,10 +170,10 @@ def test_the_end_of_the_cloud_ends_the_schedule_and_what_lasted(tmp_path: Path) 
     play = Play(tmp_path, 1, 1)
     ask = play.stage.ask
 
-    def ended_after_15_s(message: dict[str, str]) -> None:
+    def ended_after_15_s(message: dict[str, str]) -> dict[str, Any]:
         if play.now > 65:
             raise NotRunningError("lc0")
-        ask(message)
+        return ask(message)
 
     play.stage.ask = ended_after_15_s  # type: ignore[method-assign]
     with pytest.raises(NotRunningError):
@@ -202,16 +202,16 @@ def test_two_do_not_meet_a_cloud_at_once_and_one_that_was_killed_keeps_no_other_
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> tuple[runner.Cloud, dict[str, Any], list[dict[str, Any]]]:
+def cloud(monkeypatch: pytest.MonkeyPatch) -> tuple[Cloud, dict[str, Any], list[dict[str, Any]]]:
     """Return a cloud with its state and its hosts, both as its daemon has them."""
     state, hosts = {"started": 1.0, "pid": 7}, list[dict[str, Any]]()
     monkeypatch.setattr(lifecycle, "read_state", lambda layout: dict(state))
     monkeypatch.setattr(control, "request", lambda layout, message: {"hosts": hosts})
-    return runner.Cloud(Layout(name="x"), "worker|i-9"), state, hosts
+    return Cloud(Layout(name="x"), "worker|i-9"), state, hosts
 
 
 def test_hosts_that_match_are_sorted_by_name_and_address(
-    cloud: tuple[runner.Cloud, dict[str, Any], list[dict[str, Any]]],
+    cloud: tuple[Cloud, dict[str, Any], list[dict[str, Any]]],
 ) -> None:
     made, _, hosts = cloud
     for name, id, address in (("worker", "i-1", "10.0.0.10"), ("worker", "i-2", "10.0.0.9"), ("a", "i-9", "10.0.0.8")):
@@ -222,7 +222,7 @@ def test_hosts_that_match_are_sorted_by_name_and_address(
 
 
 def test_a_later_cloud_of_the_same_name_is_not_met(
-    cloud: tuple[runner.Cloud, dict[str, Any], list[dict[str, Any]]],
+    cloud: tuple[Cloud, dict[str, Any], list[dict[str, Any]]],
 ) -> None:
     made, state, _ = cloud
     made.ask({"do": "cut", "instance": "i-1"})
@@ -233,19 +233,16 @@ def test_a_later_cloud_of_the_same_name_is_not_met(
 
 
 @pytest.mark.parametrize("last", ["cut w1 (i-1) off", "cut w2 (i-2) off", "undone: cut w1 (i-1) off"])
-@pytest.mark.parametrize("error", [LocalCloudError("--record x: No space left on device"), BrokenPipeError()])
-def test_all_that_lasts_is_undone_once_when_no_event_can_be_recorded_any_more(
-    tmp_path: Path, last: str, error: Exception
-) -> None:
+def test_all_that_lasts_is_undone_once_when_no_event_can_be_recorded_any_more(tmp_path: Path, last: str) -> None:
     play, failing = Play(tmp_path, 1, 1), [False]
 
     def fail_from(text: str) -> None:
         failing[0] |= text == last
         if failing[0]:
-            raise error
+            raise BrokenPipeError
 
     play.on_report = fail_from
-    with pytest.raises(type(error)):
+    with pytest.raises(BrokenPipeError):
         play.run(CUT, Fault(at_s=12.0, kind="cut", place=0.9, lasts_s=40.0))
     cuts = sorted(message["instance"] for message in play.stage.asked if message["do"] == "cut")
     mends = sorted(message["instance"] for message in play.stage.asked if message["do"] == "mend")

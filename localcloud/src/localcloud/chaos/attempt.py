@@ -1,14 +1,20 @@
-"""One attempt at a fault: what it may meet, how it chooses, and what comes of it."""
+"""One attempt at a fault: the cloud, how the fault chooses its target, and its result."""
 
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from localcloud import control, lifecycle
 from localcloud.chaos.schedule import Fault
-from localcloud.errors import LocalCloudError
+from localcloud.errors import LocalCloudError, NotRunningError
+from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
+from localcloud.layout import Layout
+from localcloud.network.namespaces import enter_path
 
 NOTICE_S: Final = 120.0
 """From the notice of an interruption to the end of the instance, as AWS has it."""
@@ -21,26 +27,60 @@ class NoTargetError(LocalCloudError, LookupError):
     """Report a fault for which there is nothing at the moment."""
 
 
-class Scene(Protocol):
-    """The cloud that faults are done to, as `localcloud.chaos.runner.Cloud` has it."""
+class ReplacedError(NotRunningError):
+    """Report that a cloud has ended, and that another of its name was started."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.args = (f"the embedded cloud {name} that the faults were for has ended; another of its name was started",)
+
+
+class Cloud:
+    """A cloud that runs, reached as its own command line reaches it."""
+
+    def __init__(self, layout: Layout, only: str = "") -> None:
+        """Meet hosts whose name or id `only` matches, a regular expression. Raises NotRunningError."""
+        self._layout, self._only = layout, only
+        self._state = lifecycle.read_state(layout)
 
     def hosts(self, only: str = "") -> list[dict[str, Any]]:
-        """Return the hosts that a fault may meet, as `status` describes them.
+        """Return the hosts that a fault may meet, by name and address.
 
-        `only`: a regular expression of their names and ids, in place of that which all faults share.
+        `only`: a regular expression of their names and ids, in place of the one that all faults share.
         """
+        only = only or self._only
+        found = [host for host in self.all_hosts() if re.search(only, f"{host['name']} {host['instance_id']}")]
+        return sorted(found, key=lambda host: (host["name"], ipaddress.ip_address(host["private_ip"])))
 
     def all_hosts(self) -> list[dict[str, Any]]:
-        """Return the cloud's hosts."""
+        """Return the cloud's hosts. Raises NotRunningError, LocalCloudError if it does not answer."""
+        hosts: list[dict[str, Any]] = self.ask({"do": "status"})["hosts"]
+        return hosts
 
-    def ask(self, message: dict[str, str]) -> None:
-        """Send a request to the cloud's daemon. Raises LocalCloudError."""
+    def ask(self, message: dict[str, str]) -> dict[str, Any]:
+        """Send a request to the daemon. Raises LocalCloudError; NotRunningError also for a later cloud of this name."""
+        if lifecycle.read_state(self._layout)["started"] != self._state["started"]:
+            raise ReplacedError(self._layout.name)
+        return control.request(self._layout, message)
 
     def call(self, operation: str, instance_id: str) -> None:
         """Call an operation of EC2 for one instance, from the laptop. Raises LocalCloudError."""
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        def inside() -> None:
+            session: Any = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=self._state["region"])
+            client = session.client("ec2", endpoint_url=self._state["endpoint"])
+            getattr(client, operation)(InstanceIds=[instance_id])
+
+        try:
+            enter_path(self._state["namespaces"]["laptop"]["path"], inside)
+        except (BotoCoreError, ClientError) as error:
+            raise LocalCloudError(f"{operation} of {instance_id}: {error}") from error
 
     def shared_file_system(self) -> Path:
-        """Return where the shared file systems are, as this process can read and write them."""
+        """Return where the shared file systems are in the daemon's mounts."""
+        return Path(f"/proc/{self._state['pid']}/root{self._layout.efs}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +104,7 @@ class Done:
     what: str
     target: str = ""
     """What it was done to: the same fault is not done to it again while it lasts."""
-    undo: Callable[[], None] | None = None
+    undo: Callable[[], object] | None = None
     """Ends a fault that lasts; does nothing where what it was done to is gone. Raises LocalCloudError or OSError."""
 
 
@@ -72,7 +112,7 @@ class Done:
 class Attempt:
     """One fault, the cloud that it is for, and what faults of its kind still last on."""
 
-    scene: Scene
+    cloud: Cloud
     fault: Fault
     patterns: Patterns
     busy: Collection[str] = ()
@@ -90,7 +130,7 @@ class Attempt:
 
     def running(self) -> list[dict[str, Any]]:
         """Return the hosts that run."""
-        return [host for host in self.scene.hosts(self.fault.hosts) if host["pid"]]
+        return [host for host in self.cloud.hosts(self.fault.hosts) if host["pid"]]
 
     def host(self) -> Host:
         """Return the host to meet. Raises NoTargetError where there is none."""

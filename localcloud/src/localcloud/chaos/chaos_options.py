@@ -8,13 +8,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.chaos import leftovers, runner, schedule
-from localcloud.chaos.attempt import NOTICE_S, Patterns, Scene
+from localcloud.chaos import runner, schedule
+from localcloud.chaos.attempt import NOTICE_S, Cloud, Patterns
 from localcloud.errors import LocalCloudError
 from localcloud.layout import Layout
 
@@ -24,58 +24,30 @@ NEEDED: Final = {"kill-supervisor": "supervisor", "flip-bit": "flip"}
 """Kinds that need a flag, and its name."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals after which what lasts is undone before the end."""
+_KINDS_HELP: Final = (
+    "with commas between, by default %(default)s; kind@REGEX meets the hosts that match it, whatever --hosts says, "
+    f"as kill-host@master. {'; '.join(f'{name}: {text}' for name, text in schedule.KINDS.items())}"
+)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of `chaos`."""
-    kinds = "; ".join(f"{name}: {text}" for name, text in schedule.KINDS.items())
-    what = command.add_mutually_exclusive_group(required=True)
-    what.add_argument("--seed", type=int, help="the same seed gives the same faults")
-    what.add_argument(
-        "--undo", action="store_true", help="end what lasts because a chaos was killed (SIGKILL), and do nothing else"
-    )
-    command.add_argument("--duration", type=_seconds, default=300.0, metavar="S", help="no fault after it: 300 s")
-    command.add_argument("--first", type=_seconds, default=20.0, metavar="S", help="before the first fault: 20 s")
-    command.add_argument(
-        "--every", type=_a_second, default=60.0, metavar="S", help="between two faults, times 0.5 to 1.5: 60 s"
-    )
-    command.add_argument("--longest", type=_a_second, default=60.0, metavar="S", help="of one that lasts: 60 s")
-    command.add_argument(
-        "--close",
-        type=_share,
-        default=0.0,
-        metavar="SHARE",
-        help="of the faults that follow the one before after 1 to 5 s, during what recovers from it: 0",
-    )
-    command.add_argument(
-        "--kinds",
-        default=",".join(DEFAULT_KINDS),
-        help="with commas between, by default %(default)s; kind@REGEX meets the hosts that match it, whatever --hosts "
-        f"says, as kill-host@master. {kinds}",
-    )
-    command.add_argument(
-        "--hosts", type=_expression, default="", metavar="REGEX", help="spare hosts whose name and id do not match"
-    )
-    command.add_argument(
-        "--supervisor", type=_expression, default="", metavar="REGEX", help="command line of what kill-supervisor kills"
-    )
-    command.add_argument(
-        "--flip", type=_pattern, default="", metavar="PATTERN", help="files of flip-bit, below the file systems"
-    )
-    command.add_argument(
-        "--writing",
-        type=_pattern,
-        default="",
-        metavar="PATTERN",
-        help="what is there while a checkpoint is written, below the file systems: spot-notice waits for one",
-    )
-    command.add_argument(
-        "--notice",
-        type=_seconds,
-        default=NOTICE_S,
-        metavar="SECONDS",
-        help=f"from the notice of spot-notice to the end of the instance (default: {NOTICE_S:g}, as AWS)",
-    )
+    command.add_argument("--seed", type=int, required=True, help="the same seed gives the same faults")
+    seconds, a_second = _number(0, 1e6, " seconds"), _number(1, 1e6, " seconds")
+    for flag, kind, default, metavar, help in (
+        ("--duration", seconds, 300.0, "S", "no fault after it: 300 s"),
+        ("--first", seconds, 20.0, "S", "before the first fault: 20 s"),
+        ("--every", a_second, 60.0, "S", "between two faults, times 0.5 to 1.5: 60 s"),
+        ("--longest", a_second, 60.0, "S", "of one that lasts: 60 s"),
+        ("--close", _number(0, 1), 0.0, "SHARE", "of faults that follow another within 1 to 5 s, as it recovers: 0"),
+        ("--kinds", str, ",".join(DEFAULT_KINDS), "KINDS", _KINDS_HELP),
+        ("--hosts", _expression, "", "REGEX", "spare hosts whose name and id do not match"),
+        ("--supervisor", _expression, "", "REGEX", "command line of what kill-supervisor kills"),
+        ("--flip", _pattern, "", "PATTERN", "files of flip-bit, below the file systems"),
+        ("--writing", _pattern, "", "PATTERN", "file of a checkpoint while it is written: spot-notice waits for one"),
+        ("--notice", seconds, NOTICE_S, "SECONDS", f"from spot-notice to the end of the instance: {NOTICE_S:g} s"),
+    ):
+        command.add_argument(flag, type=kind, default=default, metavar=metavar, help=help)
     command.add_argument("--record", type=Path, metavar="FILE", help="append each event as a line of JSON")
     command.add_argument(
         "--dry-run", action="store_true", help="print the schedule, and append it to the record, but do nothing"
@@ -83,30 +55,26 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
-    """Print the schedule and carry it out, or end what an earlier one left; return 0.
+    """Print the schedule and carry it out; return 0.
 
-    Raises LocalCloudError for arguments that do not fit and where something could not be undone, NotRunningError for a
-    cloud that is not up or has ended meanwhile, KeyboardInterrupt after what lasts is undone where a signal ended the
-    schedule.
+    Raises LocalCloudError for arguments that do not fit and if something could not be undone, NotRunningError for a
+    cloud that is not up or has ended meanwhile. If a signal ends the schedule, raises KeyboardInterrupt after undoing.
     """
-    if arguments.undo and arguments.dry_run:
-        raise LocalCloudError("--dry-run shows a schedule, and --undo has none: leave one of them out")
-    faults = () if arguments.undo else _schedule(arguments)
-    scene = runner.Cloud(layout, arguments.hosts)
+    faults = _schedule(arguments)
+    cloud = Cloud(layout, arguments.hosts)
     if os.geteuid() != 0:
         raise LocalCloudError("only root can carry out faults; run it with sudo")
-    known = scene.all_hosts()
+    known = cloud.all_hosts()
     flags = {each.hosts: f"--kinds {each.kind}@{each.hosts}" for each in faults if each.hosts}
     for only, flag in {"": f"--hosts {arguments.hosts!r}", **flags}.items():
-        if known and not scene.hosts(only):
+        if known and not cloud.hosts(only):
             names = ", ".join(sorted(host["name"] or host["instance_id"] for host in known))
             raise LocalCloudError(f"{flag} matches none of the hosts: {names}")
     began = time.monotonic()
-    drawn_from = {} if arguments.undo else {"seed": arguments.seed}
 
     def record(values: dict[str, Any], at_s: float) -> None:
         if arguments.record:
-            _append(arguments.record, runner.line(at_s, {**drawn_from, **values}))
+            _append(arguments.record, runner.line(at_s, {"seed": arguments.seed, **values}))
 
     def report(text: str, values: dict[str, Any]) -> None:
         at_s = time.monotonic() - began
@@ -114,47 +82,26 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
         record(values, at_s)
 
     if arguments.record:
-        _append(arguments.record, "")  # refused before the first fault, and not after it
-    if arguments.dry_run:
-        for fault in faults:
-            print(fault, flush=True)
-            record({"planned": True, **fault.document()}, 0.0)
-        return 0
-    with runner.locked(layout):
-        return _undo(scene, report) if arguments.undo else _run(scene, faults, arguments, report)
-
-
-def _undo(scene: Scene, report: runner.Report) -> int:
-    ended, left = leftovers.end_all(scene, report)
-    print(f"faults that were ended: {ended}")
-    _check_undone(left)
-    return 0
-
-
-def _run(scene: Scene, faults: Sequence[schedule.Fault], arguments: argparse.Namespace, report: runner.Report) -> int:
+        _append(arguments.record, "")  # rejected before the first fault, and not after it
     for fault in faults:
         print(fault, flush=True)
+        if arguments.dry_run:
+            record({"planned": True, **fault.document()}, 0.0)
+    if arguments.dry_run:
+        return 0
     patterns = Patterns(
-        supervisor=arguments.supervisor,
-        flip=arguments.flip,
-        writing=arguments.writing,
-        notice_s=arguments.notice,
+        supervisor=arguments.supervisor, flip=arguments.flip, writing=arguments.writing, notice_s=arguments.notice
     )
-    with blocked_signals() as signals:
+    with runner.locked(layout), blocked_signals() as signals:
         outcome = runner.run(
-            scene, faults, patterns, report, interrupted=lambda s: signal.sigtimedwait(signals, s) is not None
+            cloud, faults, patterns, report, interrupted=lambda s: signal.sigtimedwait(signals, s) is not None
         )
     print(f"{outcome.done} of {len(faults)} faults were carried out")
-    _check_undone(outcome.left)
+    if outcome.left:
+        raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. Stopping the cloud removes all of it")
     if outcome.interrupted:
         raise KeyboardInterrupt
     return 0
-
-
-def _check_undone(left: Sequence[str]) -> None:
-    if left:
-        listed = "; ".join(left)
-        raise LocalCloudError(f"not undone: {listed}. A cloud that is stopped and started again has nothing of it")
 
 
 @contextmanager
@@ -212,32 +159,19 @@ def _append(path: Path, text: str) -> None:
         raise LocalCloudError(f"--record {path}: {error.strerror}") from error
 
 
-def _seconds(text: str) -> float:
-    return _number(text, 0.0)
+def _number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
+    """Return a reader of a number within bounds."""
 
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} must be {least:g} to {most:,.0f}{unit}")
+        return value
 
-def _a_second(text: str) -> float:
-    return _number(text, 1.0)
-
-
-def _number(text: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} must be {least:g} to 1,000,000 seconds")
-    return value
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be 0 to 1")
-    return value
+    return read
 
 
 def _expression(text: str) -> str:

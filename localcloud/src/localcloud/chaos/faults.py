@@ -106,7 +106,7 @@ def _kill_first_host(attempt: Attempt) -> Done:
 
 
 def _api_errors(attempt: Attempt) -> Done:
-    target, ask = attempt.once("API"), attempt.scene.ask
+    target, ask = attempt.once("API"), attempt.cloud.ask
     ask({"do": "fail", "share": str(API_SHARE), "seconds": str(attempt.fault.lasts_s)})
     return Done(what=f"let {API_SHARE:.0%} of the API's calls fail", target=target, undo=lambda: ask({"do": "fail"}))
 
@@ -114,19 +114,19 @@ def _api_errors(attempt: Attempt) -> Done:
 def _spot_notice(attempt: Attempt) -> Done:
     host = attempt.choose([host for host in attempt.hosts() if host.get("spot")], "spot instance")
     notice_s = attempt.patterns.notice_s
-    attempt.scene.ask({"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)})
+    attempt.cloud.ask({"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)})
     return Done(what=f"gave {named(host)} the notice of an interruption in {notice_s:g} s")
 
 
 def _terminate(attempt: Attempt) -> Done:
     host = attempt.host()
-    attempt.scene.call("terminate_instances", host["instance_id"])
+    attempt.cloud.call("terminate_instances", host["instance_id"])
     return Done(what=f"terminated {named(host)}")
 
 
 def _reboot(attempt: Attempt) -> Done:
     host = attempt.host()
-    attempt.scene.call("reboot_instances", host["instance_id"])
+    attempt.cloud.call("reboot_instances", host["instance_id"])
     return Done(what=f"rebooted {named(host)}")
 
 

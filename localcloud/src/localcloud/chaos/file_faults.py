@@ -19,7 +19,7 @@ _SMALLEST_BYTES: Final = 4096
 
 def fill_disk(attempt: Attempt) -> Done:
     """Fill the shared file systems."""
-    target, root = attempt.once("disk"), attempt.scene.shared_file_system()
+    target, root = attempt.once("disk"), attempt.cloud.shared_file_system()
     if root.stat().st_dev == root.parent.stat().st_dev:
         raise NoTargetError("the shared file system is not limited: start the cloud with --efs-size")
     path = root / FILLER
@@ -57,7 +57,7 @@ def flip_bit(attempt: Attempt) -> Done:
     """Flip one bit of the newest file that a pattern describes."""
     if not attempt.patterns.flip:
         raise NoTargetError("no --flip says of which files")
-    root = attempt.scene.shared_file_system()
+    root = attempt.cloud.shared_file_system()
     found = []
     for path in root.glob(attempt.patterns.flip):
         with contextlib.suppress(OSError):  # removed meanwhile

@@ -52,14 +52,6 @@ def processes_of(init_pid: int, proc: Path = Path("/proc")) -> list[Process]:
     return sorted(found, key=lambda process: process.pid)
 
 
-def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Return whether a process is stopped by a signal; False where it has ended."""
-    try:
-        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(") ")[2].startswith("T")
-    except OSError:
-        return False
-
-
 def rank_of(environment: bytes) -> int | None:
     """Return the rank in a process's variables, as /proc/PID/environ has them; None where there is none."""
     for name in RANK_VARIABLES:

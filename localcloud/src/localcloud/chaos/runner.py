@@ -5,25 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import ipaddress
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from localcloud import control, lifecycle
-from localcloud.chaos.attempt import Attempt, NoTargetError, Patterns, Scene
+from localcloud.chaos.attempt import Attempt, Cloud, NoTargetError, Patterns
 from localcloud.chaos.faults import carry_out
 from localcloud.chaos.file_faults import beginning
 from localcloud.chaos.schedule import WHILE_WRITING, Fault
 from localcloud.errors import LocalCloudError, NotRunningError
-from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from localcloud.layout import Layout
-from localcloud.network.namespaces import enter_path
 
 LONGEST_WAIT_S: Final = 60.0
 """How long a fault waits for a program to write, s."""
@@ -31,63 +25,6 @@ LOOK_S: Final = 0.002
 """How often it looks meanwhile, s: the checkpoint of a small network is written within 20 ms."""
 Report = Callable[[str, dict[str, Any]], None]
 """Takes what happened in words, and as JSON values. Raises LocalCloudError where it cannot keep them."""
-
-
-class ReplacedError(NotRunningError):
-    """Report that a cloud has ended, and that another of its name was started."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.args = (f"the embedded cloud {name} that the faults were for has ended; another of its name was started",)
-
-
-class Cloud:
-    """A cloud that runs, reached as its own command line reaches it."""
-
-    def __init__(self, layout: Layout, only: str = "") -> None:
-        """Meet hosts whose name or id `only` matches, a regular expression. Raises NotRunningError."""
-        self._layout, self._only = layout, only
-        self._state = lifecycle.read_state(layout)
-
-    def hosts(self, only: str = "") -> list[dict[str, Any]]:
-        """Return the hosts that a fault may meet, by name and address: an instance's id says not even its age."""
-        only = only or self._only
-        found = [host for host in self.all_hosts() if re.search(only, f"{host['name']} {host['instance_id']}")]
-        return sorted(found, key=lambda host: (host["name"], ipaddress.ip_address(host["private_ip"])))
-
-    def all_hosts(self) -> list[dict[str, Any]]:
-        """Return the cloud's hosts. Raises NotRunningError, LocalCloudError where it does not answer."""
-        hosts: list[dict[str, Any]] = self._request({"do": "status"})["hosts"]
-        return hosts
-
-    def ask(self, message: dict[str, str]) -> None:
-        """Send a request to the daemon. Raises NotRunningError, LocalCloudError."""
-        self._request(message)
-
-    def _request(self, message: dict[str, str]) -> dict[str, Any]:
-        """Send a request. Raises NotRunningError also for a later cloud of the same name."""
-        if lifecycle.read_state(self._layout)["started"] != self._state["started"]:
-            raise ReplacedError(self._layout.name)
-        return control.request(self._layout, message)
-
-    def call(self, operation: str, instance_id: str) -> None:
-        """Call an operation of EC2 for one instance, from the laptop. Raises LocalCloudError."""
-        import boto3
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        def inside() -> None:
-            session: Any = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=self._state["region"])
-            client = session.client("ec2", endpoint_url=self._state["endpoint"])
-            getattr(client, operation)(InstanceIds=[instance_id])
-
-        try:
-            enter_path(self._state["namespaces"]["laptop"]["path"], inside)
-        except (BotoCoreError, ClientError) as error:
-            raise LocalCloudError(f"{operation} of {instance_id}: {error}") from error
-
-    def shared_file_system(self) -> Path:
-        """Return where the shared file systems are in the daemon's mounts."""
-        return Path(f"/proc/{self._state['pid']}/root{self._layout.efs}")
 
 
 @contextlib.contextmanager
@@ -112,7 +49,7 @@ def locked(layout: Layout) -> Iterator[None]:
         yield
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Pending:
     """A fault that lasts, and when it is to be undone."""
 
@@ -120,7 +57,7 @@ class Pending:
     kind: str
     target: str
     what: str
-    undo: Callable[[], None]
+    undo: Callable[[], object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +72,7 @@ class Outcome:
 
 
 def run(
-    scene: Scene,
+    cloud: Cloud,
     schedule: Sequence[Fault],
     patterns: Patterns,
     report: Report,
@@ -152,16 +89,28 @@ def run(
     began, done = clock(), 0
     pending: list[Pending] = []
 
+    def end(one: Pending) -> None:
+        """Undo one fault and report it. One that fails stays pending until the end of the schedule."""
+        reason = ""
+        try:
+            one.undo()
+        except NotRunningError:
+            pass  # the fault has ended with the cloud
+        except (LocalCloudError, OSError) as error:
+            reason = str(error)
+        if reason:
+            one.at_s = math.inf
+            report(f"not undone: {one.what}: {reason}", {"not_undone": one.what, "reason": reason})
+        else:
+            pending.remove(one)
+            report(f"undone: {one.what}", {"undone": one.what})
+
     def wait(until_s: float) -> bool:
         """Wait until a time of the schedule, and undo meanwhile what is due; return whether to go on."""
         while True:
             now = clock() - began
             for one in [one for one in pending if one.at_s <= now]:
-                pending.remove(one)
-                reason = _undo(one)
-                if reason:  # it is tried once more at the end
-                    pending.append(dataclasses.replace(one, at_s=math.inf))
-                _report_end(one, reason, report)
+                end(one)
             now = clock() - began
             if now >= until_s:
                 return True
@@ -170,7 +119,7 @@ def run(
 
     def wait_for_writing() -> bool:
         """Wait until a program begins to write; return whether to go on. Raises NoTargetError where none does."""
-        has_begun = beginning(scene.shared_file_system(), patterns.writing)
+        has_begun = beginning(cloud.shared_file_system(), patterns.writing)
         until_s = clock() - began + LONGEST_WAIT_S
         while not has_begun():
             if clock() - began >= until_s:
@@ -182,7 +131,7 @@ def run(
     def attempt(fault: Fault) -> bool:
         busy = {one.target for one in pending if one.kind == fault.kind}
         try:
-            found = carry_out(Attempt(scene=scene, fault=fault, patterns=patterns, busy=busy))
+            found = carry_out(Attempt(cloud=cloud, fault=fault, patterns=patterns, busy=busy))
         except NotRunningError:
             raise
         except LocalCloudError as error:
@@ -215,41 +164,13 @@ def run(
             ends = [one.at_s for one in pending if one.at_s != math.inf]
             going = wait(max(ends, default=0.0))
     finally:
-        left = _undo_all(pending, report)
-    return Outcome(done=done, left=left, interrupted=not going)
+        for one in list(pending):
+            # The record may be full or the terminal closed, which has ended the schedule: undo the others all the same.
+            with contextlib.suppress(LocalCloudError, OSError):
+                end(one)
+    return Outcome(done=done, left=tuple(one.what for one in pending), interrupted=not going)
 
 
 def line(at_s: float, values: dict[str, Any]) -> str:
     """Return one line of the record."""
     return json.dumps({"elapsed_s": round(at_s, 1), "time": round(time.time(), 3), **values}) + "\n"
-
-
-def _undo(one: Pending) -> str:
-    """Undo one fault; return why that cannot be, or nothing."""
-    try:
-        one.undo()
-    except NotRunningError:  # what it was done to ended with the cloud
-        return ""
-    except (LocalCloudError, OSError) as error:
-        return str(error)
-    return ""
-
-
-def _report_end(one: Pending, reason: str, report: Report) -> None:
-    if reason:
-        report(f"not undone: {one.what}: {reason}", {"not_undone": one.what, "reason": reason})
-    else:
-        report(f"undone: {one.what}", {"undone": one.what})
-
-
-def _undo_all(pending: Sequence[Pending], report: Report) -> tuple[str, ...]:
-    """Undo what still lasts; return what could not be undone."""
-    left = []
-    for one in pending:
-        reason = _undo(one)
-        if reason:
-            left.append(one.what)
-        # The record may be full or the terminal gone, which has ended the schedule: the others are undone all the same.
-        with contextlib.suppress(LocalCloudError, OSError):
-            _report_end(one, reason, report)
-    return tuple(left)
