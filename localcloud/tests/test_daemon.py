@@ -11,7 +11,7 @@ from localcloud.cli import _parser
 from localcloud.control import answer_one
 from localcloud.errors import LocalCloudError
 from localcloud.host_kinds import guest_environment
-from localcloud.hosts.binds import Bind
+from localcloud.hosts.images import Bind
 from localcloud.layout import log_tail
 from localcloud.options import Options, from_arguments
 
@@ -20,7 +20,7 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
     bind = Bind(source=tmp_path.resolve(), target="/opt/runtime")
     options = Options(
         name="lc1",
-        binds=(bind,),
+        mount=(bind,),
         efs_size="64m",
         image="debian-12",
         reach=("a.example.org", "b"),

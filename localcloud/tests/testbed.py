@@ -13,8 +13,7 @@ from typing import Any
 
 from localcloud.host_kinds import guest_environment
 from localcloud.hosts import machine_image, nfs_client
-from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
-from localcloud.hosts.images import Images
+from localcloud.hosts.images import Bind, Images, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout

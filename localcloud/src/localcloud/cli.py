@@ -32,8 +32,8 @@ def run() -> NoReturn:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; return the exit code: 0, 1 for a failure, 2 for wrong arguments."""
-    arguments = _parser().parse_args(argv)
     try:
+        arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)
         return code
     except LocalCloudError as error:
@@ -69,8 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         options.add_arguments(command)
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("stop", "stop a cloud and remove everything of it", _stop)
-    for name in ("status", "show"):
-        add(name, "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
+    add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
     for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
         command = add(name, help, _enter)
         command.set_defaults(place="laptop" if name == "run" else "outside")

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from localcloud.hosts import debian_image, debian_root, machine_image, nfs_client
-from localcloud.hosts.binds import aws_cli_binds, interpreter_binds
 from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
-from localcloud.hosts.images import Image, Images
+from localcloud.hosts.images import Image, Images, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
@@ -49,7 +48,7 @@ def prepare(options: Options, environment: Mapping[str, str]) -> None:
     if options.hosts == MACHINES:
         disks.node_disk(DISTRIBUTIONS[options.image], guest_environment(REGION), cache)
         disks.server_disk(DISTRIBUTIONS[options.image], cache)
-        disks.shown_disk(options.binds, cache)
+        disks.shown_disk(options.mount, cache)
     elif options.image:
         debian_root.root_of(DISTRIBUTIONS[options.image].root, cache)
 
@@ -62,7 +61,7 @@ def choose(options: Options, *, layout: Layout, region: str, packages: PackageIn
 
 
 def _namespaces(options: Options, layout: Layout, region: str, packages: PackageIndex, publish: Publish) -> Chosen:
-    binds = (*options.binds, *packages.binds)
+    binds = (*options.mount, *packages.binds)
     layer = layout.layers / "image"
     layer.mkdir()
     machine = machine_image.build(layer, (*interpreter_binds(), *aws_cli_binds(), *binds), guest_environment(region))
@@ -93,7 +92,7 @@ def _machines(options: Options, layout: Layout, region: str, publish: Publish) -
     cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
     root = disks.node_disk(distribution, guest_environment(region), cache)
     accelerator = acceleration.choose(root.kernel)
-    image = MachineImage(root=root, shown=disks.shown_disk(options.binds, cache), accelerator=accelerator)
+    image = MachineImage(root=root, shown=disks.shown_disk(options.mount, cache), accelerator=accelerator)
     server = ServerImage(root=disks.server_disk(distribution, cache), accelerator=accelerator)
     if options.efs_size:
         server = dataclasses.replace(server, size=options.efs_size.upper())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.hosts.binds import Bind
 from localcloud.hosts.debian_image import DISTRIBUTIONS, build
+from localcloud.hosts.images import Bind
 
 DEBIAN = DISTRIBUTIONS["debian-12"]
 

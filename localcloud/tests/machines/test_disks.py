@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.hosts.binds import Bind
 from localcloud.hosts.debian_image import DISTRIBUTIONS
 from localcloud.hosts.debian_root import ImageError
+from localcloud.hosts.images import Bind
 from localcloud.machines.disks import node_disk, node_files, server_disk, server_files, shown_disk
 
 DEBIAN = DISTRIBUTIONS["debian-12"]

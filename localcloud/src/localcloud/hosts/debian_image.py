@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.hosts.binds import Bind
 from localcloud.hosts.debian_root import DIVERTED, Root
-from localcloud.hosts.images import Image
+from localcloud.hosts.images import Bind, Image
 from localcloud.hosts.machine_image import GUEST, SHARED_MOUNTS, install, make_devices, make_mount_point, write
 
 OWNER: Final = "136693071363"

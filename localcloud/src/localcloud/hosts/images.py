@@ -1,12 +1,65 @@
-"""Images as hosts have them: the directories below a host's own layer, and what its first process does with them."""
+"""What hosts have below their own layer: images, and directories of this machine that hosts see read-only."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from localcloud.hosts.binds import Bind
+from localcloud.errors import LocalCloudError
+
+AWS_CLI: Final = "/opt/aws/cli"
+"""Directory of the AWS CLI's Python packages in the hosts."""
+
+# Where hosts mount file systems of their own.
+_RESERVED: Final = ("/proc", "/sys", "/dev", "/run")
+
+
+class MountError(LocalCloudError):
+    """Report a `SRC:DST` that cannot be bound into the hosts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bind:
+    """Show a directory of the machine in every host, read-only."""
+
+    source: Path
+    target: str
+    """Absolute path in the host."""
+
+    def __str__(self) -> str:
+        """Return the bind as `parse` reads it."""
+        return f"{self.source}:{self.target}"
+
+    @classmethod
+    def parse(cls, text: str) -> Bind:
+        """Read `SRC:DST`; raise MountError when it is ill-formed or SRC is not a directory."""
+        source, separator, target = text.partition(":")
+        if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
+            raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
+        if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
+            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / itself are the hosts' own")
+        path = Path(source).expanduser().resolve()
+        if not path.is_dir():
+            raise MountError(f"--mount {text!r}: {path} is not a directory of this machine")
+        return cls(source=path, target=target.rstrip("/"))
+
+
+def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
+    """Return the bind that shows this Python at its own path; none where it lies under /usr, which hosts share."""
+    root = Path(prefix).resolve()
+    return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
+
+
+def aws_cli_binds() -> tuple[Bind, ...]:
+    """Return the bind that shows this Python's AWS CLI to the hosts, as Amazon's images have one; none without it."""
+    found = importlib.util.find_spec("awscli")
+    if found is None or found.origin is None:
+        return ()
+    return (Bind(source=Path(found.origin).resolve().parent.parent, target=AWS_CLI),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

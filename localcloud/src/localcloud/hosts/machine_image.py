@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from localcloud.hosts.binds import AWS_CLI, Bind, interpreter_binds
-from localcloud.hosts.images import Image
+from localcloud.hosts.images import AWS_CLI, Bind, Image, interpreter_binds
 
 GUEST: Final = Path(__file__).parent.parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")

@@ -21,7 +21,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from localcloud.errors import LocalCloudError
-from localcloud.hosts.binds import Bind
+from localcloud.hosts.images import Bind
 
 CONFIGURATION: Final = "/etc/pip.conf"
 CERTIFICATES: Final = "/etc/pip-certificates.pem"

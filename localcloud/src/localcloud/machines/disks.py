@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from localcloud.hosts.binds import Bind
 from localcloud.hosts.debian_image import AWS, AWS_STAND_IN, PACKAGES, Distribution, cloud_config, settings
 from localcloud.hosts.debian_root import ImageError, Root, archive_hosts, make_once
+from localcloud.hosts.images import Bind
 from localcloud.hosts.machine_image import write
 
 GUEST: Final = Path(__file__).parent / "guest"

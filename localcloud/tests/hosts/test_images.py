@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.hosts.binds import Bind, MountError, interpreter_binds
+from localcloud.hosts.images import Bind, MountError, interpreter_binds
 
 
 def test_mount_is_source_and_target(tmp_path: Path) -> None:
