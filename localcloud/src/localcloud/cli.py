@@ -20,7 +20,7 @@ from localcloud.chaos import chaos_options
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.hosts import cpu_limit
 from localcloud.layout import Layout, log_tail
-from localcloud.machines import guest_agent
+from localcloud.machines import sockets
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
 
@@ -200,23 +200,18 @@ def _enter_namespace(name: str, place: str, command: Sequence[str]) -> int:
 
 def _exec(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
-    if host["agent"]:
-        return _exec_by_agent(Path(host["agent"]), _command(arguments))
+    if host["agent"]:  # a machine, whose namespaces are not here: without input, and with all its output at the end
+        done = sockets.execute(Path(host["agent"]), _command(arguments))
+        sys.stdout.buffer.write(done.stdout)
+        sys.stdout.flush()
+        sys.stderr.buffer.write(done.stderr)
+        sys.stderr.flush()
+        return done.returncode
     if host["pid"]:
         with contextlib.suppress(OSError):  # it ended meanwhile, or only root may: nsenter will say so
             cpu_limit.join(host["pid"])
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])
-
-
-def _exec_by_agent(agent: Path, command: Sequence[str]) -> int:
-    """Run a command in a machine, which has no namespaces here; without input, and with all its output at the end."""
-    done = guest_agent.execute(agent, command)
-    sys.stdout.buffer.write(done.output)
-    sys.stdout.flush()
-    sys.stderr.buffer.write(done.errors)
-    sys.stderr.flush()
-    return done.exit_code
 
 
 def _execute(execute: Any, command: str) -> int:

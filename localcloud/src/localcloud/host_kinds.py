@@ -14,10 +14,9 @@ from localcloud.hosts.images import Image, Images, aws_cli_binds, interpreter_bi
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
-from localcloud.machines import acceleration, disks
+from localcloud.machines import disks, qemu
 from localcloud.machines.file_server import ServerImage
-from localcloud.machines.machine import MachineImage
-from localcloud.machines.machine_hosts import MachineHosts
+from localcloud.machines.machine import MachineHosts, MachineImage
 from localcloud.network.addressing import API_ADDRESS
 from localcloud.options import MACHINES, Options
 from localcloud.reconciler import HostKind
@@ -91,7 +90,7 @@ def _namespaces(options: Options, layout: Layout, region: str, packages: Package
 def _machines(options: Options, layout: Layout, region: str, publish: Publish) -> Chosen:
     cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
     root = disks.node_disk(distribution, guest_environment(region), cache)
-    accelerator = acceleration.choose(root.kernel)
+    accelerator = qemu.accelerator(root.kernel)
     image = MachineImage(root=root, shown=disks.shown_disk(options.mount, cache), accelerator=accelerator)
     server = ServerImage(root=disks.server_disk(distribution, cache), accelerator=accelerator)
     if options.efs_size:

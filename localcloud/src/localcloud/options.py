@@ -122,8 +122,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
     """Return the options of a parsed command line. Raises LocalCloudError for options that exclude each other."""
-    given = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Options)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Options):
+        value = getattr(arguments, field.name)
+        if value is not None:
+            values[field.name] = tuple(value) if isinstance(value, list) else value
     if arguments.hosts == MACHINES:
         values["image"] = arguments.image or MACHINE_IMAGE
-    return Options(**{name: value for name, value in values.items() if value is not None})
+    return Options(**values)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localcloud.machines import qemu
 from localcloud.machines.qemu import Disk, Hardware, command, empty, overlay
 
 HARDWARE = Hardware(
@@ -59,3 +60,33 @@ def test_a_machines_disk_begins_as_its_image_and_leaves_that_as_it_is() -> None:
     made = overlay(Path("/images/disk"), Path("/i-1/disk"), "8G")
     assert made[-4:] == ["-b", "/images/disk", "/i-1/disk", "8G"]
     assert empty(Path("/data"), "64M")[-2:] == ["/data", "64M"]
+
+
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = tmp_path / "qemu"
+    program.write_text(f"#!/bin/bash\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(qemu, "COMMAND", str(program))
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo '[    0.000000] Linux version 6.1.0'; exit 0", "kvm"),
+        ("echo 'Could not access KVM kernel module' >&2; exit 1", "tcg"),
+        ("printf 'Probing EDD (edd=off to disable)... '; exec sleep 60", "tcg"),
+        ("echo 'Linux version 6.1.0'; exec sleep 60", "kvm"),
+    ],
+)
+def test_kvm_is_taken_where_a_kernel_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, expected: str
+) -> None:
+    stand_in(tmp_path, monkeypatch, script)
+    monkeypatch.setattr(qemu, "_PROBE_S", 0.5)
+    assert qemu.accelerator(Path("/vmlinuz"), device=tmp_path) == expected
+
+
+def test_without_the_device_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, f"touch {tmp_path}/tried; echo Linux version")
+    assert qemu.accelerator(Path("/vmlinuz"), device=tmp_path / "kvm") == "tcg"
+    assert not (tmp_path / "tried").exists()

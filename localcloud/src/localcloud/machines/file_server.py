@@ -14,7 +14,6 @@ from localcloud.hosts.first_process import FirstProcess
 from localcloud.hosts.host import firmware_id
 from localcloud.machines import qemu
 from localcloud.machines.disks import RootDisk
-from localcloud.machines.machine import RUN_MACHINE
 from localcloud.machines.machine_network import (
     server_commands,
     server_link,
@@ -97,7 +96,7 @@ class FileServer:
         sockets = {name: self.directory / name for name in ("agent", "monitor")}
         return FirstProcess(
             [
-                *("/bin/bash", str(RUN_MACHINE), str(self.directory / "network"), ""),
+                *("/bin/bash", str(qemu.RUN_MACHINE), str(self.directory / "network"), ""),
                 *qemu.command(hardware, self.image.accelerator, **sockets),
             ],
             network=self.network,

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
+from localcloud.errors import LocalCloudError
 from localcloud.hosts.first_process import FirstProcess
 from localcloud.hosts.host import Host, firmware_id
-from localcloud.machines import monitor, qemu
+from localcloud.layout import Layout
+from localcloud.machines import qemu, sockets
 from localcloud.machines.disks import RootDisk
-from localcloud.machines.json_socket import NoAnswerError, RefusedError
+from localcloud.machines.file_server import FileServer, ServerImage
 from localcloud.machines.machine_network import bridge_commands, dhcp_configuration
 from localcloud.machines.qemu import Disk, Hardware
 from localcloud.network.addressing import mac
 from localcloud.network.namespaces import run
-from localcloud.snapshot import Instance, Subnet
+from localcloud.network.router import Router
+from localcloud.snapshot import Instance, Snapshot, Subnet
 
-log = logging.getLogger("localcloud.machine")
-
-RUN_MACHINE: Final = Path(__file__).parent / "run_machine"
 MEMORY_MIB: Final = 1536
 """Enough for one rank of TensorFlow."""
 PROCESSORS: Final = {"tcg": 1, "kvm": 2}
@@ -71,10 +72,15 @@ class Machine(Host):
             firmware_id=firmware_id(self.instance.id),
             product=self.instance.instance_type,
         )
-        sockets = {"agent": Path(self.agent), "monitor": self._monitor}
+        paths = {"agent": Path(self.agent), "monitor": self._monitor}
         arguments = [str(self.directory / name) for name in ("network", "dhcp")]
         return FirstProcess(
-            ["/bin/bash", str(RUN_MACHINE), *arguments, *qemu.command(hardware, self.image.accelerator, **sockets)],
+            [
+                "/bin/bash",
+                str(qemu.RUN_MACHINE),
+                *arguments,
+                *qemu.command(hardware, self.image.accelerator, **paths),
+            ],
             network=self.network,
             output=self.console,
         )
@@ -91,5 +97,67 @@ class Machine(Host):
     def shut_down(self) -> None:
         """Press the power button: the machine's own system shuts down, or does not."""
         if self.exit_code is None:
-            with contextlib.suppress(NoAnswerError, RefusedError):
-                monitor.power_down(self._monitor)
+            with contextlib.suppress(sockets.NoAnswerError, sockets.RefusedError):
+                sockets.power_down(self._monitor)
+
+
+class NoMachineError(LocalCloudError, LookupError):
+    """Report an instance whose image is not one of machines. Carries `image_id` and the ids that are `known`."""
+
+    def __init__(self, image_id: str, known: list[str]) -> None:
+        self.image_id, self.known = image_id, known
+        super().__init__(
+            f"no machine boots from {image_id}: with --hosts vm there is only {', '.join(known)}, "
+            "the image of --image, by its SSM parameter"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MachineHosts:
+    """Make machines, and keep a file server for each shared file system."""
+
+    images: Mapping[str, MachineImage]
+    """By the id of the AMI."""
+    server: ServerImage
+    layout: Layout
+    region: str
+    servers: dict[str, FileServer] = dataclasses.field(default_factory=dict)
+    """The file servers that run, by the id of the file system."""
+    answers_mounts: ClassVar[bool] = False
+
+    def directory(self, instance_id: str) -> Path:
+        """Return where the files of a host are: on disk, as its disk may grow beyond the memory."""
+        return self.layout.data / "machines" / instance_id
+
+    def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
+        """Make a host. Raises OSError or LocalCloudError where that cannot be."""
+        if instance.image_id not in self.images:
+            raise NoMachineError(instance.image_id, sorted(self.images))
+        image = self.images[instance.image_id]
+        return Machine(instance=instance, subnet=subnet, directory=directory, region=self.region, image=image)
+
+    def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
+        """Have a file server for each file system that has a mount target. Of Lustre there is none."""
+        addresses: dict[str, list[str]] = defaultdict(list)
+        vpcs: dict[str, str] = {}
+        for target in snapshot.mount_targets:
+            if target.service == "efs":
+                addresses[target.file_system_id].append(target.ip)
+                vpcs[target.file_system_id] = target.vpc_id
+        for id in self.servers.keys() - addresses.keys():
+            self.servers.pop(id).remove()
+        for id in addresses:
+            if id not in self.servers:
+                self.servers[id] = FileServer(
+                    id,
+                    image=self.server,
+                    directory=self.directory(id),
+                    console=self.layout.console(id),
+                    router=routers[vpcs[id]],
+                )
+            self.servers[id].keep(addresses[id])
+
+    def close(self) -> None:
+        """End all file servers."""
+        while self.servers:
+            self.servers.popitem()[1].remove()

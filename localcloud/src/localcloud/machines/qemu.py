@@ -1,8 +1,10 @@
-"""The command line of a machine, as a pure function of what it has, and the commands that make its disks."""
+"""The command line of a machine, the commands that make its disks, and whether KVM works here."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -10,6 +12,9 @@ from typing import Final
 COMMAND: Final = "qemu-system-x86_64"
 IMAGE_COMMAND: Final = "qemu-img"
 TAP: Final = "tap0"
+RUN_MACHINE: Final = Path(__file__).parent / "run_machine"
+"""Script that sets up a machine's network and then runs QEMU."""
+KVM: Final = Path("/dev/kvm")
 AGENT_PORT: Final = "org.qemu.guest_agent.0"
 """The name under which the agent in the machine looks for its line."""
 
@@ -19,6 +24,11 @@ _PROCESSORS: Final = {
     "tcg": ("-accel", "tcg,thread=multi", "-cpu", "IvyBridge,x2apic=off,tsc-deadline=off"),
     "kvm": ("-accel", "kvm", "-cpu", "host"),
 }
+
+_BOOTED: Final = b"Linux version"
+"""The first words of a kernel that runs."""
+_PROBE_S: Final = 5.0
+"""How long a kernel may take to say its first words: tenths of a second where KVM works."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,3 +98,25 @@ def _drive(disk: Disk) -> Sequence[str]:
     # No disk outlives its machine's cloud, so that what a machine syncs need not reach this machine's disk.
     options = "readonly=on" if disk.read_only else "cache=unsafe,discard=unmap"
     return ("-drive", f"file={disk.path},format={disk.format},if=virtio,{options}")
+
+
+def accelerator(kernel: Path, device: Path = KVM) -> str:
+    """Return `kvm` where a kernel boots with it, otherwise `tcg`, by which machines are some ten times as slow.
+
+    That the device is there, and makes machines, is not enough: on a machine that is itself a guest, it may not run a
+    stock kernel.
+    """
+    if not os.access(device, os.R_OK | os.W_OK):
+        return "tcg"
+    probe = [
+        *(COMMAND, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35"),
+        *("-accel", "kvm", "-cpu", "host", "-m", "256M", "-no-reboot", "-serial", "stdio"),
+        *("-kernel", str(kernel), "-append", "console=ttyS0,115200 panic=-1"),
+    ]
+    try:
+        # Without a root it ends by itself; one that hangs is killed.
+        done = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
+        said = done.stdout
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout or b""
+    return "kvm" if _BOOTED in said else "tcg"

@@ -9,8 +9,7 @@ import pytest
 from localcloud.layout import Layout
 from localcloud.machines.disks import RootDisk
 from localcloud.machines.file_server import ServerImage
-from localcloud.machines.machine import MachineImage
-from localcloud.machines.machine_hosts import MachineHosts, NoMachineError
+from localcloud.machines.machine import MachineHosts, MachineImage, NoMachineError
 from localcloud.snapshot import Snapshot
 from testbed import WORKER, snapshot
 

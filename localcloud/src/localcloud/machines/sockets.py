@@ -1,0 +1,105 @@
+"""Sockets of a machine of QEMU: its monitor, and the agent in the machine, which runs commands past the network.
+
+https://www.qemu.org/docs/master/interop/qmp-spec.html, https://qemu-project.gitlab.io/qemu/interop/qemu-ga-ref.html.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from localcloud.errors import LocalCloudError
+
+_ANSWER_S: Final = 30.0
+"""How long the agent may take to answer; an emulated machine is slow."""
+_MONITOR_ANSWER_S: Final = 5.0
+_PAUSE_S: Final = 0.2
+
+
+class NoAnswerError(LocalCloudError, ConnectionError):
+    """Report a machine that does not answer. Carries `path` of the socket."""
+
+    def __init__(self, path: Path, why: object) -> None:
+        self.path = path
+        super().__init__(f"the machine does not answer at {path}: {why}; is it still booting?")
+
+
+class RefusedError(LocalCloudError):
+    """Report a request that was answered by an error."""
+
+
+class JsonSocket:
+    """A connection for requests in JSON, one at a time."""
+
+    def __init__(self, path: Path, connection: socket.socket, lines: BinaryIO) -> None:
+        self._path, self._socket, self._lines = path, connection, lines
+
+    def request(self, command: str, **arguments: Any) -> Any:
+        """Send a request and return the result. Raises NoAnswerError or RefusedError."""
+        request = {"execute": command, **({"arguments": arguments} if arguments else {})}
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise NoAnswerError(self._path, error) from None
+        return self.result(command)
+
+    def result(self, command: str) -> Any:
+        """Return the next result; greetings and events are skipped. Raises NoAnswerError or RefusedError."""
+        try:
+            while line := self._lines.readline():
+                message = json.loads(line)
+                if "error" in message:
+                    raise RefusedError(f"{command}: {message['error'].get('desc', message['error'])}")
+                if "return" in message:
+                    return message["return"]
+        except (OSError, ValueError) as error:
+            raise NoAnswerError(self._path, error) from None
+        raise NoAnswerError(self._path, "the connection was closed")
+
+
+@contextlib.contextmanager
+def connected(path: Path, timeout_s: float) -> Iterator[JsonSocket]:
+    """Connect to a socket. Raises NoAnswerError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            raise NoAnswerError(path, error) from None
+        with connection.makefile("rb") as lines:
+            yield JsonSocket(path, connection, lines)
+
+
+def power_down(path: Path) -> None:
+    """Press the power button, as EC2 does: the machine's system shuts down. Raises NoAnswerError or RefusedError."""
+    with connected(path, _MONITOR_ANSWER_S) as monitor:
+        monitor.request("qmp_capabilities")
+        monitor.request("system_powerdown")
+
+
+def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> subprocess.CompletedProcess[bytes]:
+    """Run a command as root, without input, and return its result. Raises NoAnswerError, or RefusedError."""
+    with connected(path, answer_s) as agent:
+        # Skip what the agent still answers to a client that has left.
+        token = secrets.randbelow(1 << 31)
+        deadline = time.monotonic() + answer_s
+        found = agent.request("guest-sync", id=token)
+        while found != token:
+            if time.monotonic() > deadline:
+                raise NoAnswerError(path, "it answers another client")
+            found = agent.result("guest-sync")
+        started = agent.request("guest-exec", path=command[0], arg=list(command[1:]), **{"capture-output": True})
+        while not (status := agent.request("guest-exec-status", pid=started["pid"]))["exited"]:
+            time.sleep(_PAUSE_S)
+    # A program that a signal ended has no exit code; shells count it so.
+    code = int(status["exitcode"]) if "exitcode" in status else 128 + int(status.get("signal", 0))
+    output, errors = (base64.b64decode(status.get(key, "")) for key in ("out-data", "err-data"))
+    return subprocess.CompletedProcess(command, code, output, errors)
