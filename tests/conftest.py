@@ -33,7 +33,7 @@ MISSING = pytest.StashKey[str]()
 """Why a test that must run cannot."""
 LONG_FIRST = ("tests/e2e/own_clouds/", "tests/e2e/", "tests/")
 """Folders in the order in which `--dist loadfile` distributes files: the longest first, to end at the same time."""
-FULL = ("tests/fuzz/", "tests/refusals/cloud/")
+FULL = ("tests/fuzz/",)
 """Folders that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
 
 

@@ -1,10 +1,36 @@
-"""Small templates: one resource each, and what it needs beside it."""
+"""Cases of rejected requests, and the small templates that they are made of."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-from tests.refusals.case import Template
+Template = dict[str, Any]
+"""A CloudFormation template."""
+Client = Callable[[str], Any]
+"""A function that makes a boto3 client of a service."""
+Calls = Callable[[Client], object]
+"""Calls of the API. The last one is tested."""
+
+T = TypeVar("T", Template, Calls)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case(Generic[T]):
+    """The smallest violation of a rule of AWS, its error, and the nearest valid request."""
+
+    entry: str
+    """A label for the rule: its service, and a number."""
+    violation: T
+    error: str
+    """AWS's error code, or its text if it is known."""
+    valid: T
+
+    def __str__(self) -> str:
+        """Return the case's name in pytest's output."""
+        return f"{self.entry} {self.error}"
+
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"

@@ -1,13 +1,14 @@
-"""Entries that the embedded cloud refuses when it makes a stack of a template: what the rule pack cannot know."""
+"""Templates that AWS rejects while it creates a stack."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.refusals.case import Case, Template
-from tests.refusals.templates import (
+from refusals.templates import (
     ACCOUNT,
     REGION,
+    Case,
+    Template,
     arn_of,
     group,
     launch_template,

@@ -1,4 +1,4 @@
-"""Entries that the embedded cloud refuses at a call of its API."""
+"""Requests that AWS rejects when an operation is called."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.refusals.case import Calls, Case, Client
-from tests.refusals.templates import ACCOUNT, statement, trust
+from refusals.templates import ACCOUNT, Calls, Case, Client, statement, trust
 
 _NOBODY: Final = f"arn:aws:iam::{ACCOUNT}:role/nobody"
 _RSA: Final = (

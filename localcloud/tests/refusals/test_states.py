@@ -1,4 +1,4 @@
-"""The embedded cloud refuses what AWS refuses for the state of an account: updates, deletions, exports in use."""
+"""The cloud rejects what AWS rejects for the state of an account: updates, deletions, exports in use."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.refusals.case import Client, Template
-from tests.refusals.templates import network, only, ref, resource, template
-from tests.waiting import eventually
+from refusals.templates import Client, Template, network, only, ref, resource, template
+from waiting import eventually
 
 
 class Formation:
