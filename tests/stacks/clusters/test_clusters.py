@@ -13,6 +13,7 @@ from stacks.validation import check
 from tests.stacks.clusters import snapshots
 from tests.stacks.clusters.eight import AL2023, CLUSTERS, Cluster
 from tests.stacks.clusters.invariants import broken
+from tests.stacks.clusters.policies import EVERYWHERE, listed
 from tests.stacks.clusters.synthesis import NAG, PREFLIGHT, PROJECT, Inspected
 from tests.stacks.clusters.template import Template
 
@@ -98,3 +99,11 @@ def test_the_graviton_master_has_an_image_for_its_processor(inspected: Callable[
 def test_the_documented_cluster_of_p3_is_the_one_by_name() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", (PROJECT / "docs" / "compute.md").read_text("utf-8"), flags=re.DOTALL)
     assert json.loads(block) == CLUSTERS["16 x p3.16xlarge"].values
+
+
+def test_every_action_that_is_allowed_on_all_resources_is_needed_by_a_cluster(
+    inspected: Callable[[str], Inspected],
+) -> None:
+    statements = [each for name in CLUSTERS for each in inspected(name).template.statements()]
+    unbounded = [each for each in statements if "*" in listed(each.get("Resource", []))]
+    assert {action for each in unbounded for action in listed(each["Action"])} == set(EVERYWHERE)
