@@ -1,36 +1,42 @@
-"""The stack as a whole: outputs, names, what must not be in it."""
+"""The stack as a whole: its outputs, names and tags, and what must not be in it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from stacks.config import CLUSTER_TAG, Output
+import pytest
+from aws_cdk import App
+
+from stacks.cluster import ClusterStack
+from stacks.config import CLUSTER_TAG, ClusterConfig, Output
+from stacks.validation import check
+from tests.stacks.clusters.eight import SSH_CIDR
+from tests.stacks.clusters.invariants import broken
+from tests.stacks.clusters.synthesis import Inspected
 from tests.stacks.clusters.template import Template
+from tests.stacks.conftest import VARIANTS, Variant
 
 
-def test_the_outputs_are_exactly_those_of_the_contract(template: Template, synthesise: Callable[..., Template]) -> None:
+@pytest.mark.parametrize("name", VARIANTS)
+def test_each_configuration_of_these_tests_is_valid_and_keeps_every_invariant(name: str, variant: Variant) -> None:
+    config = ClusterConfig(**{"ssh_cidr": SSH_CIDR, **VARIANTS[name]})
+    assert list(check(config)) == []
+    assert broken(variant(name), config) == []
+
+
+def test_the_outputs_are_exactly_those_of_the_contract(
+    template: Template, inspected: Callable[[str], Inspected]
+) -> None:
     contract = {value for key, value in vars(Output).items() if key.isupper()}
-    whole = synthesise(
-        fsx_capacity_gib=1200,
-        worker_instance_type="c5d.2xlarge",
-        scratch_mount="/mnt/scratch",
-        alarms=True,
-        alarm_emails=("ops@example.com",),
-    )
-    assert set(whole.document["Outputs"]) == contract
+    assert set(inspected("everything").template.document["Outputs"]) == contract
     optional = {Output.ALARM_TOPICS, Output.FSX_ID, Output.FSX_MOUNT, Output.SCRATCH_MOUNT}
     assert set(template.document["Outputs"]) == contract - optional
 
 
-def test_outputs_tell_the_configuration_that_the_tasks_need(synthesise: Callable[..., Template]) -> None:
-    outputs = synthesise(max_workers=7, login_user="ubuntu", efs_mount="/data").document["Outputs"]
+def test_outputs_tell_the_configuration_that_the_tasks_need(variant: Variant) -> None:
+    outputs = variant("own images").document["Outputs"]
     values = {key: outputs[key]["Value"] for key in (Output.MAX_WORKERS, Output.LOGIN_USER, Output.EFS_MOUNT)}
-    assert values == {Output.MAX_WORKERS: "7", Output.LOGIN_USER: "ubuntu", Output.EFS_MOUNT: "/data"}
-
-
-def test_no_lambda_and_no_custom_resource(template: Template) -> None:
-    kinds = {item["Type"] for item in template.resources.values()}
-    assert not {kind for kind in kinds if kind.startswith(("AWS::Lambda", "Custom::", "AWS::CloudFormation::"))}
+    assert values == {Output.MAX_WORKERS: "50", Output.LOGIN_USER: "ubuntu", Output.EFS_MOUNT: "/mnt/efs"}
 
 
 def test_the_template_fits_any_account_and_region(template: Template) -> None:
@@ -38,19 +44,41 @@ def test_the_template_fits_any_account_and_region(template: Template) -> None:
     assert "arn:aws:" not in template.text()
 
 
-def test_whatever_can_be_tagged_is_tagged_with_the_cluster(synthesise: Callable[..., Template]) -> None:
-    template = synthesise(name="other")
+def test_whatever_can_be_tagged_has_the_tags_of_the_cluster_and_of_the_user(
+    inspected: Callable[[str], Inspected],
+) -> None:
+    wanted = {CLUSTER_TAG: "everything", "team": "vision", "cost center": "42"}
+    template, seen = inspected("everything").template, 0
     for id, item in template.resources.items():
         properties = item.get("Properties", {})
         tags = properties.get("Tags") or properties.get("FileSystemTags")
         if isinstance(tags, list):  # a parameter of Systems Manager has them by key
             tags = {tag["Key"]: tag["Value"] for tag in tags}
         if tags is not None:
-            assert tags.get(CLUSTER_TAG) == "other", id
+            assert {key: tags.get(key) for key in wanted} == wanted, id
+            seen += 1
+    assert seen > 20
+    for group in ("MasterGroup", "WorkerGroup"):
+        for each in template.template_of(group)["TagSpecifications"]:
+            assert wanted.items() <= {tag["Key"]: tag["Value"] for tag in each["Tags"]}.items()
 
 
-def test_two_clusters_share_no_fixed_name(synthesise: Callable[..., Template]) -> None:
+def test_parameters_that_the_master_writes_do_not_change_with_tags(
+    template: Template, inspected: Callable[[str], Inspected]
+) -> None:
+    parameters = template.of("AWS::SSM::Parameter")
+    assert len(parameters) == 2
+    assert parameters.items() <= inspected("everything").template.of("AWS::SSM::Parameter").items()
+
+
+def test_two_clusters_share_no_fixed_name(template: Template) -> None:
     named = {"BucketName", "RoleName", "GroupName", "AutoScalingGroupName", "LaunchTemplateName", "InstanceProfileName"}
-    for id, item in synthesise().resources.items():
+    for id, item in template.resources.items():
         values = item.get("Properties", {})
         assert not [name for name in named & values.keys() if "Ref" not in values[name]], id
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_the_stack_is_protected_on_request(template: Template, protected: bool) -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR, termination_protection=protected)
+    assert bool(ClusterStack(App(analytics_reporting=False), config).termination_protection) is protected

@@ -3,71 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from stacks.dashboard import COLUMNS
+from tests.stacks.clusters.synthesis import Inspected
 from tests.stacks.clusters.template import Template, filled
-from tests.stacks.conftest import Synthesise
-from tests.stacks.test_dashboard import EVERYTHING
-
-ALL: dict[str, Any] = {**EVERYTHING, "alarm_emails": ("ops@example.com",)}
+from tests.stacks.conftest import Variant
 
 
-@pytest.fixture
-def whole(synthesise: Synthesise) -> Template:
-    return synthesise(**ALL)
-
-
-def statements(template: Template, group: str) -> list[dict[str, Any]]:
-    """Return what the role of a group's nodes may do."""
-    profile = template.of("AWS::IAM::InstanceProfile")[
-        template.template_of(group)["IamInstanceProfile"]["Arn"]["Fn::GetAtt"][0]
-    ]
-    (role,) = profile["Roles"]
-    policies = [item for item in template.of("AWS::IAM::Policy").values() if role in item["Roles"]]
-    return [statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]]
-
-
-def test_a_cluster_without_it_has_nothing_of_it(synthesise: Synthesise) -> None:
-    template = synthesise(idle_minutes=0)
+def test_a_cluster_without_it_has_nothing_of_it(template: Template) -> None:
     services = {item["Type"].split("::")[1] for item in template.resources.values()}
-    assert not services & {"CloudWatch", "Logs", "SNS"}
-    assert [id[:-8] for id in template.of("AWS::SSM::Parameter")] == ["RolesAdmittedKey", "RolesHandover"]
+    assert not services & {"Logs", "SNS"}
+    assert not template.of("AWS::CloudWatch::Dashboard")
     assert "DEEPCDK_AGENT" not in template.user_data("WorkerGroup")
-    assert "MetricsCollection" not in template.resources["WorkerGroup"]["Properties"]
 
 
-def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(whole: Template, synthesise: Synthesise) -> None:
+def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(variant: Variant) -> None:
     for name in ("NodeLogs", "RunLogs"):
-        assert whole.resources[name]["DeletionPolicy"] == "Retain"
-        assert whole.resources[name]["Properties"]["RetentionInDays"] == 30
-        gone = synthesise(node_logs=True, retain_data=False, log_retention_days=7).resources[name]
-        assert gone["DeletionPolicy"] == "Delete"
-        assert gone["Properties"]["RetentionInDays"] == 7
-        assert "LogGroupName" not in gone["Properties"], "a group that is kept would be in the next one's way"
+        kept, gone = (variant(each).resources[name] for each in ("GPU block", "temporary"))
+        assert (kept["DeletionPolicy"], kept["Properties"]["RetentionInDays"]) == ("Retain", 30)
+        assert (gone["DeletionPolicy"], gone["Properties"]["RetentionInDays"]) == ("Delete", 7)
+        assert "LogGroupName" not in kept["Properties"], "a retained group would block the name for the next cluster"
 
 
-def test_log_groups_are_encrypted_with_the_clusters_key_which_admits_them_alone(synthesise: Synthesise) -> None:
-    template = synthesise(node_logs=True, kms_key="create")
-    for name in ("NodeLogs", "RunLogs"):
-        key = template.resources[name]["Properties"]["KmsKeyId"]
-        assert key == {"Fn::GetAtt": ["StorageKey", "Arn"]}
-    statements = template.resources["StorageKey"]["Properties"]["KeyPolicy"]["Statement"]
-    (logs,) = [item for item in statements if item.get("Sid") == "LogsUseTheKey"]
-    assert filled(logs["Principal"]["Service"]) == "logs.AWS-Region.AWS-URLSuffix"
-    groups = filled(logs["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"])
-    assert groups.endswith(":log-group:AWS-StackName-*")
-    assert "LogsUseTheKey" not in synthesise(kms_key="create").text()
-
-
-def test_a_key_that_exists_encrypts_log_groups_too(synthesise: Synthesise) -> None:
-    arn = "arn:aws:kms:us-east-1:123456789012:key/01234567-89ab-cdef-0123-456789abcdef"
-    assert synthesise(node_logs=True, kms_key=arn).resources["NodeLogs"]["Properties"]["KmsKeyId"] == arn
-
-
-def test_each_role_boots_with_its_own_configuration_of_the_agent(whole: Template) -> None:
-    found = {}
+def test_each_role_boots_with_its_own_configuration_of_the_agent(variant: Variant) -> None:
+    whole, found = variant("GPU block"), {}
     for group in ("MasterGroup", "WorkerGroup"):
         (line,) = [line for line in whole.user_data(group).splitlines() if line.startswith("export DEEPCDK_AGENT=")]
         parameter = line.split("${")[1].split("}")[0]
@@ -78,41 +39,68 @@ def test_each_role_boots_with_its_own_configuration_of_the_agent(whole: Template
     }
     assert logs == {"MasterGroup": {"NodeLogs", "RunLogs"}, "WorkerGroup": {"NodeLogs"}}
     assert {document["metrics"]["namespace"] for document in found.values()} == {"deepcdk/deepcdk"}
+    efa = {group for group, document in found.items() if "efa" in document["metrics"]["metrics_collected"]}
+    assert efa == {"WorkerGroup"}
 
 
-def test_nodes_may_write_to_their_log_groups_and_their_clusters_metrics_only(whole: Template) -> None:
-    found = {str(item["Action"]): item for item in statements(whole, "WorkerGroup")}
-    logs = found["['logs:CreateLogStream', 'logs:DescribeLogStreams', 'logs:PutLogEvents']"]
-    assert logs["Resource"] == {"Fn::GetAtt": ["NodeLogs", "Arn"]}
-    metrics = found["cloudwatch:PutMetricData"]
-    assert metrics["Resource"] == "*"
-    assert metrics["Condition"] == {"StringEquals": {"cloudwatch:namespace": "deepcdk/deepcdk"}}
-    key, own = map(filled, found["ssm:GetParameter"]["Resource"])
-    assert own.startswith("arn:AWS-Partition:ssm:AWS-Region:AWS-AccountId:parameter/TelemetryWorkerAgent")
-    assert key.startswith("arn:AWS-Partition:ssm:AWS-Region:AWS-AccountId:parameter/RolesAdmittedKey")
-    assert len(found) == 4, "these, and the signal to the stack"
-
-
-def test_the_master_alone_ships_the_runs_logs(whole: Template) -> None:
-    (logs,) = [item for item in statements(whole, "MasterGroup") if "logs:PutLogEvents" in item["Action"]]
-    assert logs["Resource"] == [{"Fn::GetAtt": ["NodeLogs", "Arn"]}, {"Fn::GetAtt": ["RunLogs", "Arn"]}]
-
-
-def test_logs_alone_take_no_permission_for_metrics(synthesise: Synthesise) -> None:
-    template = synthesise(node_logs=True)
+def test_logs_alone_take_no_permission_for_metrics(variant: Variant) -> None:
+    template = variant("temporary")
     assert "cloudwatch:PutMetricData" not in template.text()
     assert all('"metrics":' not in filled(item["Value"]) for item in template.of("AWS::SSM::Parameter").values())
 
 
-def test_the_embedded_cloud_takes_all_of_it(synthesise: Synthesise) -> None:
-    from localcloud.api.cloudformation.types.allowlist import check
+def widgets(template: Template) -> list[dict[str, Any]]:
+    (board,) = template.of("AWS::CloudWatch::Dashboard").values()
+    found: list[dict[str, Any]] = json.loads(filled(board["DashboardBody"]))["widgets"]
+    return found
 
-    template = synthesise(**ALL)
-    check(template.document, holds=lambda name: False)
+
+def lines(template: Template) -> list[list[Any]]:
+    """Return the metrics of all graphs."""
+    return [line for widget in widgets(template) for line in widget["properties"].get("metrics", [])]
 
 
-def test_efa_is_measured_on_workers_alone(synthesise: Synthesise) -> None:
-    template = synthesise(**ALL, worker_instance_type="p5.48xlarge", efa=True)
-    with_efa = [id for id, item in template.of("AWS::SSM::Parameter").items() if '"efa"' in filled(item["Value"])]
-    assert len(with_efa) == 1
-    assert "Worker" in with_efa[0]
+def test_widgets_fit_the_grid_and_do_not_overlap(variant: Variant) -> None:
+    taken: set[tuple[int, int]] = set()
+    for widget in widgets(variant("GPU block")):
+        columns = range(widget["x"], widget["x"] + widget["width"])
+        cells = {(x, y) for x in columns for y in range(widget["y"], widget["y"] + widget["height"])}
+        assert columns[-1] < COLUMNS
+        assert not taken & cells
+        taken |= cells
+
+
+def test_every_concern_is_shown_without_agents(variant: Variant) -> None:
+    template = variant("watched")
+    shown = {line[1] for line in lines(template) if isinstance(line[0], str)}
+    assert shown >= {
+        *("GroupInServiceInstances", "StatusCheckFailed", "CPUUtilization", "NetworkIn", "EBSReadBytes"),
+        *("BurstCreditBalance", "PercentIOLimit", "ErrorPortAllocation"),
+    }
+    assert "deepcdk/deepcdk" not in str(lines(template))
+    assert {widget["type"] for widget in widgets(template)} == {"text", "metric", "alarm"}
+
+
+def test_agent_metrics_are_searched_by_node(variant: Variant) -> None:
+    shown = str([line[0].get("expression") for line in lines(variant("GPU block")) if isinstance(line[0], dict)])
+    for name in (
+        *("cpu_usage_active", "mem_used_percent", "disk_used_percent", "net_bytes_sent"),
+        *("nvidia_smi_utilization_gpu", "nvidia_smi_memory_used", "efa_tx_bytes", "efa_rdma_write_bytes"),
+    ):
+        assert f'{{"deepcdk/deepcdk",InstanceId}} MetricName="{name}"' in shown, name
+
+
+def test_alarms_and_newest_errors_are_shown(variant: Variant) -> None:
+    template = variant("GPU block")
+    by_type = {widget["type"]: widget["properties"] for widget in widgets(template)}
+    limits = {"GuardIdle"}  # an alarm that carries out a limit is not for people
+    assert len(by_type["alarm"]["alarms"]) == len(template.of("AWS::CloudWatch::Alarm").keys() - limits)
+    assert by_type["log"]["query"].startswith("SOURCE 'NodeLogs' | SOURCE 'RunLogs' | fields")
+    assert "deepcdk: failed" in by_type["log"]["query"]
+
+
+def test_each_nat_gateway_of_the_cluster_is_watched(variant: Variant, inspected: Callable[[str], Inspected]) -> None:
+    for template, gateways in ((inspected("everything").template, 2), (variant("existing VPC"), 0)):
+        assert len([id for id in template.of("AWS::CloudWatch::Alarm") if "NatPorts" in id]) == gateways
+        shown = [line for line in lines(template) if line[:2] == ["AWS/NATGateway", "ErrorPortAllocation"]]
+        assert len(shown) == gateways

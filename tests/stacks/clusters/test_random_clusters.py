@@ -23,7 +23,7 @@ from tests.stacks.clusters.invariants import broken
 from tests.stacks.clusters.strategies import Values, clusters
 from tests.stacks.clusters.wrong_values import WRONG
 
-EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "10"))
 KEYS = {field.name: field.default for field in dataclasses.fields(ClusterConfig)}
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 # To make a failing example smaller takes hundreds of syntheses.
@@ -87,7 +87,7 @@ def test_one_wrong_value_among_any_others_is_the_one_that_is_named(values: Value
 
 
 @given(one=clusters(), other=clusters(), keys=st.sets(st.sampled_from(sorted(KEYS)), min_size=1, max_size=6))
-@settings(max_examples=EXAMPLES, suppress_health_check=SLOW, phases=UNSHRUNK)
+@settings(max_examples=2 * EXAMPLES, suppress_health_check=SLOW, phases=UNSHRUNK)
 def test_a_mixture_of_two_is_synthesised_or_refused_with_keys_and_remedies(
     one: Values, other: Values, keys: set[str]
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
 from stacks.config_keys.observability import RETENTIONS
-from tests.stacks.conftest import SSH_CIDR
+from tests.stacks.clusters.eight import SSH_CIDR
 
 VPC = "vpc-0123456789abcdef0"
 

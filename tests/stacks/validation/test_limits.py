@@ -8,7 +8,7 @@ import pytest
 
 from stacks.config import ClusterConfig
 from stacks.validation.limits import check
-from tests.stacks.conftest import SSH_CIDR
+from tests.stacks.clusters.eight import SSH_CIDR
 
 
 @pytest.mark.parametrize(

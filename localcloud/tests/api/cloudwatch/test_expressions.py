@@ -74,6 +74,22 @@ def test_what_cannot_be_computed_is_refused_with_the_reason(expression: str, rea
     assert reason in str(caught.value)
 
 
+IDLE = "IF(FILL(size, REPEAT) > 0, IF(FILL(cpu, REPEAT) >= 6.25 OR FILL(sent, REPEAT) > 100, 0, 1), 0)"
+"""As a group's alarm on idleness computes it."""
+
+
+@given(cpu=_SERIES, sent=_SERIES)
+def test_an_empty_group_is_not_idle_whatever_else_is_known(cpu: Series, sent: Series) -> None:
+    length = max(len(cpu), len(sent))
+    filled = [[*each, *[None] * (length - len(each))] for each in (cpu, sent)]
+    assert set(value(IDLE, size=[0] * length, cpu=filled[0], sent=filled[1])) == {0}
+
+
+def test_a_group_is_idle_only_if_all_is_known_and_low() -> None:
+    assert value(IDLE, size=[1] * 4, cpu=[None, 1, 6.25, 1], sent=[1, 1, 1, 101]) == [None, 1, 0, 0]
+    assert value("IF(FILL(size, REPEAT) > 0, 1, 0)", size=[None, 2, None, 0]) == [None, 1, 1, 0]
+
+
 def test_the_names_that_an_expression_needs_are_known() -> None:
     assert names(parse("IF(FILL(size, REPEAT) > 0 AND cpu < 2, 1, 0)")) == {"size", "cpu"}
 
