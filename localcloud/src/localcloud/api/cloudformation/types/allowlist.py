@@ -14,27 +14,16 @@ from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.intrinsics import FUNCTIONS, PSEUDO, references
 from localcloud.api.cloudformation.template import Template, walk
 from localcloud.api.cloudformation.types import (
-    autoscaling,
-    budgets,
-    cloudwatch,
-    ecr,
-    efs,
-    endpoints,
-    fsx,
-    iam,
-    kms,
-    launch_templates,
-    logs,
-    routing,
-    s3,
+    access,
+    compute,
+    file_systems,
+    messaging,
+    monitoring,
+    network,
     security_groups,
-    sns,
-    sqs,
-    ssm,
-    vpc,
+    storage,
 )
-from localcloud.api.cloudformation.types.handlers import leave
-from localcloud.api.cloudformation.types.resource_type import Physical, ResourceType
+from localcloud.api.cloudformation.types.resource_type import Physical, ResourceType, leave
 
 _ANALYTICS = ResourceType(
     name="AWS::CDK::Metadata",
@@ -44,26 +33,7 @@ _ANALYTICS = ResourceType(
     delete=leave,
 )
 
-_MODULES = (
-    vpc,
-    routing,
-    endpoints,
-    security_groups,
-    launch_templates,
-    autoscaling,
-    efs,
-    s3,
-    fsx,
-    kms,
-    ecr,
-    iam,
-    logs,
-    cloudwatch,
-    sns,
-    sqs,
-    ssm,
-    budgets,
-)
+_MODULES = (network, security_groups, compute, file_systems, storage, access, monitoring, messaging)
 
 RESOURCE_TYPES: Final[Mapping[str, ResourceType]] = {
     each.name: each for each in (*chain.from_iterable(module.RESOURCE_TYPES for module in _MODULES), _ANALYTICS)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.types.handlers import delete_with, retag
 from localcloud.api.cloudformation.types.resource_type import (
     DESCRIPTION,
     Context,
@@ -14,10 +13,13 @@ from localcloud.api.cloudformation.types.resource_type import (
     Physical,
     Properties,
     ResourceType,
+    delete_with,
+    names,
+    retag,
 )
 
 _GONE = ("InvalidGroup.NotFound", "InvalidGroupId.NotFound", "InvalidSecurityGroupRuleId.NotFound")
-_RULE = frozenset({"IpProtocol", "FromPort", "ToPort", "CidrIp"})
+_RULE = "IpProtocol FromPort ToPort CidrIp"
 
 
 def permission(rule: Properties) -> dict[str, Any]:
@@ -111,58 +113,37 @@ def _create_rule(side: str) -> Create:
     return create
 
 
-def _beneath(parent: str, names: Iterable[str]) -> frozenset[str]:
-    return frozenset(f"{parent}.{name}" for name in names)
-
-
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::EC2::SecurityGroup",
-        rules={
-            "GroupDescription": "EC2's characters, 255 at most",
-            "SecurityGroupIngress.Description": "EC2's characters, 255 at most",
-            "SecurityGroupEgress.Description": "EC2's characters, 255 at most",
-            "SecurityGroupIngress.SourcePrefixListId": "exists; counts with its MaxEntries",
-            "SecurityGroupEgress.DestinationPrefixListId": "exists; counts with its MaxEntries",
-        },
         named_by="GroupName",
-        honoured=frozenset({"GroupName", "VpcId", "Tags"})
-        | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId", "SourcePrefixListId"})
-        | _beneath("SecurityGroupEgress", _RULE | {"DestinationSecurityGroupId", "DestinationPrefixListId"}),
+        honoured=names("GroupName VpcId Tags")
+        | names(f"{_RULE} SourceSecurityGroupId SourcePrefixListId", below="SecurityGroupIngress")
+        | names(f"{_RULE} DestinationSecurityGroupId DestinationPrefixListId", below="SecurityGroupEgress"),
         inert={
             "GroupDescription": DESCRIPTION,
             "SecurityGroupIngress.Description": DESCRIPTION,
             "SecurityGroupEgress.Description": DESCRIPTION,
         },
-        replaced_by=frozenset({"GroupName", "GroupDescription", "VpcId"}),
-        attributes=frozenset({"GroupId", "VpcId"}),
+        replaced_by=names("GroupName GroupDescription VpcId"),
+        attributes=names("GroupId VpcId"),
         create=_create_group,
         update=_update_group,
         delete=delete_with("ec2", "delete_security_group", "GroupId", gone=_GONE),
     ),
     ResourceType(
         name="AWS::EC2::SecurityGroupIngress",
-        rules={
-            "Description": "EC2's characters, 255 at most",
-            "SourcePrefixListId": "exists; counts with its MaxEntries",
-            "CidrIp": "a rule once",
-        },
-        honoured=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
+        honoured=names(f"{_RULE} GroupId SourceSecurityGroupId SourcePrefixListId"),
         inert={"Description": DESCRIPTION},
-        attributes=frozenset({"Id"}),
+        attributes=names("Id"),
         create=_create_rule("ingress"),
         delete=delete_with("ec2", "revoke_security_group_ingress", "SecurityGroupRuleIds", "GroupId", gone=_GONE),
     ),
     ResourceType(
         name="AWS::EC2::SecurityGroupEgress",
-        rules={
-            "Description": "EC2's characters, 255 at most",
-            "DestinationPrefixListId": "exists; counts with its MaxEntries",
-            "CidrIp": "a rule once",
-        },
-        honoured=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
+        honoured=names(f"{_RULE} GroupId DestinationSecurityGroupId DestinationPrefixListId"),
         inert={"Description": DESCRIPTION},
-        attributes=frozenset({"Id"}),
+        attributes=names("Id"),
         create=_create_rule("egress"),
         delete=delete_with("ec2", "revoke_security_group_egress", "SecurityGroupRuleIds", "GroupId", gone=_GONE),
     ),

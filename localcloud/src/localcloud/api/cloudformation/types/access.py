@@ -1,12 +1,21 @@
-"""Resource types of IAM: roles, policies and instance profiles."""
+"""Resource types of access: IAM's roles, policies and instance profiles, and KMS keys."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from localcloud.api.cloudformation.types.handlers import unless_gone
-from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Context, Physical, Properties, ResourceType
+from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.types.resource_type import (
+    DESCRIPTION,
+    Context,
+    Physical,
+    Properties,
+    ResourceType,
+    names,
+    truth,
+    unless_gone,
+)
 
 _GONE = ("NoSuchEntity",)
 
@@ -141,71 +150,113 @@ def _delete_profile(context: Context, resource: Physical, properties: Properties
     unless_gone(_GONE, iam.delete_instance_profile, InstanceProfileName=resource.id)
 
 
+_SCHEDULED = ("PendingDeletion", "PendingReplicaDeletion")
+_LEAST_WAIT_DAYS, _WAIT_DAYS = 7, 30
+
+
+def require(context: Context, key: Any) -> None:
+    """Raise ResourceError unless a key exists and can be used, as every service does that is given one."""
+    state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
+    if state != "Enabled":
+        raise ResourceError(f"The key {key} cannot be used: its state is {state}")
+
+
+def _tags(context: Context, properties: Properties) -> list[dict[str, str]]:
+    return [{"TagKey": tag["Key"], "TagValue": tag["Value"]} for tag in context.user_tags(properties.get("Tags"))]
+
+
+def _create_key(context: Context, properties: Properties) -> Physical:
+    kms = context.aws.client("kms")
+    policy = {"Policy": json.dumps(properties["KeyPolicy"])} if "KeyPolicy" in properties else {}
+    created = kms.create_key(Description=properties.get("Description", ""), Tags=_tags(context, properties), **policy)[
+        "KeyMetadata"
+    ]
+    physical = Physical(id=created["KeyId"], attributes={"Arn": created["Arn"], "KeyId": created["KeyId"]})
+    context.report(physical)
+    _rotate(kms, physical.id, properties)
+    return physical
+
+
+def _rotate(kms: Any, key_id: str, properties: Properties) -> None:
+    if truth(properties.get("EnableKeyRotation", False)):
+        kms.enable_key_rotation(KeyId=key_id)
+    else:
+        kms.disable_key_rotation(KeyId=key_id)
+
+
+def _update_key(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    kms = context.aws.client("kms")
+    kms.update_key_description(KeyId=resource.id, Description=new.get("Description", ""))
+    if "KeyPolicy" in new:
+        kms.put_key_policy(KeyId=resource.id, PolicyName="default", Policy=json.dumps(new["KeyPolicy"]))
+    _rotate(kms, resource.id, new)
+    if gone := context.lost_tags(old, new):
+        kms.untag_resource(KeyId=resource.id, TagKeys=gone)
+    kms.tag_resource(KeyId=resource.id, Tags=_tags(context, new))
+    return resource
+
+
+def _delete_key(context: Context, resource: Physical, properties: Properties) -> None:
+    """Schedule the deletion, which is all that KMS ever does: until then it can be cancelled."""
+    kms = context.aws.client("kms")
+    days = int(properties.get("PendingWindowInDays", _WAIT_DAYS))
+    if not _LEAST_WAIT_DAYS <= days <= _WAIT_DAYS:
+        raise ResourceError(f"PendingWindowInDays {days}: must be {_LEAST_WAIT_DAYS} to {_WAIT_DAYS}")
+    if kms.describe_key(KeyId=resource.id)["KeyMetadata"]["KeyState"] not in _SCHEDULED:
+        kms.schedule_key_deletion(KeyId=resource.id, PendingWindowInDays=days)
+
+
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::IAM::Role",
-        rules={
-            "RoleName": "unique",
-            "AssumeRolePolicyDocument": "2,048 characters without blanks; principals by ARN exist",
-            "PermissionsBoundary": "exists",
-            "ManagedPolicyArns": "exist",
-            "Tags": "keys that differ by more than case",
-        },
         named_by="RoleName",
-        honoured=frozenset(
-            {
-                "RoleName",
-                "Path",
-                "AssumeRolePolicyDocument",
-                "ManagedPolicyArns",
-                "Policies",
-                "PermissionsBoundary",
-                "Tags",
-            }
-        ),
+        honoured=names("RoleName Path AssumeRolePolicyDocument ManagedPolicyArns Policies PermissionsBoundary Tags"),
         inert={"Description": DESCRIPTION, "MaxSessionDuration": "a session lasts as long as is asked for"},
-        replaced_by=frozenset({"RoleName", "Path"}),
-        attributes=frozenset({"Arn", "RoleId"}),
+        replaced_by=names("RoleName Path"),
+        attributes=names("Arn RoleId"),
         create=_create_role,
         update=_update_role,
         delete=_delete_role,
     ),
     ResourceType(
         name="AWS::IAM::Policy",
-        rules={
-            "PolicyDocument": "IAM's grammar",
-            "Roles": "exist",
-        },
-        honoured=frozenset({"PolicyName", "PolicyDocument", "Roles"}),
-        attributes=frozenset({"Id"}),
+        honoured=names("PolicyName PolicyDocument Roles"),
+        attributes=names("Id"),
         create=_put_policy,
         update=_update_policy,
         delete=_delete_policy,
     ),
     ResourceType(
         name="AWS::IAM::ManagedPolicy",
-        rules={
-            "PolicyDocument": "IAM's grammar",
-            "Roles": "exist",
-        },
         named_by="ManagedPolicyName",
-        honoured=frozenset({"ManagedPolicyName", "Path", "PolicyDocument", "Roles"}),
+        honoured=names("ManagedPolicyName Path PolicyDocument Roles"),
         inert={"Description": DESCRIPTION},
-        attributes=frozenset({"PolicyArn"}),
+        attributes=names("PolicyArn"),
         create=_create_managed_policy,
         delete=_delete_managed_policy,
     ),
     ResourceType(
         name="AWS::IAM::InstanceProfile",
-        rules={
-            "Roles": "exist; one at most",
-        },
         named_by="InstanceProfileName",
-        honoured=frozenset({"InstanceProfileName", "Path", "Roles"}),
-        replaced_by=frozenset({"InstanceProfileName", "Path"}),
-        attributes=frozenset({"Arn"}),
+        honoured=names("InstanceProfileName Path Roles"),
+        replaced_by=names("InstanceProfileName Path"),
+        attributes=names("Arn"),
         create=_create_profile,
         update=_update_profile,
         delete=_delete_profile,
+    ),
+    ResourceType(
+        name="AWS::KMS::Key",
+        honoured=names("EnableKeyRotation KeyPolicy PendingWindowInDays Tags"),
+        inert={"Description": DESCRIPTION},
+        refused={
+            "KeySpec": "its keys are symmetric",
+            "KeyUsage": "its keys encrypt and decrypt",
+            "MultiRegion": "it has one region",
+        },
+        attributes=names("Arn KeyId"),
+        create=_create_key,
+        update=_update_key,
+        delete=_delete_key,
     ),
 )

@@ -1,32 +1,81 @@
-"""Resource types of Auto Scaling: groups, scaling policies and lifecycle hooks."""
+"""Resource types of instances: launch templates, placement groups, and Auto Scaling."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from localcloud.api.cloudformation.types.handlers import create_and_update, delete_with, shaped
-from localcloud.api.cloudformation.types.resource_type import Context, Physical, Properties, ResourceType
+from localcloud.api.cloudformation.types.resource_type import (
+    DESCRIPTION,
+    NOTHING_TO_ENCRYPT,
+    Context,
+    Physical,
+    Properties,
+    ResourceType,
+    create_and_update,
+    delete_with,
+    given,
+    names,
+    shaped,
+    tagged,
+)
 from localcloud.api.cloudwatch import GROUP_METRICS
+
+_DISK = "an instance's root is a view of this machine's, as large as its disk"
+_DATA = "LaunchTemplateData"
+
+
+def _create_template(context: Context, properties: Properties) -> Physical:
+    ec2 = context.aws.client("ec2")
+    data = shaped(ec2, "CreateLaunchTemplate", {"LaunchTemplateData": properties["LaunchTemplateData"]})
+    tags = [each for each in properties.get("TagSpecifications") or () if each.get("ResourceType") == "launch-template"]
+    template = ec2.create_launch_template(
+        LaunchTemplateName=properties.get("LaunchTemplateName") or context.name(128),
+        TagSpecifications=[
+            {"ResourceType": "launch-template", "Tags": context.tags(tags[0].get("Tags") if tags else ())}
+        ],
+        **data,
+    )["LaunchTemplate"]
+    return _template(template["LaunchTemplateId"], "1", "1")
+
+
+def _template(template_id: str, default: str, latest: str) -> Physical:
+    attributes = {"LaunchTemplateId": template_id, "DefaultVersionNumber": default, "LatestVersionNumber": latest}
+    return Physical(id=template_id, attributes=attributes)
+
+
+def _update_template(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    """Add a version where the data changed; the versions before stay, and with them the instances made from them."""
+    if old.get("LaunchTemplateData") == new["LaunchTemplateData"]:
+        return resource
+    ec2 = context.aws.client("ec2")
+    data = shaped(ec2, "CreateLaunchTemplateVersion", {"LaunchTemplateData": new["LaunchTemplateData"]})
+    version = ec2.create_launch_template_version(LaunchTemplateId=resource.id, **data)["LaunchTemplateVersion"]
+    return _template(resource.id, resource.attributes["DefaultVersionNumber"], str(version["VersionNumber"]))
+
+
+def _create_placement(context: Context, properties: Properties) -> Physical:
+    name = context.name()
+    context.aws.client("ec2").create_placement_group(
+        GroupName=name,
+        Strategy=properties.get("Strategy", "cluster"),
+        TagSpecifications=tagged("placement-group", context, properties),
+    )
+    return Physical(id=name, attributes={"GroupName": name})
+
 
 _MIX = "MixedInstancesPolicy"
 _ORDER = "nothing has a price here, and a type has room until `localcloud limit`: the order of the types decides"
 _LAUNCHED = "what it launches is looked at: see AWS::EC2::LaunchTemplate"
-_STEP = frozenset({"PolicyType", "AutoScalingGroupName", "AdjustmentType", "StepAdjustments"})
-_GROUP_VALUES = (
-    "MinSize",
-    "MaxSize",
-    "DesiredCapacity",
-    "LaunchTemplate",
-    "MixedInstancesPolicy",
-    "HealthCheckType",
-    "HealthCheckGracePeriod",
-    "NewInstancesProtectedFromScaleIn",
-    "CapacityRebalance",
+_HOOK = names("AutoScalingGroupName LifecycleTransition HeartbeatTimeout DefaultResult")
+_STEP = names("PolicyType AutoScalingGroupName AdjustmentType StepAdjustments")
+_GROUP_VALUES = names(
+    "MinSize MaxSize DesiredCapacity LaunchTemplate MixedInstancesPolicy HealthCheckType HealthCheckGracePeriod "
+    "NewInstancesProtectedFromScaleIn CapacityRebalance"
 )
 
 
 def _group_values(autoscaling: Any, properties: Properties) -> dict[str, Any]:
-    values = {key: properties[key] for key in _GROUP_VALUES if key in properties}
+    values = given(properties, _GROUP_VALUES)
     if "Cooldown" in properties:
         values["DefaultCooldown"] = properties["Cooldown"]
     values["VPCZoneIdentifier"] = ",".join(properties["VPCZoneIdentifier"])
@@ -82,13 +131,10 @@ def _update_group(context: Context, resource: Physical, old: Properties, new: Pr
     name = resource.id
     values = _group_values(autoscaling, new)
     autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, **values)
-    before = {tag["Key"] for tag in _group_tags(context, old)}
-    after = _group_tags(context, new)
     whose = {"ResourceId": name, "ResourceType": "auto-scaling-group"}
-    autoscaling.create_or_update_tags(Tags=[{**tag, **whose} for tag in after])
-    gone = before - {tag["Key"] for tag in after}
-    if gone:
-        autoscaling.delete_tags(Tags=[{"Key": key, **whose} for key in sorted(gone)])
+    autoscaling.create_or_update_tags(Tags=[{**tag, **whose} for tag in _group_tags(context, new)])
+    if gone := context.lost_tags(old, new):
+        autoscaling.delete_tags(Tags=[{"Key": key, **whose} for key in gone])
     _notify(autoscaling, name, new)
     _collect_metrics(autoscaling, name, new)
     return resource
@@ -106,9 +152,8 @@ def _create_policy(context: Context, properties: Properties) -> Physical:
 
 def _put_policy(context: Context, properties: Properties, name: str) -> Physical:
     autoscaling = context.aws.client("autoscaling")
-    values: dict[str, Any] = {"PolicyType": "SimpleScaling"}
-    values |= {key: value for key, value in properties.items() if key in _STEP}
-    arn = autoscaling.put_scaling_policy(**shaped(autoscaling, "PutScalingPolicy", {**values, "PolicyName": name}))
+    values = {"PolicyType": "SimpleScaling", **given(properties, _STEP), "PolicyName": name}
+    arn = autoscaling.put_scaling_policy(**shaped(autoscaling, "PutScalingPolicy", values))
     return Physical(id=arn["PolicyARN"], attributes={"Arn": arn["PolicyARN"], "PolicyName": name})
 
 
@@ -118,41 +163,65 @@ def _update_policy(context: Context, resource: Physical, old: Properties, new: P
 
 def _write_hook(context: Context, name: str, properties: Properties) -> Physical:
     autoscaling = context.aws.client("autoscaling")
-    keys = ("AutoScalingGroupName", "LifecycleTransition", "HeartbeatTimeout", "DefaultResult")
-    values = shaped(autoscaling, "PutLifecycleHook", {key: properties[key] for key in keys if key in properties})
-    autoscaling.put_lifecycle_hook(LifecycleHookName=name, **values)
+    values = given(properties, _HOOK)
+    autoscaling.put_lifecycle_hook(LifecycleHookName=name, **shaped(autoscaling, "PutLifecycleHook", values))
     return Physical(id=name)
 
 
 RESOURCE_TYPES = (
     ResourceType(
-        name="AWS::AutoScaling::AutoScalingGroup",
-        rules={
-            "AutoScalingGroupName": "unique; ASCII 33 to 126 without a colon",
-            "LaunchTemplate": _LAUNCHED,
-            "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification": _LAUNCHED,
-            "MetricsCollection": "metrics that Auto Scaling has",
-            "NotificationConfigurations": "topics of the group's region",
-        },
-        named_by="AutoScalingGroupName",
-        honoured=frozenset(
-            {
-                "AutoScalingGroupName",
-                "MinSize",
-                "MaxSize",
-                "DesiredCapacity",
-                "LaunchTemplate",
-                f"{_MIX}.LaunchTemplate.LaunchTemplateSpecification",
-                f"{_MIX}.LaunchTemplate.Overrides.InstanceType",
-                f"{_MIX}.InstancesDistribution.OnDemandBaseCapacity",
-                f"{_MIX}.InstancesDistribution.OnDemandPercentageAboveBaseCapacity",
-                "VPCZoneIdentifier",
-                "NewInstancesProtectedFromScaleIn",
-                "CapacityRebalance",
-                "MetricsCollection",
-                "Tags",
-            }
+        name="AWS::EC2::LaunchTemplate",
+        named_by="LaunchTemplateName",
+        honoured=names("LaunchTemplateName TagSpecifications")
+        | names(
+            "ImageId InstanceType KeyName UserData IamInstanceProfile SecurityGroupIds TagSpecifications "
+            "MetadataOptions.HttpTokens DisableApiTermination Placement.GroupName NetworkInterfaces.DeviceIndex "
+            "NetworkInterfaces.AssociatePublicIpAddress NetworkInterfaces.Groups",
+            below=_DATA,
         ),
+        inert={
+            "VersionDescription": DESCRIPTION,
+            f"{_DATA}.BlockDeviceMappings": f"volumes are shown by the API, but {_DISK}; {NOTHING_TO_ENCRYPT}",
+            f"{_DATA}.EbsOptimized": _DISK,
+            f"{_DATA}.MetadataOptions.HttpPutResponseHopLimit": "the metadata service is within the host",
+            f"{_DATA}.MetadataOptions.HttpEndpoint": "the metadata service is always on, which is AWS's default too",
+            f"{_DATA}.MetadataOptions.InstanceMetadataTags": "tags are read through the API here",
+            f"{_DATA}.Monitoring": "every host is measured once a minute",
+            f"{_DATA}.NetworkInterfaces.DeleteOnTermination": "interfaces always go with their instance",
+            f"{_DATA}.NetworkInterfaces.Description": DESCRIPTION,
+        },
+        refused={
+            f"{_DATA}.CapacityReservationSpecification": "nothing is scarce here, so nothing can be reserved",
+            f"{_DATA}.NetworkInterfaces.InterfaceType": "its hosts have no EFA devices",
+            f"{_DATA}.NetworkInterfaces.NetworkCardIndex": "its hosts have one network interface each",
+        },
+        replaced_by=names("LaunchTemplateName"),
+        attributes=names("LaunchTemplateId DefaultVersionNumber LatestVersionNumber"),
+        create=_create_template,
+        update=_update_template,
+        delete=delete_with(
+            "ec2",
+            "delete_launch_template",
+            "LaunchTemplateId",
+            gone=("InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"),
+        ),
+    ),
+    ResourceType(
+        name="AWS::EC2::PlacementGroup",
+        honoured=names("Strategy Tags"),
+        attributes=names("GroupName"),
+        create=_create_placement,
+        delete=delete_with("ec2", "delete_placement_group", "GroupName", gone=("InvalidPlacementGroup.Unknown",)),
+    ),
+    ResourceType(
+        name="AWS::AutoScaling::AutoScalingGroup",
+        named_by="AutoScalingGroupName",
+        honoured=names(
+            "AutoScalingGroupName MinSize MaxSize DesiredCapacity LaunchTemplate VPCZoneIdentifier "
+            "NewInstancesProtectedFromScaleIn CapacityRebalance MetricsCollection Tags"
+        )
+        | names("LaunchTemplateSpecification Overrides.InstanceType", below=f"{_MIX}.LaunchTemplate")
+        | names("OnDemandBaseCapacity OnDemandPercentageAboveBaseCapacity", below=f"{_MIX}.InstancesDistribution"),
         inert={
             "HealthCheckType": "an instance is found unhealthy as soon as its host is gone",
             "HealthCheckGracePeriod": "an instance is found unhealthy as soon as its host is gone",
@@ -165,22 +234,17 @@ RESOURCE_TYPES = (
             f"{_MIX}.InstancesDistribution.SpotMaxPrice": "nothing has a price here",
             f"{_MIX}.LaunchTemplate.Overrides.WeightedCapacity": "an instance counts as one here",
         },
-        replaced_by=frozenset({"AutoScalingGroupName"}),
+        replaced_by=names("AutoScalingGroupName"),
         # Only the policy AutoScalingReplacingUpdate would, which is refused.
-        perhaps_replaced_by=frozenset({"LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier"}),
-        attributes=frozenset({"AutoScalingGroupARN"}),
-        policies=frozenset({"CreationPolicy", "UpdatePolicy"}),
+        perhaps_replaced_by=names("LaunchTemplate MixedInstancesPolicy VPCZoneIdentifier"),
+        attributes=names("AutoScalingGroupARN"),
+        policies=names("CreationPolicy UpdatePolicy"),
         create=_create_group,
         update=_update_group,
         delete=_delete_group,
     ),
     ResourceType(
         name="AWS::AutoScaling::ScalingPolicy",
-        rules={
-            "PolicyType": "StepScaling",
-            "AutoScalingGroupName": "exists",
-            "StepAdjustments": "at least one",
-        },
         honoured=_STEP,
         inert={
             "EstimatedInstanceWarmup": "an instance counts as soon as its host is up",
@@ -192,8 +256,8 @@ RESOURCE_TYPES = (
             "TargetTrackingConfiguration": "only step scaling is carried out here",
             "PredictiveScalingConfiguration": "only step scaling is carried out here",
         },
-        attributes=frozenset({"Arn", "PolicyName"}),
-        replaced_by=frozenset({"AutoScalingGroupName"}),
+        attributes=names("Arn PolicyName"),
+        replaced_by=names("AutoScalingGroupName"),
         create=_create_policy,
         update=_update_policy,
         delete=delete_with(
@@ -202,15 +266,10 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::AutoScaling::LifecycleHook",
-        rules={
-            "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
-        },
         named_by="LifecycleHookName",
-        honoured=frozenset(
-            {"LifecycleHookName", "AutoScalingGroupName", "LifecycleTransition", "HeartbeatTimeout", "DefaultResult"}
-        ),
+        honoured=_HOOK | {"LifecycleHookName"},
         refused={"NotificationTargetARN": "instances learn of hooks from their metadata alone"},
-        replaced_by=frozenset({"LifecycleHookName", "AutoScalingGroupName"}),
+        replaced_by=names("LifecycleHookName AutoScalingGroupName"),
         **create_and_update(_write_hook, "LifecycleHookName"),
         delete=delete_with("autoscaling", "delete_lifecycle_hook", "LifecycleHookName", "AutoScalingGroupName"),
     ),

@@ -1,4 +1,4 @@
-"""Resource types of S3: buckets and their policies."""
+"""Resource types of what is stored: buckets, repositories of images, and parameters."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from localcloud.api.cloudformation.errors import ResourceError, ServiceRefusalError
-from localcloud.api.cloudformation.types.handlers import delete_with, shaped, unless_gone
 from localcloud.api.cloudformation.types.resource_type import (
+    DESCRIPTION,
     LIFECYCLE,
+    TAGS_SET_AT_CREATION,
     Context,
     Physical,
     Properties,
     ResourceType,
+    delete_with,
+    keep,
+    names,
+    shaped,
+    unless_gone,
 )
 
 
@@ -124,40 +130,88 @@ def _put_bucket_policy(context: Context, properties: Properties) -> Physical:
     return Physical(id=bucket)
 
 
+def _create_repository(context: Context, properties: Properties) -> Physical:
+    ecr = context.aws.client("ecr")
+    name = properties.get("RepositoryName") or context.name().lower()
+    created = ecr.create_repository(
+        repositoryName=name,
+        imageTagMutability=properties.get("ImageTagMutability", "MUTABLE"),
+        tags=context.tags(properties.get("Tags")),
+    )["repository"]
+    return Physical(id=name, attributes={"Arn": created["repositoryArn"], "RepositoryUri": created["repositoryUri"]})
+
+
+def _put_parameter(context: Context, properties: Properties) -> Physical:
+    return _write_parameter(context, properties.get("Name") or f"CFN-{context.name(200)}", properties, overwrite=False)
+
+
+def _write_parameter(context: Context, name: str, properties: Properties, *, overwrite: bool) -> Physical:
+    described = {"Description": properties["Description"]} if "Description" in properties else {}
+    value = str(properties["Value"])
+    context.aws.client("ssm").put_parameter(
+        Name=name, Type=properties["Type"], Value=value, Overwrite=overwrite, **described
+    )
+    return Physical(id=name, attributes={"Type": properties["Type"], "Value": value})
+
+
+def _update_parameter(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    return _write_parameter(context, resource.id, new, overwrite=True)
+
+
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::S3::Bucket",
-        rules={
-            "BucketName": "unique",
-            "AccessControl": "none with BucketOwnerEnforced",
-            "LifecycleConfiguration": "NoncurrentDays are positive",
-        },
         named_by="BucketName",
-        honoured=frozenset(
-            {"BucketEncryption", "BucketName", "VersioningConfiguration", "PublicAccessBlockConfiguration", "Tags"}
-        ),
+        honoured=names("BucketEncryption BucketName VersioningConfiguration PublicAccessBlockConfiguration Tags"),
         inert={
             "LifecycleConfiguration": LIFECYCLE,
             "OwnershipControls": "there is one account, which owns all objects",
             "AccessControl": "there is one account, which owns all objects",
             "LoggingConfiguration": "requests are in the log of the embedded cloud",
         },
-        replaced_by=frozenset({"BucketName"}),
-        attributes=frozenset({"Arn", "DomainName", "RegionalDomainName"}),
+        replaced_by=names("BucketName"),
+        attributes=names("Arn DomainName RegionalDomainName"),
         create=_create_bucket,
         update=_update_bucket,
         delete=_delete_bucket,
     ),
     ResourceType(
         name="AWS::S3::BucketPolicy",
-        rules={
-            "Bucket": "exists",
-            "PolicyDocument": "principals by ARN exist",
-        },
-        honoured=frozenset({"Bucket", "PolicyDocument"}),
-        replaced_by=frozenset({"Bucket"}),
+        honoured=names("Bucket PolicyDocument"),
+        replaced_by=names("Bucket"),
         create=_put_bucket_policy,
         update=lambda context, resource, old, new: _put_bucket_policy(context, new),
         delete=delete_with("s3", "delete_bucket_policy", None, "Bucket", gone=("NoSuchBucket", "NoSuchBucketPolicy")),
+    ),
+    ResourceType(
+        name="AWS::ECR::Repository",
+        named_by="RepositoryName",
+        honoured=names("RepositoryName ImageTagMutability"),
+        inert={
+            "ImageScanningConfiguration": "images are kept, never run or scanned",
+            "LifecyclePolicy": LIFECYCLE,
+            "RepositoryPolicyText": "no image is pushed or pulled here",
+            "Tags": TAGS_SET_AT_CREATION,
+        },
+        replaced_by=names("RepositoryName ImageTagMutability"),
+        attributes=names("Arn RepositoryUri"),
+        create=_create_repository,
+        update=keep,
+        delete=delete_with("ecr", "delete_repository", "repositoryName", gone=("RepositoryNotFoundException",)),
+    ),
+    ResourceType(
+        name="AWS::SSM::Parameter",
+        named_by="Name",
+        honoured=names("Name Type Value"),
+        inert={
+            "Description": DESCRIPTION,
+            "Tier": "all parameters cost nothing",
+            "Tags": "parameters are found by name",
+        },
+        replaced_by=names("Name"),
+        attributes=names("Type Value"),
+        create=_put_parameter,
+        update=_update_parameter,
+        delete=delete_with("ssm", "delete_parameter", "Name", gone=("ParameterNotFound",)),
     ),
 )
