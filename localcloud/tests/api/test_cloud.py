@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
-from localcloud.api import moto_patches
+from localcloud.api import monkeypatch as corrections
 from localcloud.api.cloud import Cloud
 from localcloud.api.error_replies import WrongMotoError
 from localcloud.snapshot import Snapshot
@@ -173,8 +173,8 @@ def test_a_fault_of_the_server_is_no_5xx(
 
 def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9.9")
-    with pytest.raises(WrongMotoError, match=rf"moto 9\.9\.9 is installed.*{moto_patches.MOTO_VERSION}"):
-        moto_patches.apply()
+    with pytest.raises(WrongMotoError, match=rf"moto 9\.9\.9 is installed.*{corrections.MOTO_VERSION}"):
+        corrections.apply()
 
 
 def test_the_image_parameters_of_aws_are_known(client: Client) -> None:

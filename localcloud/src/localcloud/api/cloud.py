@@ -7,16 +7,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from werkzeug.serving import make_server
 
 from localcloud import snapshot
-from localcloud.api import failed_calls, moto_patches, snapshot_reader
+from localcloud.api import failed_calls, monkeypatch, snapshot_reader
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
-from localcloud.api.ec2 import spot_interruption
-from localcloud.api.ec2.instances import Console
+from localcloud.api.ec2 import instances, spot_interruption
 from localcloud.api.error_replies import Reply
 from localcloud.api.outage import Outage
 from localcloud.api.permissions.caller import Caller
@@ -42,10 +41,10 @@ class Cloud:
 
     def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None) -> None:
         self._metrics_speed = metrics_speed
-        self.console = cast(Console, moto_patches.apply())
+        monkeypatch.apply()
         # moto and its WSGI application are imported here: importing this module costs nothing.
         from localcloud.api.cloudformation.account import Account
-        from localcloud.api.cloudformation.application import Application as Formation
+        from localcloud.api.cloudformation.actions.describe import Application as Formation
         from localcloud.api.loopback import Loopback
         from localcloud.api.permissions import gate
         from localcloud.api.server import Application
@@ -233,7 +232,7 @@ class Cloud:
         """Set what GetConsoleOutput returns for an instance."""
         with self.lock:
             late_s = self._faults.delays.console_delay_s(instance_id) if self._faults else 0.0
-            self.console.write(instance_id, text, late_s)
+            instances.CONSOLE.write(instance_id, text, late_s)
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601, UTC).
@@ -274,8 +273,8 @@ class Cloud:
 
         Call it once a minute, or `metrics_speed` times as often: the periods of alarms are shorter by the same factor.
         """
-        from localcloud.api.cloudwatch.alarm_actions import Watcher
         from localcloud.api.cloudwatch.metrics import Recorder
+        from localcloud.api.cloudwatch.watcher import Watcher
 
         with self.lock:
             recorder = Recorder(self._backend("cloudwatch"))

@@ -21,7 +21,7 @@ from moto.core.responses import ActionResult, BaseResponse
 from moto.core.utils import get_service_model
 
 from localcloud.api.loopback import ACCESS_KEY
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import RefusalError, around
 
 CODES: Final[Mapping[str, str]] = {
     "autoscaling": "ValidationError",
@@ -53,22 +53,14 @@ _BEYOND_BMP: Final = (r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF")
 _RESERVED: Final = "aws:cloudformation:"
 
 
-class ConstraintError(ServiceException):
-    """Refuse a call whose parameters break constraints of its service's model."""
-
-
-def apply() -> None:
-    """Correct moto: every action of a service in `CODES` is checked first."""
-    original = BaseResponse.call_action
-
-    def call_action(self: Any) -> Any:
-        broken = _check(self)
-        if not broken:
-            return original(self)
-        text = f"{len(broken)} validation error{'s' if len(broken) > 1 else ''} detected: {'; '.join(broken)}"
-        return refusal(self, ConstraintError(CODES[self.boto3_service_name], text))
-
-    replace(BaseResponse, "call_action", call_action)
+@around(BaseResponse, "call_action")
+def _call_action(original: Any, self: Any) -> Any:
+    """Check every action of a service in `CODES` first."""
+    broken = _check(self)
+    if not broken:
+        return original(self)
+    text = f"{len(broken)} validation error{'s' if len(broken) > 1 else ''} detected: {'; '.join(broken)}"
+    return refusal(self, RefusalError(CODES[self.boto3_service_name], text))
 
 
 def refusal(responses: Any, error: ServiceException) -> tuple[int, dict[str, Any], Any]:

@@ -14,7 +14,7 @@ from moto.ec2.exceptions import InvalidSubnetIdError
 from moto.ec2.models import ec2_backends
 from moto.fsx import models
 
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import around
 
 _PORT: Final = 988
 _THROUGHPUTS: Final = {"SCRATCH_2": (None,), "PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
@@ -32,48 +32,42 @@ class BadRequest(JsonRESTError):
         super().__init__("BadRequest", message)
 
 
-def apply() -> None:
-    """Correct moto."""
-    original_create = models.FSxBackend.create_file_system
-    original_delete = models.FSxBackend.delete_file_system
-    original_text = models.FileSystem.to_dict
+@around(models.FSxBackend, "create_file_system")
+def _create_file_system(original: Any, self: Any, **values: Any) -> Any:
+    ec2 = ec2_backends[self.account_id][self.region_name]
+    configuration = check(values)
+    subnet = _subnet(ec2, values.get("subnet_ids") or [])
+    groups = list(values.get("security_group_ids") or [])
+    _check_groups(ec2, subnet.vpc_id, groups)
+    system: Any = original(self, **{**values, "security_group_ids": groups})
+    system.lustre_configuration = {**configuration, "MountName": system.file_system_id[3:].replace("-", "")}
+    system.interface = ec2.create_network_interface(subnet, "", group_ids=groups or None)
+    system.created = time.time()
+    system.version = values.get("file_system_type_version") or "2.12"
+    return system
 
-    def create_file_system(self: Any, **values: Any) -> Any:
-        ec2 = ec2_backends[self.account_id][self.region_name]
-        configuration = check(values)
-        subnet = _subnet(ec2, values.get("subnet_ids") or [])
-        groups = list(values.get("security_group_ids") or [])
-        _check_groups(ec2, subnet.vpc_id, groups)
-        system: Any = original_create(self, **{**values, "security_group_ids": groups})
-        system.lustre_configuration = {**configuration, "MountName": system.file_system_id[3:].replace("-", "")}
-        system.interface = ec2.create_network_interface(subnet, "", group_ids=groups or None)
-        system.created = time.time()
-        system.version = values.get("file_system_type_version") or "2.12"
-        return system
 
-    def delete_file_system(self: Any, file_system_id: str, *args: Any, **kwargs: Any) -> Any:
-        system = self.file_systems.get(file_system_id)
-        answer = original_delete(self, file_system_id, *args, **kwargs)
-        ec2 = ec2_backends[self.account_id][self.region_name]
-        if system is not None:
-            system.interface.subnet.del_subnet_ip(system.interface.private_ip_address)
-            ec2.delete_network_interface(system.interface.id)
-        return answer
+@around(models.FSxBackend, "delete_file_system")
+def _delete_file_system(original: Any, self: Any, file_system_id: str, *args: Any, **kwargs: Any) -> Any:
+    system = self.file_systems.get(file_system_id)
+    answer = original(self, file_system_id, *args, **kwargs)
+    if system is not None:
+        system.interface.subnet.del_subnet_ip(system.interface.private_ip_address)
+        ec2_backends[self.account_id][self.region_name].delete_network_interface(system.interface.id)
+    return answer
 
-    def to_dict(self: Any) -> dict[str, Any]:
-        return {
-            **original_text(self),
-            "CreationTime": self.created,
-            "FileSystemTypeVersion": self.version,
-            "Lifecycle": "AVAILABLE",
-            "NetworkInterfaceIds": [self.interface.id],
-            "OwnerId": self.backend.account_id,
-            "VpcId": self.interface.subnet.vpc_id,
-        }
 
-    replace(models.FSxBackend, "create_file_system", create_file_system)
-    replace(models.FSxBackend, "delete_file_system", delete_file_system)
-    replace(models.FileSystem, "to_dict", to_dict)
+@around(models.FileSystem, "to_dict")
+def _to_dict(original: Any, self: Any) -> dict[str, Any]:
+    return {
+        **original(self),
+        "CreationTime": self.created,
+        "FileSystemTypeVersion": self.version,
+        "Lifecycle": "AVAILABLE",
+        "NetworkInterfaceIds": [self.interface.id],
+        "OwnerId": self.backend.account_id,
+        "VpcId": self.interface.subnet.vpc_id,
+    }
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:

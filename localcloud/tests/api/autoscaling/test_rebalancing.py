@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.templates import Client, Stacks, mixed
-from localcloud.api.autoscaling import termination
+from localcloud.api.autoscaling import lifecycle
 from localcloud.api.cloud import Cloud
 from localcloud.api.ec2.spot_interruption import NotInterruptibleError
 from localcloud.snapshot import Instance
@@ -21,7 +21,7 @@ def rebalanced(count: int, *, base: int = 0, most: int = 64, notice_s: int = 600
             "Type": "AWS::AutoScaling::LifecycleHook",
             "Properties": {
                 "AutoScalingGroupName": {"Ref": "Nodes"},
-                "LifecycleTransition": termination.TERMINATING,
+                "LifecycleTransition": lifecycle.TERMINATING,
                 "HeartbeatTimeout": notice_s,
             },
         }

@@ -9,11 +9,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
-from localcloud.api.autoscaling import termination
+from localcloud.api.autoscaling import lifecycle
 from localcloud.api.cloud import Cloud
 
 
-def hooked(count: int, *, transition: str = termination.TERMINATING, seconds: int = 600) -> dict[str, Any]:
+def hooked(count: int, *, transition: str = lifecycle.TERMINATING, seconds: int = 600) -> dict[str, Any]:
     resources = nodes(count)
     resources["Hook"] = {
         "Type": "AWS::AutoScaling::LifecycleHook",
@@ -33,7 +33,7 @@ def states(cloud: Cloud) -> list[str]:
 
 def let_time_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     now = time.monotonic
-    monkeypatch.setattr("localcloud.api.autoscaling.termination.time.monotonic", lambda: now() + seconds)
+    monkeypatch.setattr("localcloud.api.autoscaling.lifecycle.time.monotonic", lambda: now() + seconds)
 
 
 def test_a_shrunk_groups_instance_runs_on_until_its_time_is_over(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from api.templates import nodes
-from localcloud.api.cloudformation.dependency_graph import dependencies, order
 from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.intrinsics import dependencies, order
 
 
 def test_references_and_depends_on_are_needs() -> None:

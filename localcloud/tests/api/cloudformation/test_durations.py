@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcloud.api.cloudformation.durations import parse_duration
+from localcloud.api.cloudformation.signals import parse_duration
 
 
 @pytest.mark.parametrize(

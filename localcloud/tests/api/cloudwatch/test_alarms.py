@@ -27,7 +27,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("localcloud.api.cloudwatch.metrics.utcnow", lambda: clock.now)
-    monkeypatch.setattr("localcloud.api.cloudwatch.evaluation.utcnow", lambda: clock.now)
+    monkeypatch.setattr("localcloud.api.cloudwatch.watcher.utcnow", lambda: clock.now)
     return clock
 
 

@@ -15,14 +15,14 @@ from collections import Counter
 from typing import Any
 
 from moto.autoscaling import models
-from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.core.exceptions import ServiceException
 from moto.efs.models import efs_backends
 
 from localcloud.api import failed_calls
-from localcloud.api.autoscaling import activities, bounds, instance_choice, rebalancing, termination
+from localcloud.api.autoscaling import instance_choice, lifecycle
+from localcloud.api.autoscaling.group_rules import invalid
 from localcloud.api.ec2 import instances
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import instead
 
 log = logging.getLogger("localcloud.api")
 
@@ -32,33 +32,27 @@ _FAILURES_ALLOWED = 3
 _RETRY_S = 5.0
 
 
-def apply() -> None:
-    """Correct moto."""
-    group = models.FakeAutoScalingGroup
-    replace(group, "replace_autoscaling_group_instances", _launch)
-    replace(group, "set_desired_capacity", _set_desired_capacity)
-    replace(models.AutoScalingBackend, "terminate_instance", _terminate_instance)
-    original_state_template: Any = models.InstanceState.launch_template
-
-    def launch_template(self: Any) -> Any:
-        """Return the version that the instance was launched from, not the template's default."""
-        shown = original_state_template.fget(self)
-        version = getattr(self.instance, "_launched_version", None)
-        return {**shown, "Version": version} if shown and version else shown
-
-    replace(models.InstanceState, "launch_template", property(launch_template))
-    original_template: Any = group.launch_template
-
-    def template_of_group(self: Any) -> Any:
-        """Return no template for a group with a mixed instances policy, which has its own."""
-        return None if self.mixed_instances_policy else original_template.fget(self)
-
-    replace(group, "launch_template", property(template_of_group))
-    bounds.apply()
-    rebalancing.apply()
-    termination.apply()
+_template_of_state: Any = models.InstanceState.launch_template
+_template_of_group: Any = models.FakeAutoScalingGroup.launch_template
 
 
+def _launched_from(self: Any) -> Any:
+    """Return the version that the instance was launched from, not the template's default."""
+    shown = _template_of_state.fget(self)
+    version = getattr(self.instance, "_launched_version", None)
+    return {**shown, "Version": version} if shown and version else shown
+
+
+def _group_template(self: Any) -> Any:
+    """Return no template for a group with a mixed instances policy, which has its own."""
+    return None if self.mixed_instances_policy else _template_of_group.fget(self)
+
+
+instead(models.InstanceState, "launch_template")(property(_launched_from))
+instead(models.FakeAutoScalingGroup, "launch_template")(property(_group_template))
+
+
+@instead(models.FakeAutoScalingGroup, "replace_autoscaling_group_instances")
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
     """Launch instances, each into the subnet of the group that has the fewest and has room."""
     for _ in range(count_needed):
@@ -76,9 +70,7 @@ def _emptiest_first(group: Any) -> list[str]:
 def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
     """Launch an instance into the first of some subnets that has room; return it, or None where none has."""
     if group.ec2_launch_template is None:
-        raise AutoscalingClientError(
-            "ValidationError", "The embedded cloud launches groups from a launch template only; give the group one."
-        )
+        raise invalid("The embedded cloud launches groups from a launch template only; give the group one.")
     ec2 = group.autoscaling_backend.ec2_backend
     template = group.ec2_launch_template
     version = template.get_version(group.launch_template_version)
@@ -103,20 +95,20 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
         group.instance_states.append(
             models.InstanceState(instance, protected_from_scale_in=group.new_instances_protected_from_scale_in)
         )
-        activities.record(group, f"Launching a new EC2 instance: {instance.id}")
+        lifecycle.record(group, f"Launching a new EC2 instance: {instance.id}")
         return instance
     return None
 
 
 def launch_extra(group: Any, subnet: str) -> None:
     """Launch one instance more than a group desires, to balance its zones; once it runs, another one is taken away."""
-    with activities.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
+    with lifecycle.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
         group._extra = _launch_into(group, [subnet], group.get_propagated_tags())
 
 
 def _launch_successor(group: Any) -> Any:
     """Launch one instance more than a group desires, in place of a spot instance that is at risk."""
-    with activities.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
+    with lifecycle.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
         return _launch_into(group, _emptiest_first(group), group.get_propagated_tags())
 
 
@@ -132,7 +124,7 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
             undo()
             if error.code not in instance_choice.TRY_ANOTHER or number == len(choices):
                 raise
-    raise AutoscalingClientError("ValidationError", "the group names no instance type")
+    raise invalid("the group names no instance type")
 
 
 def _report_failed_launch(group: Any, error: ServiceException) -> None:
@@ -141,11 +133,12 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
     group._retry_at = time.monotonic() + _RETRY_S
     # Whether there is room AWS finds out only after it has taken the group.
     if group.name not in backend.autoscaling_groups and error.code not in instance_choice.TRY_ANOTHER:
-        raise AutoscalingClientError("ValidationError", error.message) from None
+        raise invalid(error.message) from None
     log.warning("group %s could not launch: %s", group.name, error)
-    activities.record(group, "Launching a new EC2 instance", failure=str(error.message))
+    lifecycle.record(group, "Launching a new EC2 instance", failure=str(error.message))
 
 
+@instead(models.FakeAutoScalingGroup, "set_desired_capacity")
 def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
     """Set the group's size and launch or terminate at once what it takes."""
     self.desired_capacity = self.min_size if new_capacity is None else int(new_capacity)
@@ -155,12 +148,12 @@ def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
 def settle(group: Any) -> None:
     """Make a group's instances as many as it desires, after forgetting those that are terminated."""
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
-    wanted = int(group.desired_capacity or 0) + rebalancing.pending(group)
+    wanted = int(group.desired_capacity or 0) + lifecycle.pending(group)
     active = group.active_instances()
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
     elif wanted < len(active) and not _waits_for_extra(group):
-        termination.end(group, _surplus(active, len(active) - wanted))
+        lifecycle.end(group, _surplus(active, len(active) - wanted))
 
 
 def _waits_for_extra(group: Any) -> bool:
@@ -192,6 +185,7 @@ def _surplus(active: list[Any], count: int) -> list[Any]:
     return chosen
 
 
+@instead(models.AutoScalingBackend, "terminate_instance")
 def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> Any:
     """Terminate one instance of a group, with or without replacement."""
     for group in self.autoscaling_groups.values():
@@ -200,19 +194,16 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
                 original_size = group.desired_capacity
                 if should_decrement:
                     if original_size - 1 < (group.min_size or 0):
-                        raise AutoscalingClientError(
-                            "ValidationError",
+                        raise invalid(
                             f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without "
                             "replacement will violate group's min size constraint. Either set "
                             "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
                         )
                     group.desired_capacity = original_size - 1
-                termination.end(group, [state])
+                lifecycle.end(group, [state])
                 settle(group)
                 return models.TerminateInstanceActivity(state.instance, original_size)
-    raise AutoscalingClientError(
-        "ValidationError", f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
-    )
+    raise invalid(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
 
 
 def keep(backend: Any) -> bool:
@@ -222,14 +213,14 @@ def keep(backend: Any) -> bool:
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
-        changed = termination.end_due(group) or changed
+        changed = lifecycle.end_due(group) or changed
         if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
             continue
         before = _states(group)
         failures = getattr(group, "_hosts_failed", 0)
-        termination.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
+        lifecycle.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
         if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
-            rebalancing.replace_at_risk(group, functools.partial(_launch_successor, group))
+            lifecycle.replace_at_risk(group, functools.partial(_launch_successor, group))
             settle(group)
         changed = changed or before != _states(group)
     return changed

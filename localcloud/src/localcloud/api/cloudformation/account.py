@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from localcloud.api.cloudformation import parameters
-from localcloud.api.cloudformation.dependency_graph import dependencies, order
 from localcloud.api.cloudformation.early_validation import Finding, findings
 from localcloud.api.cloudformation.errors import FormationError, ResourceError, ValidationError
-from localcloud.api.cloudformation.intrinsics import Scope
+from localcloud.api.cloudformation.intrinsics import Scope, dependencies, order
 from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target
 from localcloud.api.cloudformation.template import parse

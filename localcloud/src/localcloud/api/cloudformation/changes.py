@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from localcloud.api.cloudformation.dependency_graph import dependencies, order
-from localcloud.api.cloudformation.intrinsics import references
+from localcloud.api.cloudformation.intrinsics import dependencies, order, references
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target
 from localcloud.api.cloudformation.template import walk
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES

@@ -1,10 +1,11 @@
-"""Intrinsic functions and conditions: from a template's values to plain ones."""
+"""Intrinsic functions and conditions: from a template's values to plain ones, and which resource needs which."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Callable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 from localcloud.api.cloudformation.errors import ValidationError
@@ -207,3 +208,28 @@ def references(value: Any) -> set[str]:
                 if not literal and name.strip() not in given:
                     found.add(name.strip().split(".", 1)[0])
     return found
+
+
+def depends_on(resource: Mapping[str, Any]) -> list[str]:
+    """Return the names under DependsOn, which may be one or a list."""
+    given = resource.get("DependsOn", [])
+    return [given] if isinstance(given, str) else list(given)
+
+
+def dependencies(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return for each resource the others that it refers to or names under DependsOn."""
+    return {
+        name: (references(resource.get("Properties")) | set(depends_on(resource))) & (set(resources) - {name})
+        for name, resource in resources.items()
+    }
+
+
+def order(needs: Mapping[str, set[str]]) -> list[str]:
+    """Return the resources, each after those that it needs.
+
+    Raises ValidationError for a circle.
+    """
+    try:
+        return list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        raise ValidationError(f"Circular dependency between resources: [{', '.join(error.args[1])}]") from None

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from moto.core.exceptions import ServiceException
 
 from localcloud.api.cloudformation.account import Account
-from localcloud.api.cloudformation.dependency_graph import dependencies, order
 from localcloud.api.cloudformation.errors import ResourceError, ValidationError
+from localcloud.api.cloudformation.intrinsics import dependencies, order
 from localcloud.api.cloudformation.resources import ResourceChanger
 from localcloud.api.cloudformation.signals import Wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target, now

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from localcloud.api.cloudformation.account import Account
-from localcloud.api.cloudformation.durations import parse_duration
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.signals import wait_for
+from localcloud.api.cloudformation.signals import parse_duration, wait_for
 from localcloud.api.cloudformation.stacks import Resource, Stack
 
 log = logging.getLogger("localcloud.api")

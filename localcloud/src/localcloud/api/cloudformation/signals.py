@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from localcloud.api.cloudformation.durations import parse_duration
-
 _DEFAULT_TIMEOUT = "PT5M"
+_DURATION = re.compile(r"P(?=[\dT])(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+
+
+def parse_duration(value: str) -> float | None:
+    """Return an ISO 8601 duration in seconds (`PT1H5M` is 3900.0); None where it is not one.
+
+    Not isodate: it takes signs, weeks, years, fractions and `P1DT`, which CloudFormation refuses.
+    """
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
+    return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

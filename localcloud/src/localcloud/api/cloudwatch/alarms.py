@@ -6,9 +6,8 @@ An alarm is read when it is put, and refused by name where it asks for what is n
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from moto.cloudwatch.exceptions import ValidationError
@@ -17,7 +16,7 @@ from moto.cloudwatch.models import CloudWatchBackend
 from localcloud.api.cloudwatch import states
 from localcloud.api.cloudwatch.expressions import Expression, ExpressionError, names, parse
 from localcloud.api.cloudwatch.metrics import STATISTICS, Key
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import around
 
 HOUR_S: Final = 3600
 DAY_S: Final = 86400
@@ -149,35 +148,25 @@ def _undefined(sources: dict[str, Source]) -> ValidationError:
     return ValidationError(f"Error in expression '{id}': Undefined variable {missing[0]}")
 
 
-def _check_regions(region: str, given: Mapping[str, Any]) -> None:
-    """Refuse actions of another region, as CloudWatch does."""
+@around(CloudWatchBackend, "put_metric_alarm")
+def _put_metric_alarm(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an alarm that cannot be carried out; a new one has no data yet, and a changed one keeps its state."""
+    before = self.alarms.get(name)
     for kind in ("alarm_actions", "ok_actions", "insufficient_data_actions"):
-        for action in given.get(kind) or ():
+        for action in kwargs.get(kind) or ():
             other = str(action).split(":")[3:4]
-            if other and other != [region]:
-                raise ValidationError(f"Invalid region {other[0]} specified. Only {region} is supported.")
-
-
-def apply() -> None:
-    """Correct moto: an alarm that cannot be carried out is refused; a new one knows nothing; a changed one goes on."""
-    original = CloudWatchBackend.put_metric_alarm
-
-    @functools.wraps(original)
-    def put_metric_alarm(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        before = self.alarms.get(name)
-        _check_regions(self.region_name, kwargs)
-        alarm = original(self, name, *args, **kwargs)
-        try:
-            read(alarm)
-        except ValidationError:
-            self.alarms.pop(name)
-            if before is not None:
-                self.alarms[name] = before
-            raise
-        alarm.state_value = states.INSUFFICIENT
+            if other and other != [self.region_name]:
+                raise ValidationError(f"Invalid region {other[0]} specified. Only {self.region_name} is supported.")
+    alarm = original(self, name, *args, **kwargs)
+    try:
+        read(alarm)
+    except ValidationError:
+        self.alarms.pop(name)
         if before is not None:
-            for field in ("state_value", "state_reason", "state_reason_data", "state_updated_timestamp", "history"):
-                setattr(alarm, field, getattr(before, field))
-        return alarm
-
-    replace(CloudWatchBackend, "put_metric_alarm", put_metric_alarm)
+            self.alarms[name] = before
+        raise
+    alarm.state_value = states.INSUFFICIENT
+    if before is not None:
+        for field in ("state_value", "state_reason", "state_reason_data", "state_updated_timestamp", "history"):
+            setattr(alarm, field, getattr(before, field))
+    return alarm

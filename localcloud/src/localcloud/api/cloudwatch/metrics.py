@@ -1,6 +1,6 @@
 """The metrics of EC2, Auto Scaling and SQS, in moto's store of metric data, and series read from it.
 
-PutMetricData writes to the same store. moto measures nothing itself.
+PutMetricData writes to the same store. moto measures nothing itself, and takes any period and timestamp.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from moto.cloudwatch.exceptions import InvalidParameterValue
 from moto.cloudwatch.models import MetricDatum
+from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.utils import utcnow
 
 from localcloud.api.cloudwatch.expressions import Series
+from localcloud.api.monkeypatch import first
 from localcloud.snapshot import HostLoad
 
 STATISTICS: Final = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
 _KEPT: Final = 200_000
 """Values in the store; the oldest go first. AWS keeps values of a minute for 15 days."""
+
+_SHORT_PERIODS: Final = (1, 5, 10, 20, 30)
+_PAST: Final = datetime.timedelta(weeks=2)
+_FUTURE: Final = datetime.timedelta(hours=2)
 
 Dimensions = Mapping[str, str]
 
@@ -125,3 +132,29 @@ def summary(data: list[Any], statistic: str) -> float | None:
         return total / count if count else None
     choose = min if statistic == "Minimum" else max
     return float(choose([*single, *((each.min if choose is min else each.max) for each in sets)]))
+
+
+@first(CloudWatchResponse, "get_metric_statistics")
+def _check_period(responses: Any) -> None:
+    period = responses._get_int_param("Period")
+    if period not in _SHORT_PERIODS and (period <= 0 or period % 60):
+        # The API reference has the rule; no text of the error was found.
+        raise InvalidParameterValue(
+            f"The parameter Period must be {', '.join(map(str, _SHORT_PERIODS))} or a multiple of 60, and is {period}."
+        )
+
+
+@first(CloudWatchResponse, "put_metric_data")
+def _check_times(responses: Any) -> None:
+    """Refuse timestamps that are too far off."""
+    now = datetime.datetime.now(datetime.UTC)
+    for number, datum in enumerate(responses._get_param("MetricData", []), start=1):
+        given = datum.get("Timestamp")
+        if given is None:
+            continue
+        moment = given if given.tzinfo else given.replace(tzinfo=datetime.UTC)
+        far = "two weeks in the past" if moment < now - _PAST else "two hours in the future"
+        if not now - _PAST <= moment <= now + _FUTURE:
+            raise InvalidParameterValue(
+                f"The parameter MetricData.member.{number}.Timestamp must specify a time no more than {far}."
+            )

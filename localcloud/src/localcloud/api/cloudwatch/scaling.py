@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.autoscaling.models import AutoScalingBackend
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 
-from localcloud.api.autoscaling import activities
-from localcloud.api.monkeypatch import replace
+from localcloud.api.autoscaling import lifecycle
+from localcloud.api.autoscaling.group_rules import invalid
+from localcloud.api.monkeypatch import around, first, instead
 
 STEP: Final = "StepScaling"
 ADJUSTMENTS: Final = ("ExactCapacity", "ChangeInCapacity")
@@ -49,7 +48,7 @@ def execute(policy: Any, beyond: float, cause: str) -> bool:
     wanted = new_capacity(policy.adjustment_type, adjustment, desired, int(group.min_size), int(group.max_size))
     if wanted == desired:
         return False
-    with activities.caused_by(group, f"{cause}, changing the desired capacity from {desired} to {wanted}."):
+    with lifecycle.caused_by(group, f"{cause}, changing the desired capacity from {desired} to {wanted}."):
         backend.set_desired_capacity(group.name, wanted)
     return True
 
@@ -59,50 +58,39 @@ def find(backend: Any, arn: str) -> Any:
     return next((policy for policy in backend.policies.values() if policy.arn == arn), None)
 
 
-def apply() -> None:
-    """Correct moto: policies that are not step scaling are refused by name."""
-    original = AutoScalingBackend.put_scaling_policy
+@first(AutoScalingBackend, "put_scaling_policy")
+def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: Any) -> None:
+    """Refuse policies that are not step scaling by name."""
+    for what, chosen, known in (
+        ("policy type", policy_type, (STEP,)),
+        ("adjustment type", given.get("adjustment_type"), ADJUSTMENTS),
+    ):
+        if chosen not in known:
+            raise invalid(f"The embedded cloud supports no {what} but {' and '.join(known)}, not {chosen}.")
+    if given.get("as_name") not in backend.autoscaling_groups:
+        raise invalid("Group not found")
+    if not given.get("step_adjustments"):
+        raise invalid("At least one StepAdjustment must be specified")
 
-    @functools.wraps(original)
-    def put_scaling_policy(self: Any, name: str, policy_type: str, *args: Any, **kwargs: Any) -> Any:
-        for what, given, known in (
-            ("policy type", policy_type, (STEP,)),
-            ("adjustment type", kwargs.get("adjustment_type"), ADJUSTMENTS),
-        ):
-            if given not in known:
-                raise AutoscalingClientError(
-                    "ValidationError", f"The embedded cloud supports no {what} but {' and '.join(known)}, not {given}."
-                )
-        if kwargs.get("as_name") not in self.autoscaling_groups:
-            raise AutoscalingClientError("ValidationError", "Group not found")
-        if not kwargs.get("step_adjustments"):
-            raise AutoscalingClientError("ValidationError", "At least one StepAdjustment must be specified")
-        return original(self, name, policy_type, *args, **kwargs)
 
-    replace(AutoScalingBackend, "put_scaling_policy", put_scaling_policy)
+@around(AutoScalingResponse, "put_scaling_policy")
+def _put_scaling_policy(original: Any, self: Any) -> ActionResult:
+    """Return the policy's ARN, which moto writes under another key than the API's."""
+    original(self)
+    return ActionResult({"PolicyARN": self.autoscaling_backend.policies[self._get_param("PolicyName")].arn})
 
-    original_answer = AutoScalingResponse.put_scaling_policy
 
-    @functools.wraps(original_answer)
-    def answer(self: Any) -> ActionResult:
-        """Return the policy's ARN, which moto writes under another key than the API's."""
-        original_answer(self)
-        return ActionResult({"PolicyARN": self.autoscaling_backend.policies[self._get_param("PolicyName")].arn})
-
-    replace(AutoScalingResponse, "put_scaling_policy", answer)
-
-    def execute_policy(self: Any) -> ActionResult:
-        """Carry a policy out as ExecutePolicy does: by the step that the given value lies in."""
-        backend, name = self.autoscaling_backend, self._get_param("PolicyName")
-        policy = find(backend, name) or backend.policies.get(name)
-        if policy is None:
-            raise AutoscalingClientError("ValidationError", f"Unable to find policy {name}")
-        value, threshold = self._get_param("MetricValue"), self._get_param("BreachThreshold")
-        if value is None or threshold is None:
-            raise AutoscalingClientError("ValidationError", "Step scaling needs MetricValue and BreachThreshold")
-        if chosen_step(policy.step_adjustments, float(value) - float(threshold)) is None:
-            raise AutoscalingClientError("ValidationError", "There is no step adjustment for the metric value")
-        execute(policy, float(value) - float(threshold), f"a user request executed policy {policy.name}")
-        return ActionResult({})
-
-    replace(AutoScalingResponse, "execute_policy", execute_policy)
+@instead(AutoScalingResponse, "execute_policy")
+def _execute_policy(self: Any) -> ActionResult:
+    """Carry a policy out as ExecutePolicy does: by the step that the given value lies in."""
+    backend, name = self.autoscaling_backend, self._get_param("PolicyName")
+    policy = find(backend, name) or backend.policies.get(name)
+    if policy is None:
+        raise invalid(f"Unable to find policy {name}")
+    value, threshold = self._get_param("MetricValue"), self._get_param("BreachThreshold")
+    if value is None or threshold is None:
+        raise invalid("Step scaling needs MetricValue and BreachThreshold")
+    if chosen_step(policy.step_adjustments, float(value) - float(threshold)) is None:
+        raise invalid("There is no step adjustment for the metric value")
+    execute(policy, float(value) - float(threshold), f"a user request executed policy {policy.name}")
+    return ActionResult({})

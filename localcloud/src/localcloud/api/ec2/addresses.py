@@ -8,30 +8,19 @@ ones from the whole of IPv4; and keeps the addresses of terminated instances.
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from typing import Any, Final
 
 from moto.ec2 import models as ec2_models
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import elastic_ip_addresses, elastic_network_interfaces, instances, nat_gateways, subnets
 
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import around, instead
 
 # 198.18.0.0/24 holds the API; 198.18.255.0/24 is left to hosts outside the cloud.
 _FIRST_PUBLIC = ipaddress.IPv4Address("198.18.1.1")
 _LAST_PUBLIC = ipaddress.IPv4Address("198.18.254.254")
 # .0 is the network, .1 the router, .2 the name server, .3 is kept by AWS for later.
 _RESERVED_AT_START = 4
-
-
-class NoFreeAddressError(EC2ClientError):
-    """Report a subnet without a free address, as AWS does."""
-
-    def __init__(self, subnet_id: str) -> None:
-        super().__init__(
-            "InsufficientFreeAddressesInSubnet",
-            f"There are not enough free addresses in subnet '{subnet_id}' to satisfy "
-            "the requested number of instances.",
-        )
 
 
 class PublicAddresses:
@@ -68,86 +57,80 @@ def _held_public() -> set[str]:
     return held
 
 
-def apply() -> PublicAddresses:
-    """Correct moto; return the pool of public addresses that is now in use."""
-    pool = PublicAddresses()
-
-    def next_public() -> str:
-        return pool.take(_held_public())
-
-    replace(elastic_network_interfaces, "random_public_ip", next_public)
-    replace(elastic_ip_addresses, "random_ip", next_public)
-
-    def get_available_subnet_ip(self: subnets.Subnet, instance: Any) -> str:
-        address = lowest_free(ipaddress.IPv4Network(self.cidr_block), set(self._subnet_ips))
-        if address is None:
-            raise NoFreeAddressError(self.id)
-        self._subnet_ips[address] = instance
-        return address
-
-    replace(subnets.Subnet, "get_available_subnet_ip", get_available_subnet_ip)
-
-    # A network interface without a given address takes one of its subnet.
-    interfaces = elastic_network_interfaces.NetworkInterfaceBackend
-    original_create = interfaces.create_network_interface
-
-    def create_network_interface(
-        self: Any, subnet: Any, private_ip_address: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        of = self.get_subnet(subnet) if isinstance(subnet, str) else subnet
-        if not private_ip_address and not (args and args[0]) and not kwargs.get("private_ip_addresses"):
-            private_ip_address = of.get_available_subnet_ip(None)
-        return original_create(self, of, private_ip_address, *args, **kwargs)
-
-    replace(interfaces, "create_network_interface", create_network_interface)
-
-    _correct_nat_gateways()
-    _correct_termination()
-    return pool
+POOL: Final = PublicAddresses()
+"""The pool of public addresses that is in use."""
 
 
-def _correct_nat_gateways() -> None:
-    """Make a NAT gateway take an address of its subnet, and give both of its addresses back when it is deleted."""
-    replace(nat_gateways, "random_private_ip", lambda *_: "")
-    original_create = nat_gateways.NatGatewayBackend.create_nat_gateway
-
-    def create_nat_gateway(self: Any, *args: Any, **kwargs: Any) -> Any:
-        gateway = original_create(self, *args, **kwargs)
-        gateway.private_ip = gateway._eni.private_ip_address
-        return gateway
-
-    replace(nat_gateways.NatGatewayBackend, "create_nat_gateway", create_nat_gateway)
-
-    def delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
-        gateway = self.nat_gateways.get(nat_gateway_id)
-        if gateway is None:
-            raise EC2ClientError("NatGatewayNotFound", f"NAT gateway {nat_gateway_id} was not found")
-        if gateway.state != "deleted":
-            for address in self.addresses:
-                if address.eni is gateway._eni:
-                    self.disassociate_address(address=address.public_ip)
-            gateway._eni.delete()
-            gateway.state = "deleted"
-        return gateway
-
-    replace(nat_gateways.NatGatewayBackend, "delete_nat_gateway", delete_nat_gateway)
+@instead(elastic_network_interfaces, "random_public_ip")
+@instead(elastic_ip_addresses, "random_ip")
+def _next_public() -> str:
+    return POOL.take(_held_public())
 
 
-def _correct_termination() -> None:
-    """Release an instance's addresses when it is terminated: AWS deletes its primary network interface with it."""
-    original = instances.Instance.terminate
+@instead(subnets.Subnet, "get_available_subnet_ip")
+def _get_available_subnet_ip(self: subnets.Subnet, instance: Any) -> str:
+    address = lowest_free(ipaddress.IPv4Network(self.cidr_block), set(self._subnet_ips))
+    if address is None:
+        raise EC2ClientError(
+            "InsufficientFreeAddressesInSubnet",
+            f"There are not enough free addresses in subnet '{self.id}' to satisfy the requested number of instances.",
+        )
+    self._subnet_ips[address] = instance
+    return address
 
-    def terminate(self: Any) -> Any:
-        was_terminated = self._state.name == "terminated"
-        previous = original(self)
-        if not was_terminated:
-            for interface in self.nics.values():
-                for address in self.ec2_backend.addresses:
-                    if address.eni is interface:
-                        self.ec2_backend.disassociate_address(address=address.public_ip)
-                if interface.id in self.ec2_backend.enis:
-                    interface.delete()
-            self._private_ips.clear()
-        return previous
 
-    replace(instances.Instance, "terminate", terminate)
+@around(elastic_network_interfaces.NetworkInterfaceBackend, "create_network_interface")
+def _create_network_interface(
+    original: Any, self: Any, subnet: Any, private_ip_address: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """Give a network interface without an address one of its subnet."""
+    of = self.get_subnet(subnet) if isinstance(subnet, str) else subnet
+    if not private_ip_address and not (args and args[0]) and not kwargs.get("private_ip_addresses"):
+        private_ip_address = of.get_available_subnet_ip(None)
+    return original(self, of, private_ip_address, *args, **kwargs)
+
+
+@instead(nat_gateways, "random_private_ip")
+def _no_address(*_: Any) -> str:
+    return ""
+
+
+@around(nat_gateways.NatGatewayBackend, "create_nat_gateway")
+def _create_nat_gateway(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Give a NAT gateway the address of its interface."""
+    gateway = original(self, *args, **kwargs)
+    gateway.private_ip = gateway._eni.private_ip_address
+    return gateway
+
+
+@instead(nat_gateways.NatGatewayBackend, "delete_nat_gateway")
+def _delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
+    """Delete a NAT gateway, which gives both of its addresses back."""
+    gateway = self.nat_gateways.get(nat_gateway_id)
+    if gateway is None:
+        raise EC2ClientError("NatGatewayNotFound", f"NAT gateway {nat_gateway_id} was not found")
+    if gateway.state != "deleted":
+        _release(self, gateway._eni)
+        gateway.state = "deleted"
+    return gateway
+
+
+@around(instances.Instance, "terminate")
+def _terminate(original: Any, self: Any) -> Any:
+    """Release an instance's addresses: AWS deletes its primary network interface with it."""
+    was_terminated = self._state.name == "terminated"
+    previous = original(self)
+    if not was_terminated:
+        for interface in self.nics.values():
+            _release(self.ec2_backend, interface)
+        self._private_ips.clear()
+    return previous
+
+
+def _release(ec2: Any, interface: Any) -> None:
+    """Delete an interface, after taking its elastic IP addresses away."""
+    for address in ec2.addresses:
+        if address.eni is interface:
+            ec2.disassociate_address(address=address.public_ip)
+    if interface.id in ec2.enis:
+        interface.delete()

@@ -1,4 +1,4 @@
-"""What EC2 refuses in any action's parameters: too many filter values, malformed ids, reserved tag keys."""
+"""What EC2 refuses of parameters: too many filter values, malformed ids, reserved tag keys, and key pairs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
+from moto.ec2.responses.key_pairs import KeyPairs
 
 from localcloud.api.constraints import refusal
 from localcloud.api.loopback import ACCESS_KEY
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import around, first
 
 _MOST_FILTER_VALUES: Final = 200
 _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -24,20 +25,16 @@ _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
 """Prefix, error code and text by parameter, of those whose error EC2's list of error codes names."""
 _RESERVED: Final = "aws:"
 _CLOUDFORMATION: Final = "aws:cloudformation:"
+_KEY_KINDS: Final = ("ssh-rsa", "ssh-ed25519")
 
 
-def apply() -> None:
-    """Correct moto."""
-    original = EC2Response.call_action
-
-    def call_action(self: Any) -> Any:
-        try:
-            check(self)
-        except EC2ClientError as error:
-            return refusal(self, error)
-        return original(self)
-
-    replace(EC2Response, "call_action", call_action)
+@around(EC2Response, "call_action")
+def _call_action(original: Any, self: Any) -> Any:
+    try:
+        check(self)
+    except EC2ClientError as error:
+        return refusal(self, error)
+    return original(self)
 
 
 def check(responses: Any) -> None:
@@ -74,3 +71,27 @@ def _tag_keys(parameters: Mapping[str, Any]) -> Iterator[str]:
     for tags in [*lists, parameters.get("Tags") or ()]:
         for tag in tags:
             yield str(tag.get("Key") or "")
+
+
+@first(KeyPairs, "describe_key_pairs")
+def _check_known(responses: Any) -> None:
+    """Refuse the first unknown name, in EC2's words (hashicorp/vault-guides issue 260); moto names all."""
+    for name in responses._get_param("KeyNames", []):
+        if name not in responses.ec2_backend.key_pairs:
+            raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
+
+
+@first(KeyPairs, "create_key_pair")
+def _check_name(responses: Any) -> None:
+    name = str(responses._get_param("KeyName"))
+    if name != name.strip():
+        raise EC2ClientError("InvalidParameterValue", f"Invalid value '{name}' for keyName. It should be trimmed")
+
+
+@first(KeyPairs, "import_key_pair")
+def _check_import(responses: Any) -> None:
+    """Refuse another kind of key with the code that EC2's list of error codes has; moto has another one."""
+    _check_name(responses)
+    kind = bytes(responses._get_param("PublicKeyMaterial") or b"").split(maxsplit=1)
+    if not kind or kind[0].decode("ascii", "replace") not in _KEY_KINDS:
+        raise EC2ClientError("InvalidKey.Format", "Key is not in valid OpenSSH public key format")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
@@ -22,7 +22,7 @@ from moto.ec2.responses.instances import InstanceResponse
 
 from localcloud.api.autoscaling.instance_choice import AS_THE_TEMPLATE_SAYS, Purchase, check_room
 from localcloud.api.ec2 import placement_groups
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import around, first, instead
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,21 +139,17 @@ class Console:
         self._texts.pop(instance_id, None)
 
 
-def apply(console: Console) -> None:
-    """Correct moto; DescribeInstances and GetConsoleOutput then answer as on AWS."""
+CONSOLE: Final = Console()
+"""The consoles of all instances."""
 
-    def get_console_output(self: General) -> ActionResult:
-        instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
-        text = console.read(instance.id)
-        # Before a console has output, AWS answers without any.
-        result = {"InstanceId": instance.id, "Timestamp": utcnow()}
-        if text:
-            result["Output"] = Base64EncodedString.from_raw_string(text)
-        return ActionResult(result)
 
-    replace(General, "get_console_output", get_console_output)
-    _count_reboots()
-    _correct_root_volume()
+@instead(General, "get_console_output")
+def _get_console_output(self: General) -> ActionResult:
+    instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+    result = {"InstanceId": instance.id, "Timestamp": utcnow()}
+    if text := CONSOLE.read(instance.id):  # Before a console has output, AWS answers without any.
+        result["Output"] = Base64EncodedString.from_raw_string(text)
+    return ActionResult(result)
 
 
 def reboots(instance: Any) -> int:
@@ -161,49 +157,34 @@ def reboots(instance: Any) -> int:
     return int(getattr(instance, "localcloud_reboots", 0))
 
 
-def _count_reboots() -> None:
+@around(Instance, "reboot")
+def _reboot(original: Any, self: Any) -> None:
     """Count reboots: moto only sets the state, which is `running` before and after."""
-    original = Instance.reboot
-
-    def reboot(self: Any) -> None:
-        original(self)
-        self.localcloud_reboots = reboots(self) + 1
-
-    replace(Instance, "reboot", reboot)
-    _correct_protection()
+    original(self)
+    self.localcloud_reboots = reboots(self) + 1
 
 
-def _correct_root_volume() -> None:
+@around(InstanceBackend, "run_instances")
+def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Keep one root volume: moto adds an 8 GiB one beside that of the launch template."""
-    original = InstanceBackend.run_instances
-
-    def run_instances(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = kwargs.get("launch_template")
-        if given and "block_device_mappings" not in kwargs:
-            mappings = self._get_template_from_args(given).data.get("BlockDeviceMappings")
-            usable = [mapping for mapping in mappings or () if mapping.get("Ebs")]
-            if usable:
-                kwargs["block_device_mappings"] = usable
-        return original(self, *args, **kwargs)
-
-    replace(InstanceBackend, "run_instances", run_instances)
+    given = kwargs.get("launch_template")
+    if given and "block_device_mappings" not in kwargs:
+        mappings = self._get_template_from_args(given).data.get("BlockDeviceMappings")
+        usable = [mapping for mapping in mappings or () if mapping.get("Ebs")]
+        if usable:
+            kwargs["block_device_mappings"] = usable
+    return original(self, *args, **kwargs)
 
 
-def _correct_protection() -> None:
-    """Refuse to terminate protected instances through EC2 only: Auto Scaling terminates them, as on AWS."""
-    original_backend = InstanceBackend.terminate_instances
-    original_answer = InstanceResponse.terminate_instances
+@first(InstanceBackend, "terminate_instances")
+def _unprotect(ec2: Any, instance_ids: list[str]) -> None:
+    """Terminate protected instances too, as Auto Scaling does on AWS; EC2's own action refuses them."""
+    for instance in ec2.get_multi_instances_by_id(instance_ids) if instance_ids else ():
+        instance.disable_api_termination = False
 
-    def terminate(self: Any, instance_ids: list[str]) -> Any:
-        for instance in self.get_multi_instances_by_id(instance_ids) if instance_ids else ():
-            instance.disable_api_termination = False
-        return original_backend(self, instance_ids)
 
-    def answer(self: Any) -> Any:
-        for instance in self.ec2_backend.get_multi_instances_by_id(self._get_param("InstanceIds", [])):
-            if instance.disable_api_termination:
-                raise OperationNotPermitted4(instance.id)
-        return original_answer(self)
-
-    replace(InstanceBackend, "terminate_instances", terminate)
-    replace(InstanceResponse, "terminate_instances", answer)
+@first(InstanceResponse, "terminate_instances")
+def _check_protection(responses: Any) -> None:
+    for instance in responses.ec2_backend.get_multi_instances_by_id(responses._get_param("InstanceIds", [])):
+        if instance.disable_api_termination:
+            raise OperationNotPermitted4(instance.id)

@@ -20,7 +20,7 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, random_id
 
-from localcloud.api.error_replies import WrongMotoError
+from localcloud.api.monkeypatch import added
 
 _STRATEGY: Final = "cluster"
 _PREFIX: Final = "pg"
@@ -36,15 +36,7 @@ class PlacementGroup:
     arn: str
 
 
-def apply() -> None:
-    """Add the actions of placement groups to moto. Raises WrongMotoError where it has some of its own by now."""
-    EC2_PREFIX_TO_RESOURCE[_PREFIX] = "placement-group"
-    for action in (create_placement_group, describe_placement_groups, delete_placement_group):
-        if hasattr(EC2Response, action.__name__):
-            raise WrongMotoError(f"with EC2Response.{action.__name__}", "without it")
-        setattr(EC2Response, action.__name__, action)
-
-
+@added(EC2Response, "create_placement_group")
 def create_placement_group(self: Any) -> ActionResult:
     """Answer CreatePlacementGroup."""
     name = self._get_param("GroupName")
@@ -68,10 +60,12 @@ def create_placement_group(self: Any) -> ActionResult:
     groups[name] = PlacementGroup(id=id, name=name, arn=arn)
     tags = self._parse_tag_specification().get("placement-group", {})
     if tags:
+        EC2_PREFIX_TO_RESOURCE[_PREFIX] = "placement-group"  # without which moto tags none
         self.ec2_backend.create_tags([id], tags)
     return ActionResult({"PlacementGroup": _described(self.ec2_backend, groups[name])})
 
 
+@added(EC2Response, "describe_placement_groups")
 def describe_placement_groups(self: Any) -> ActionResult:
     """Answer DescribePlacementGroups."""
     groups = _groups(self.ec2_backend)
@@ -92,6 +86,7 @@ def describe_placement_groups(self: Any) -> ActionResult:
     return ActionResult({"PlacementGroups": described})
 
 
+@added(EC2Response, "delete_placement_group")
 def delete_placement_group(self: Any) -> ActionResult:
     """Answer DeletePlacementGroup."""
     group = _known(self.ec2_backend, self._get_param("GroupName"))

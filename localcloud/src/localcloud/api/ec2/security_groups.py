@@ -1,19 +1,31 @@
-"""What EC2 refuses of security groups and their rules, in its words; moto takes any description."""
+"""What EC2 refuses of security groups: descriptions, repeated rules and too many, and deletions of what is in use.
+
+moto takes any description and number of rules, and lets go security groups, subnets and VPCs that something uses.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-from moto.ec2.exceptions import EC2ClientError, InvalidPermissionDuplicateError
+from moto.ec2.exceptions import (
+    DependencyViolationError,
+    EC2ClientError,
+    InvalidPermissionDuplicateError,
+    RulesPerSecurityGroupLimitExceededError,
+)
 from moto.ec2.models.security_groups import SecurityGroupBackend
+from moto.ec2.models.subnets import SubnetBackend
+from moto.ec2.models.vpcs import VPCBackend
 from moto.ec2.responses.security_groups import SecurityGroups
 
-from localcloud.api.monkeypatch import replace
+from localcloud.api.monkeypatch import around, first
 
 # AWS's rule, in the words of its own message; DescribeSecurityGroups' documentation has the same set.
 _VALID: Final = re.compile(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{0,255}")
+_MOST_RULES: Final = 60
+"""The quota Inbound or outbound rules per security group, by default."""
 _SET: Final = (
     "Valid descriptions are strings less than 256 characters from the following set:  a-zA-Z0-9. _-:/()#,@[]+=&;{}!$*"
 )
@@ -26,49 +38,25 @@ _ACTIONS_ON_RULES: Final = (
 )
 
 
-def apply() -> None:
-    """Correct moto."""
-    _correct("create_security_group", _check_group)
-    for action in _ACTIONS_ON_RULES:
-        _correct(action, _check_rules)
-    for direction in ("ingress", "egress"):
-        _name_duplicates(f"authorize_security_group_{direction}")
-
-
-def _correct(action: str, check: Callable[[dict[str, Any]], None]) -> None:
-    """Check an action's parameters before moto carries it out, so that a refused request changes nothing."""
-    original = getattr(SecurityGroups, action, None)
-
-    def checked(self: Any) -> Any:
-        check(self._get_params())
-        return original(self)  # type: ignore[misc]  # `replace` has refused a moto without it
-
-    replace(SecurityGroups, action, checked)
-
-
-def _name_duplicates(method: str) -> None:
+@around(SecurityGroupBackend, "authorize_security_group_ingress", "authorize_security_group_egress")
+def _name_duplicates(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Name the rule that exists already, as EC2 does: moto makes rules one by one, and stops at the repeated one."""
-    made: Any = getattr(SecurityGroupBackend, "_iterate_security_rules", None)
-    authorize: Any = getattr(SecurityGroupBackend, method, None)
+    made = self._iterate_security_rules
+    rules: list[Any] = []
 
-    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rules: list[Any] = []
+    def noted(*given: Any, **more: Any) -> Iterator[Any]:
+        for rule in made(*given, **more):
+            rules.append(rule)
+            yield rule
 
-        def noted(*given: Any, **more: Any) -> Iterator[Any]:
-            for rule in made(self, *given, **more):
-                rules.append(rule)
-                yield rule
-
-        self._iterate_security_rules = noted
-        try:
-            return authorize(self, *args, **kwargs)
-        except InvalidPermissionDuplicateError:
-            text = f'the specified rule "{_rule_text(rules[-1])}" already exists'
-            raise EC2ClientError("InvalidPermission.Duplicate", text) from None
-        finally:
-            del self._iterate_security_rules
-
-    replace(SecurityGroupBackend, method, named)
+    self._iterate_security_rules = noted
+    try:
+        return original(self, *args, **kwargs)
+    except InvalidPermissionDuplicateError:
+        text = f'the specified rule "{_rule_text(rules[-1])}" already exists'
+        raise EC2ClientError("InvalidPermission.Duplicate", text) from None
+    finally:
+        del self._iterate_security_rules
 
 
 def _rule_text(rule: Any) -> str:
@@ -86,9 +74,10 @@ def _rule_text(rule: Any) -> str:
     return f"peer: {peer}, {rule.ip_protocol.upper()}, from port: {rule.from_port}, to port: {rule.to_port}, ALLOW"
 
 
-def _check_group(parameters: dict[str, Any]) -> None:
+@first(SecurityGroups, "create_security_group")
+def _check_description(responses: Any) -> None:
     """Raise EC2's error for the description of a group that breaks its rule."""
-    description = str(parameters.get("Description", ""))
+    description = str(responses._get_params().get("Description", ""))
     if not description.isascii():
         raise _invalid(
             f"Value ({description}) for parameter GroupDescription is invalid. "
@@ -98,9 +87,10 @@ def _check_group(parameters: dict[str, Any]) -> None:
         raise _invalid(f"Invalid security group description. {_SET}")
 
 
-def _check_rules(parameters: dict[str, Any]) -> None:
+@first(SecurityGroups, *_ACTIONS_ON_RULES)
+def _check_rules(responses: Any) -> None:
     """Raise EC2's error for the description of a rule that breaks its rule."""
-    if not all(_VALID.fullmatch(description) for description in _descriptions(parameters)):
+    if not all(_VALID.fullmatch(description) for description in _descriptions(responses._get_params())):
         raise _invalid(f"Invalid rule description. {_SET}")
 
 
@@ -116,3 +106,59 @@ def _descriptions(value: Any) -> Iterator[str]:
 
 def _invalid(message: str) -> EC2ClientError:
     return EC2ClientError("InvalidParameterValue", message)
+
+
+@first(SecurityGroupBackend, "authorize_security_group_ingress")
+def _check_ingress(ec2: Any, group_name_or_id: str, *_: Any, **given: Any) -> None:
+    _check_count(ec2, group_name_or_id, "ingress_rules", given)
+
+
+@first(SecurityGroupBackend, "authorize_security_group_egress")
+def _check_egress(ec2: Any, group_name_or_id: str, *_: Any, **given: Any) -> None:
+    _check_count(ec2, group_name_or_id, "egress_rules", given)
+
+
+def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, Any]) -> None:
+    """Count what a call would bring a group's rules to, before any of them is added; moto calls it by keywords."""
+    group = ec2.get_security_group_by_name_or_id(group_name_or_id, given.get("vpc_id"))
+    if group is None:
+        return
+    held = sum(_weight(ec2, rule.prefix_list_id) for rule in getattr(group, rules))
+    lists = sum(_weight(ec2, each["PrefixListId"]) for each in given.get("prefix_list_ids") or ())
+    others = sum(len(given.get(name) or ()) for name in ("ip_ranges", "source_groups"))
+    if held + lists + others > _MOST_RULES:
+        raise RulesPerSecurityGroupLimitExceededError
+
+
+def _weight(ec2: Any, prefix_list: str | None) -> int:
+    """Count a rule: a prefix list counts with its MaxEntries, except AWS's own, whose weights moto does not know."""
+    found = ec2.managed_prefix_lists.get(prefix_list) if prefix_list else None
+    return int(found.max_entries or 1) if found is not None else 1
+
+
+@first(SecurityGroupBackend, "_delete_security_group")
+def _check_users(ec2: Any, vpc_id: str | None, group_id: str) -> None:
+    on_interfaces = {group.id for interface in ec2.enis.values() for group in interface.group_set}
+    in_rules = {
+        rule.source_group.get("GroupId")
+        for groups in ec2.groups.values()
+        for group in groups.values()
+        if group.id != group_id
+        for rule in (*group.ingress_rules, *group.egress_rules)
+    }
+    if group_id in on_interfaces | in_rules:
+        raise DependencyViolationError(f"resource {group_id} has a dependent object")
+
+
+@first(SubnetBackend, "delete_subnet")
+def _check_subnet(ec2: Any, subnet_id: str) -> None:
+    if any(interface.subnet.id == subnet_id for interface in ec2.enis.values()):
+        raise DependencyViolationError(f"The subnet '{subnet_id}' has dependencies and cannot be deleted.")
+
+
+@first(VPCBackend, "delete_vpc")
+def _check_vpc(ec2: Any, vpc_id: str) -> None:
+    groups = [group for group in ec2.groups.get(vpc_id, {}).values() if group.name != "default"]
+    gateways = [each for each in ec2.internet_gateways.values() if each.vpc is not None and each.vpc.id == vpc_id]
+    if groups or gateways:  # moto looks at subnets and route tables itself
+        raise DependencyViolationError(f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")

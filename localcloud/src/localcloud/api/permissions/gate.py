@@ -6,28 +6,28 @@ question. A request that cannot be decided is refused, and the log says why.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from localcloud.api import error_replies
 from localcloud.api.error_replies import Reply
 from localcloud.api.permissions import context, refusals
 from localcloud.api.permissions.caller import CALLER, CLOUDFORMATION, TRUSTED, Caller, Callers, UnknownCallerError
 from localcloud.api.permissions.evaluator import Check, Decision, Evaluator, EvaluatorError
-from localcloud.api.permissions.helper_scripts import Membership
-from localcloud.api.permissions.needs import Need, Needs, UnknownActionError
-from localcloud.api.permissions.policies import MissingBoundaryError, Policies, condition_keys
-from localcloud.api.permissions.request import Call, Signature, UnknownOperationError, read, signature
-from localcloud.api.permissions.resource_arns import Resources, UnknownResourceError
+from localcloud.api.permissions.needs import Need, Needs
+from localcloud.api.permissions.policies import Policies, condition_keys
+from localcloud.api.permissions.request import Call, Signature, UndecidableError, UnknownOperationError, read, signature
+from localcloud.api.permissions.resource_arns import Resources
 
 log = logging.getLogger("localcloud.api")
 
-
-class UndecidableError(Exception):
-    """Report a call that cannot be decided, which is refused."""
+_OF_HELPER_SCRIPTS: Final = frozenset({"SignalResource", "DescribeStackResource"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,6 @@ class Gate:
             account=account.id, region=account.region, backend=account.backend, stack_id=account.stack_id
         )
         self._needs = Needs(self._resources, account.backend, account.region)
-        self._membership = Membership(account.backend)
 
     def refusal(self, environ: dict[str, Any]) -> Reply | None:
         """Return why a request is refused; None where it is allowed, with its caller in `environ`."""
@@ -66,20 +65,14 @@ class Gate:
             return refusals.credentials(environ, error.kind)
         except UnknownOperationError as error:
             return error_replies.reply(environ, "InvalidAction", str(error))
-        except (
-            EvaluatorError,
-            MissingBoundaryError,
-            UndecidableError,
-            UnknownActionError,
-            UnknownResourceError,
-        ) as error:
+        except (EvaluatorError, UndecidableError) as error:
             log.error("refused, for it cannot be decided: %s", error)
             return refusals.refused(environ, f"The embedded cloud refuses what it cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
         service, _ = error_replies.service_of(environ)
         if str(environ.get("HTTP_AUTHORIZATION", "")).startswith("CFN_V1 "):
-            text = self._membership.refusal(environ, read(environ, "cloudformation"))
+            text = self._outside_stack(environ, read(environ, "cloudformation"))
             return refusals.refused(environ, text) if text else None
         caller = environ.get(CALLER) or self._caller(environ)
         if caller is None:
@@ -87,6 +80,26 @@ class Gate:
         environ[CALLER] = caller
         denial = self.denial(caller, read(environ, service))
         return refusals.denied(environ, caller, *denial) if denial else None
+
+    def _outside_stack(self, environ: Mapping[str, Any], call: Call) -> str:
+        """Return why the call of a helper script is refused; empty where it is allowed.
+
+        CloudFormation's helper scripts sign `CFN_V1 DOCUMENT:SIGNATURE` with the identity of their instance. "If no
+        credentials are specified, CloudFormation checks for stack membership and limits the scope of the call to the
+        stack that the instance belongs to" (cfn-signal, in the user guide). The signature is not verified.
+        """
+        document = str(environ["HTTP_AUTHORIZATION"]).removeprefix("CFN_V1 ").partition(":")[0]
+        try:
+            instance = str(json.loads(base64.b64decode(document, validate=True))["instanceId"])
+        except (binascii.Error, ValueError, KeyError, TypeError):
+            instance = ""
+        if call.operation not in _OF_HELPER_SCRIPTS:
+            return f"Instance {instance} is not authorized to perform: cloudformation:{call.operation}"
+        tags = self._account.backend("ec2").tags.get(instance, {}) if instance else {}
+        stack = str(call.params.get("StackName", ""))
+        if stack in [tags.get(f"aws:cloudformation:stack-{key}") for key in ("name", "id")]:
+            return ""
+        return f"Instance {instance or 'unknown'} does not belong to stack {stack}"
 
     def _caller(self, environ: Mapping[str, Any]) -> Caller | None:
         given = signature(environ)
@@ -105,7 +118,8 @@ class Gate:
             checks = [self._check(caller, need, {**keys, **need.context}) for need in needs]
         for need in needs:
             log.info("  %s needs %s on %s", caller.arn, need.action, need.resource)
-        return self._first_denied(needs, checks)
+        decisions = zip(needs, self._evaluator.decide(checks), strict=True)
+        return next(((need, decision) for need, decision in decisions if not decision.allowed), None)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
         """Return the actions that a role does not allow to an instance, on itself or on no resource."""
@@ -116,32 +130,24 @@ class Gate:
             caller = self._callers.of_role(role, instance_id)
             own = self._resources.arn("ec2", "instance", instance_id)
             needs = [Need(action=each, resource=own if each.startswith("ssm:") else "*") for each in actions]
-            keys = context.of(_nothing(), caller, account=self._account.id, region=self._account.region)
+            nothing = Call(service="", operation="", params={}, address="")
+            keys = context.of(nothing, caller, account=self._account.id, region=self._account.region)
             checks = [self._check(caller, need, keys) for need in needs]
         decisions = self._evaluator.decide(checks)
         return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
 
     def assumed_by_cloudformation(self, role_arn: str) -> Caller | None:
         """Return CloudFormation's session of a role; None where the role is unknown or does not trust it."""
-        return self._assumed(role_arn, CLOUDFORMATION, "AWSCloudFormation")
-
-    def _assumed(self, role_arn: str, service: str, session: str) -> Caller | None:
         with self._account.lock:
             trust = self._policies.trust(role_arn)
             role = next((each for each in self._account.backend("iam").roles.values() if each.arn == role_arn), None)
         if trust is None or role is None:
             return None
         check = Check(
-            principal=service, action="sts:AssumeRole", resource=role_arn, account=self._account.id, policy=trust
+            principal=CLOUDFORMATION, action="sts:AssumeRole", resource=role_arn, account=self._account.id, policy=trust
         )
         (decision,) = self._evaluator.decide([check])
-        return self._callers.of_role(role, session) if decision.allowed else None
-
-    def _first_denied(self, needs: list[Need], checks: list[Check]) -> tuple[Need, Decision] | None:
-        for need, decision in zip(needs, self._evaluator.decide(checks), strict=True):
-            if not decision.allowed:
-                return need, decision
-        return None
+        return self._callers.of_role(role, "AWSCloudFormation") if decision.allowed else None
 
     def _check(self, caller: Caller, need: Need, keys: context.Context) -> Check:
         policies = self._policies
@@ -178,7 +184,3 @@ def _literal(resource: str) -> str:
         if resource == "*"
         else resource.replace("*", "\N{ASTERISK OPERATOR}").replace("?", "\N{DOUBLE QUESTION MARK}")
     )
-
-
-def _nothing() -> Call:
-    return Call(service="", operation="", params={}, address="")

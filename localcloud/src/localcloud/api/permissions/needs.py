@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from localcloud.api.permissions import reference, s3_actions
+from localcloud.api.permissions import s3_actions
 from localcloud.api.permissions.context import Context
 from localcloud.api.permissions.request import Call
-from localcloud.api.permissions.resource_arns import Resources, values
+from localcloud.api.permissions.resource_arns import Resources, action, values
 
 # Operations whose actions have other names.
 _ACTIONS: Final = {
@@ -47,10 +47,6 @@ _PROFILES: Final = {
 _S3_KEY: Final = "aws:kms"
 
 
-class UnknownActionError(Exception):
-    """Report an operation of which it is not known what permission it needs: it cannot be decided."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Need:
     """One action on one resource."""
@@ -68,16 +64,16 @@ class Needs:
         self._resources, self._backend, self._region = resources, backend, region
 
     def of(self, call: Call) -> list[Need]:
-        """Return what a call needs. Raises UnknownActionError or UnknownResourceError."""
+        """Return what a call needs. Raises UndecidableError."""
         if call.service == "s3":
             return list(self._of_s3(call))
         return [*self._own(call), *self._passed_roles(call), *self._tags(call)]
 
     def _own(self, call: Call) -> Iterator[Need]:
         for name in _ACTIONS.get((call.service, call.operation), (call.operation,)):
-            action = _known(call.service, name)
-            for arn in self._resources.of(call, action):
-                yield Need(action=action.name, resource=arn, context=self._tags_of(arn))
+            known = action(call.service, name)
+            for arn in self._resources.of(call, known):
+                yield Need(action=known.name, resource=arn, context=self._tags_of(arn))
 
     def _tags_of(self, arn: str) -> Context:
         """Return the tags of an EC2 resource or an Auto Scaling group as condition keys."""
@@ -124,19 +120,19 @@ class Needs:
 
     def _of_s3(self, call: Call) -> Iterator[Need]:
         for need in s3_actions.needs(call):
-            yield Need(action=_known("s3", need.action).name, resource=need.arn)
+            yield Need(action=action("s3", need.action).name, resource=need.arn)
         bucket, key = str(call.params.get("Bucket", "")), call.params.get("Key")
         used = self._key(bucket, key, call)
-        for action in s3_actions.key_actions(call.operation) if used else ():
-            yield self._through_s3(action, used)
+        for each in s3_actions.key_actions(call.operation) if used else ():
+            yield self._through_s3(each, used)
         if "CopySource" in call.params:
             need = s3_actions.source(call.params)
             if source_key := self._key_of_object(need.bucket, str(need.key)):
                 yield self._through_s3("Decrypt", source_key)
 
-    def _through_s3(self, action: str, key: str) -> Need:
+    def _through_s3(self, name: str, key: str) -> Need:
         return Need(
-            action=f"kms:{action}",
+            action=f"kms:{name}",
             resource=self._resources.key(key),
             context={"kms:ViaService": f"s3.{self._region}.amazonaws.com"},
         )
@@ -160,10 +156,3 @@ class Needs:
         rule = ((found.encryption or {}) if found is not None else {}).get("Rule", {})
         default = (rule[0] if isinstance(rule, list) else rule).get("ApplyServerSideEncryptionByDefault", {})
         return str(default.get("KMSMasterKeyID", "")) if default.get("SSEAlgorithm") == _S3_KEY else ""
-
-
-def _known(service: str, name: str) -> reference.Action:
-    found = reference.action(service, name)
-    if found is None:
-        raise UnknownActionError(f"the embedded cloud does not know which permission {service}:{name} needs")
-    return found

@@ -7,13 +7,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from localcloud.api.iam import listed
 from localcloud.api.permissions.caller import Caller
+from localcloud.api.permissions.request import UndecidableError
 
 Policy = Mapping[str, Any]
-
-
-class MissingBoundaryError(Exception):
-    """Report a permissions boundary that names no policy: nothing is allowed under it."""
 
 
 class Policies:
@@ -31,7 +29,7 @@ class Policies:
         return [each for one in holders if one is not None for each in _held(one)]
 
     def boundary(self, caller: Caller) -> list[Policy] | None:
-        """Return the boundary of a user or role; None where it has none. Raises MissingBoundaryError."""
+        """Return the boundary of a user or role; None where it has none. Raises UndecidableError."""
         holder = self._holder(caller)
         arn = getattr(holder, "permissions_boundary_arn", None) or getattr(holder, "permissions_boundary", None)
         if isinstance(arn, Mapping):
@@ -40,7 +38,7 @@ class Policies:
             return None
         policy = self._backend("iam").managed_policies.get(arn)
         if policy is None:
-            raise MissingBoundaryError(f"the permissions boundary {arn} of {caller.owner} does not exist")
+            raise UndecidableError(f"the permissions boundary {arn} of {caller.owner} does not exist")
         return [_managed(policy)]
 
     def _holder(self, caller: Caller) -> Any:
@@ -98,7 +96,7 @@ def _parsed(document: Any) -> Policy | None:
 
 def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, str]]:
     """Yield statement and key of every condition on an action."""
-    for number, statement in enumerate(_listed((policy or {}).get("Statement", []))):
+    for number, statement in enumerate(listed((policy or {}).get("Statement", []))):
         if not _about(statement, action):
             continue
         for tests in statement.get("Condition", {}).values():
@@ -107,10 +105,6 @@ def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, st
 
 
 def _about(statement: Mapping[str, Any], action: str) -> bool:
-    named = _listed(statement.get("Action", statement.get("NotAction", [])))
+    named = listed(statement.get("Action", statement.get("NotAction", [])))
     matches = any(fnmatch.fnmatchcase(action.lower(), str(each).lower()) for each in named)
     return matches if "Action" in statement else not matches
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -23,6 +23,10 @@ class UnknownOperationError(Exception):
         super().__init__(f"The action {action} is not valid for this web service.")
 
 
+class UndecidableError(Exception):
+    """Report a call that cannot be decided, which is refused: of unknown permissions, resources or conditions."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
     """Who says to have signed a request. The signature itself is not verified: the secret is not compared."""

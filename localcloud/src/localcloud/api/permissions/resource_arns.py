@@ -1,14 +1,20 @@
-"""The resources that a request is about, as ARNs, by their types in AWS's service authorization reference."""
+"""The actions of AWS's service authorization reference, and the resources that a request is about, as ARNs.
+
+The reference is the data of iam-data: it has the actions, the types of resources that each takes, and the form of their
+ARNs. Where a request names a resource is not in it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from localcloud.api.permissions import reference
-from localcloud.api.permissions.reference import Action
-from localcloud.api.permissions.request import Call
+from localcloud.api.permissions.evaluator import PACKAGES
+from localcloud.api.permissions.request import Call, UndecidableError
 
 Named = dict[str, list[str]]
 """ARNs by type of resource."""
@@ -42,8 +48,53 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 _UNNAMED: Final = "unnamed"
 
 
-class UnknownResourceError(Exception):
-    """Report a call of which it is not known what resource it is about: it cannot be decided."""
+# Where requests name resources, by service and type of resource: by name or by ARN.
+_NAMED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "budgets": {"budget": ("BudgetName", "Budget.BudgetName", "NewBudget.BudgetName")},
+    "cloudwatch": {"alarm": ("AlarmName", "AlarmNames"), "dashboard": ("DashboardName", "DashboardNames")},
+    "ec2": {"key-pair": ("KeyName",), "placement-group": ("PlacementGroup.GroupName", "Placement.GroupName")},
+    "ecr": {"repository": ("repositoryName", "repositoryNames")},
+    "elasticfilesystem": {"file-system": ("FileSystemId", "ResourceId")},
+    "fsx": {"file-system": ("FileSystemId", "FileSystemIds")},
+    "iam": {"policy": ("PolicyArn",)},
+    "sns": {"topic": ("TopicArn", "ResourceArn")},
+    "sqs": {"queue": ("QueueName",)},
+    "ssm": {"instance": ("Target",), "session": ("SessionId",)},
+    "sts": {"role": ("RoleArn",)},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Action:
+    """One action."""
+
+    name: str
+    """With its service: `s3:PutObject`."""
+    resources: Mapping[str, bool]
+    """The types of resources that a policy can name for it, and whether each is always asked for; empty: only *."""
+
+
+def action(service: str, name: str) -> Action:
+    """Return an action of a service. Raises UndecidableError where AWS has none of this name."""
+    found = _read("actions", service).get(name.lower())
+    if found is None:
+        raise UndecidableError(f"the embedded cloud does not know which permission {service}:{name} needs")
+    types = {each["name"]: bool(each["required"]) for each in found["resourceTypes"]}
+    return Action(name=f"{service}:{found['name']}", resources=types)
+
+
+def _pattern(service: str, resource_type: str) -> str:
+    """Return the ARN of a type of resources, with variables such as ${Region}."""
+    return str(_read("resourceTypes", service)[resource_type.lower()]["arn"])
+
+
+@functools.cache
+def _read(kind: str, service: str) -> dict[str, Any]:
+    path = PACKAGES / "iam-data" / "data" / kind / f"{service}.json"
+    if not path.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 class Resources:
@@ -53,15 +104,11 @@ class Resources:
         self, *, account: str, region: str, backend: Callable[[str], Any], stack_id: Callable[[str], str]
     ) -> None:
         self._account, self._region, self._backend, self._stack_id = account, region, backend, stack_id
-        self._readers: dict[str, Callable[[Call], Named]] = {
+        self._readers: dict[str, Callable[[Call], Iterable[tuple[str, str]]]] = {
             "autoscaling": self._autoscaling,
-            "budgets": self._budgets,
             "cloudformation": self._cloudformation,
-            "cloudwatch": self._cloudwatch,
             "ec2": self._ec2,
-            "ecr": self._ecr,
             "elasticfilesystem": self._efs,
-            "fsx": self._fsx,
             "iam": self._iam,
             "kms": self._kms,
             "logs": self._logs,
@@ -69,24 +116,33 @@ class Resources:
             "sns": self._sns,
             "sqs": self._sqs,
             "ssm": self._ssm,
-            "sts": self._sts,
         }
 
     def of(self, call: Call, action: Action) -> list[str]:
         """Return the ARNs to ask for; `*` alone for an action that knows no resources.
 
-        A * in an ARN stands for what does not exist yet. Raises UnknownResourceError.
+        A * in an ARN stands for what does not exist yet. Raises UndecidableError.
         """
         if not action.resources:
             return ["*"]
-        reader = self._readers.get(call.service)
-        if reader is None:
-            raise UnknownResourceError(f"the embedded cloud does not know what {action.name} is about")
-        named = reader(call)
+        if call.service not in {*_NAMED, *self._readers}:
+            raise UndecidableError(f"the embedded cloud does not know what {action.name} is about")
+        named = self._named(call)
         found: list[str] = []
         for kind, required in action.resources.items():
             found += named.get(kind, []) or ([self.arn(call.service, kind)] if required else [])
         return found or [self.unnamed(call.service, next(iter(action.resources)))]
+
+    def _named(self, call: Call) -> Named:
+        """Return the resources that a call names."""
+        named: Named = {}
+        for kind, keys in _NAMED.get(call.service, {}).items():
+            for name in values(call.params, *keys):
+                _add(named, kind, name if name.startswith("arn:") else self.arn(call.service, kind, name))
+        if reader := self._readers.get(call.service):
+            for kind, arn in reader(call):
+                _add(named, kind, arn)
+        return named
 
     def arn(self, service: str, kind: str, *values: str) -> str:
         """Return the ARN of a resource, with * for each part that is not given."""
@@ -96,35 +152,26 @@ class Resources:
         def fill(match: re.Match[str]) -> str:
             return fixed.get(match[1]) or (left.pop(0) if left else "*")
 
-        return _VARIABLE.sub(fill, reference.pattern(service, kind))
+        return _VARIABLE.sub(fill, _pattern(service, kind))
 
     def unnamed(self, service: str, kind: str) -> str:
         """Return an ARN for a call that names no resource, which * allows and no narrower pattern."""
         return self.arn(service, kind).replace(self._region, _UNNAMED).replace(self._account, _UNNAMED)
 
-    def _ec2(self, call: Call) -> Named:
-        named: Named = {}
+    def _ec2(self, call: Call) -> Iterator[tuple[str, str]]:
         for text in strings(call.params):
-            match = _EC2_ID.fullmatch(text)
-            if match:
-                _add(named, _EC2_IDS[match[1]], self.arn("ec2", _EC2_IDS[match[1]], text))
-        for key in ("KeyName", "PlacementGroup.GroupName", "Placement.GroupName"):
-            for name in values(call.params, key):
-                _add(named, "key-pair" if key == "KeyName" else "placement-group", self._ec2_named(key, name))
+            if match := _EC2_ID.fullmatch(text):
+                yield _EC2_IDS[match[1]], self.arn("ec2", _EC2_IDS[match[1]], text)
         for name in values(call.params, "LaunchTemplateName"):
             known = self._backend("ec2").launch_template_name_to_ids.get(name, "*")
-            _add(named, "launch-template", self.arn("ec2", "launch-template", known))
-        if "PlacementGroup" in call.operation:
-            for name in values(call.params, "GroupName"):
-                _add(named, "placement-group", self._ec2_named("", name))
-        return named
+            yield "launch-template", self.arn("ec2", "launch-template", known)
+        for name in values(call.params, "GroupName") if "PlacementGroup" in call.operation else ():
+            yield "placement-group", self.arn("ec2", "placement-group", name)
 
-    def _ec2_named(self, key: str, name: str) -> str:
-        return self.arn("ec2", "key-pair" if key == "KeyName" else "placement-group", name)
-
-    def _autoscaling(self, call: Call) -> Named:
+    def _autoscaling(self, call: Call) -> Iterator[tuple[str, str]]:
+        backend = self._backend("autoscaling")
+        groups = backend.autoscaling_groups
         names = list(values(call.params, "AutoScalingGroupName", "AutoScalingGroupNames", "Tags.ResourceId"))
-        groups = self._backend("autoscaling").autoscaling_groups
         for instance in values(call.params, "InstanceId", "InstanceIds"):
             names += [
                 each.name
@@ -134,144 +181,89 @@ class Resources:
         for policy in values(call.params, "PolicyName"):
             names += [
                 each.auto_scaling_group_name
-                for each in self._backend("autoscaling").policies.values()
+                for each in backend.policies.values()
                 if policy in (each.name, each.arn) and not names
             ]
-        arns = [
-            groups[name].arn if name in groups else self.arn("autoscaling", "autoScalingGroup", "*", name)
-            for name in dict.fromkeys(names)
-        ]
-        return {"autoScalingGroup": arns}
+        for name in names:
+            known = groups[name].arn if name in groups else self.arn("autoscaling", "autoScalingGroup", "*", name)
+            yield "autoScalingGroup", known
 
-    def _cloudformation(self, call: Call) -> Named:
+    def _cloudformation(self, call: Call) -> Iterator[tuple[str, str]]:
         sets = [name for name in values(call.params, "ChangeSetName") if name.startswith("arn:")]
         names = list(values(call.params, "StackName"))
         # Of a change set that is named by its ARN alone, it is the stack's name that the account knows.
-        names += [self._stack_id(each) for each in sets if not names]
-        return {"stack": [self._stack(name) for name in names]}
+        for name in names or [self._stack_id(each) for each in sets]:
+            known = name if name.startswith("arn:") else self._stack_id(name)
+            yield "stack", known or self.arn("cloudformation", "stack", name or "*")
 
-    def _stack(self, name: str) -> str:
-        if name.startswith("arn:"):
-            return name
-        return self._stack_id(name) or self.arn("cloudformation", "stack", name or "*")
-
-    def _cloudwatch(self, call: Call) -> Named:
-        return {
-            "alarm": [self.arn("cloudwatch", "alarm", each) for each in values(call.params, "AlarmName", "AlarmNames")],
-            "dashboard": [
-                self.arn("cloudwatch", "dashboard", each)
-                for each in values(call.params, "DashboardName", "DashboardNames")
-            ],
-        }
-
-    def _logs(self, call: Call) -> Named:
-        """Return the group with an empty stream behind it, unless one is named.
+    def _logs(self, call: Call) -> Iterator[tuple[str, str]]:
+        """Yield the group with an empty stream behind it, unless one is named.
 
         A policy names groups with `:*` at their end, but for the calls about tags ("CloudWatch Logs resources and
         operations" in the user guide): that is what is asked for.
         """
-        streams = list(values(call.params, "logStreamName")) or [""]
-        named: Named = {}
         for given in values(call.params, "logGroupName", "logGroupNames", "logGroupIdentifier"):
             group = given.rpartition(":log-group:")[2].removesuffix(":*")
-            for stream in streams:
-                _add(named, "log-stream", self.arn("logs", "log-stream", group, stream))
+            for stream in list(values(call.params, "logStreamName")) or [""]:
+                yield "log-stream", self.arn("logs", "log-stream", group, stream)
             plain = call.operation in ("CreateLogGroup", "TagLogGroup", "UntagLogGroup", "ListTagsLogGroup")
-            arn = self.arn("logs", "log-group", group)
-            _add(named, "log-group", arn if plain else f"{arn}:log-stream:")
+            yield "log-group", self.arn("logs", "log-group", group) + ("" if plain else ":log-stream:")
         for arn in values(call.params, "resourceArn"):
-            _add(named, "log-group", arn)
-        return named
+            yield "log-group", arn
 
-    def _iam(self, call: Call) -> Named:
-        iam, named = self._backend("iam"), Named()
-        known: dict[str, tuple[str, Mapping[str, Any]]] = {
-            "RoleName": ("role", {each.name: each for each in iam.roles.values()}),
-            "UserName": ("user", iam.users),
-            "GroupName": ("group", iam.groups),
-            "InstanceProfileName": ("instance-profile", {each.name: each for each in iam.instance_profiles.values()}),
+    def _iam(self, call: Call) -> Iterator[tuple[str, str]]:
+        iam = self._backend("iam")
+        known: dict[str, tuple[str, Iterable[Any]]] = {
+            "RoleName": ("role", iam.roles.values()),
+            "UserName": ("user", iam.users.values()),
+            "GroupName": ("group", iam.groups.values()),
+            "InstanceProfileName": ("instance-profile", iam.instance_profiles.values()),
         }
         path = next(values(call.params, "Path"), "/").lstrip("/")
         for key, (kind, made) in known.items():
             for name in values(call.params, key):
-                found = made[name].path.lstrip("/") if name in made else path
-                _add(named, kind, self.arn("iam", kind, f"{found}{name}"))
-        for arn in values(call.params, "PolicyArn"):
-            _add(named, "policy", arn)
+                found = next((each.path.lstrip("/") for each in made if each.name == name), path)
+                yield kind, self.arn("iam", kind, f"{found}{name}")
         if call.operation == "CreatePolicy":
-            _add(named, "policy", self.arn("iam", "policy", f"{path}{call.params['PolicyName']}"))
-        return named
+            yield "policy", self.arn("iam", "policy", f"{path}{call.params['PolicyName']}")
 
-    def _sts(self, call: Call) -> Named:
-        return {"role": list(values(call.params, "RoleArn"))}
-
-    def _kms(self, call: Call) -> Named:
-        return {"key": [self.key(each) for each in values(call.params, "KeyId", "TargetKeyId", "ResourceArn")]}
+    def _kms(self, call: Call) -> Iterator[tuple[str, str]]:
+        for each in values(call.params, "KeyId", "TargetKeyId", "ResourceArn"):
+            yield "key", self.key(each)
 
     def key(self, id: str) -> str:
         """Return the ARN of a key that is named by id, ARN or alias."""
         kms = self._backend("kms")
         return self.arn("kms", "key", str(kms.get_key_id(kms.any_id_to_key_id(id))))
 
-    def _sns(self, call: Call) -> Named:
-        arns = list(values(call.params, "TopicArn", "ResourceArn"))
+    def _sns(self, call: Call) -> Iterator[tuple[str, str]]:
         for subscription in values(call.params, "SubscriptionArn"):
-            arns.append(subscription.rpartition(":")[0])
+            yield "topic", subscription.rpartition(":")[0]
         if call.operation == "CreateTopic":
-            arns.append(self.arn("sns", "topic", str(call.params["Name"])))
-        return {"topic": arns}
+            yield "topic", self.arn("sns", "topic", str(call.params["Name"]))
 
-    def _sqs(self, call: Call) -> Named:
-        names = [url.rpartition("/")[2] for url in values(call.params, "QueueUrl")]
-        names += values(call.params, "QueueName")
-        return {"queue": [self.arn("sqs", "queue", name) for name in names]}
+    def _sqs(self, call: Call) -> Iterator[tuple[str, str]]:
+        for url in values(call.params, "QueueUrl"):
+            yield "queue", self.arn("sqs", "queue", url.rpartition("/")[2])
 
-    def _ssm(self, call: Call) -> Named:
-        named: Named = {}
-        if "Parameter" in call.operation:
-            for name in values(call.params, "Name", "Names", "Path"):
-                _add(named, "parameter", self._parameter(name))
+    def _ssm(self, call: Call) -> Iterator[tuple[str, str]]:
+        for name in values(call.params, "Name", "Names", "Path") if "Parameter" in call.operation else ():
+            arn = name if name.startswith("arn:") else self.arn("ssm", "parameter", name.lstrip("/"))
+            yield "parameter", arn.replace(f":{self._account}:", "::") if name.startswith("/aws/service/") else arn
         for name in values(call.params, "DocumentName"):
-            owned = name.startswith(("AWS-", "Amazon"))
             arn = self.arn("ssm", "document", name)
-            _add(named, "document", arn.replace(self._account, "") if owned else arn)
-        for target in values(call.params, "Target"):
-            _add(named, "instance", self.arn("ssm", "instance", target))
-        for session in values(call.params, "SessionId"):
-            _add(named, "session", self.arn("ssm", "session", session))
-        return named
+            yield "document", arn.replace(self._account, "") if name.startswith(("AWS-", "Amazon")) else arn
 
-    def _parameter(self, name: str) -> str:
-        if name.startswith("arn:"):
-            return name
-        arn = self.arn("ssm", "parameter", name.lstrip("/"))
-        return arn.replace(f":{self._account}:", "::") if name.startswith("/aws/service/") else arn
+    def _efs(self, call: Call) -> Iterator[tuple[str, str]]:
+        targets = self._backend("efs").mount_targets_by_id
+        for each in values(call.params, "MountTargetId"):
+            if each in targets:
+                yield "file-system", self.arn("elasticfilesystem", "file-system", targets[each].file_system_id)
 
-    def _efs(self, call: Call) -> Named:
-        efs = self._backend("efs")
-        ids = [*values(call.params, "FileSystemId", "ResourceId")]
-        ids += [
-            efs.mount_targets_by_id[each].file_system_id
-            for each in values(call.params, "MountTargetId")
-            if each in efs.mount_targets_by_id
-        ]
-        return {"file-system": [self.arn("elasticfilesystem", "file-system", each) for each in ids]}
-
-    def _fsx(self, call: Call) -> Named:
-        ids = values(call.params, "FileSystemId", "FileSystemIds")
-        return {"file-system": [self.arn("fsx", "file-system", each) for each in ids]}
-
-    def _ecr(self, call: Call) -> Named:
-        names = values(call.params, "repositoryName", "repositoryNames")
-        return {"repository": [self.arn("ecr", "repository", each) for each in names]}
-
-    def _budgets(self, call: Call) -> Named:
-        names = values(call.params, "BudgetName", "Budget.BudgetName", "NewBudget.BudgetName")
-        return {"budget": [self.arn("budgets", "budget", each) for each in names]}
-
-    def _quotas(self, call: Call) -> Named:
+    def _quotas(self, call: Call) -> Iterator[tuple[str, str]]:
         service, code = (next(values(call.params, key), "") for key in ("ServiceCode", "QuotaCode"))
-        return {"quota": [self.arn("servicequotas", "quota", service, code)] if service and code else []}
+        if service and code:
+            yield "quota", self.arn("servicequotas", "quota", service, code)
 
 
 def values(params: Mapping[str, Any], *keys: str) -> Iterator[str]:

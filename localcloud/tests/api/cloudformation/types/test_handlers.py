@@ -5,8 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from localcloud.api.cloudformation.types.handlers import shaped, text, truth
-from localcloud.api.cloudformation.types.resource_type import Context
+from localcloud.api.cloudformation.types.resource_type import Context, shaped, text, truth
 
 
 class _NoClients:

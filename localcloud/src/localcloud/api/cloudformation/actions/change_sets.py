@@ -10,8 +10,7 @@ from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, EmptyResult
 
 from localcloud.api.cloudformation import changes
-from localcloud.api.cloudformation.actions.base import Actions
-from localcloud.api.cloudformation.actions.views import show_parameters, show_tags
+from localcloud.api.cloudformation.actions.base import Actions, show_parameters, show_tags
 from localcloud.api.cloudformation.early_validation import FAILED
 from localcloud.api.cloudformation.errors import FormationError, ValidationError
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, same

@@ -1,22 +1,26 @@
-"""The actions that show stacks, their history, resources, templates and exports."""
+"""The WSGI application of CloudFormation, and the actions that show stacks, resources, templates and exports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from moto.core.responses import ActionResult
+from moto.moto_server.werkzeug_app import BackendRequest
 
 from localcloud.api.cloudformation import template
+from localcloud.api.cloudformation.account import Account
+from localcloud.api.cloudformation.actions.base import show_declared, show_resource, show_stack, sorted_resources
 from localcloud.api.cloudformation.actions.change_sets import ChangeSetActions
-from localcloud.api.cloudformation.actions.views import show_declared, show_resource, show_stack, sorted_resources
+from localcloud.api.cloudformation.actions.stacks import StackActions
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.stacks import Stack
 from localcloud.api.cloudformation.types.allowlist import needed_capabilities
+from localcloud.api.permissions.caller import CALLER
 
 
-class ReadingActions(ChangeSetActions):
-    """Show what there is."""
+class Responses(ChangeSetActions, StackActions):
+    """Answer requests with the stacks of one account."""
 
     def describe_stacks(self) -> ActionResult:
         """Show one stack, or all that are not deleted."""
@@ -149,3 +153,19 @@ class ReadingActions(ChangeSetActions):
             for name, (value, stack_id) in self._account.exports().items()
         ]
         return ActionResult({"Exports": found})
+
+
+class Application:
+    """Answer the requests for one account's stacks (WSGI)."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request."""
+        request = BackendRequest(environ)
+        responses = Responses(self._account, environ.get(CALLER))
+        responses.setup_class(request)
+        status, headers, body = responses.call_action()
+        start_response(f"{status} {'OK' if status < 400 else 'Error'}", [(k, str(v)) for k, v in headers.items()])
+        return [body if isinstance(body, bytes) else str(body).encode()]

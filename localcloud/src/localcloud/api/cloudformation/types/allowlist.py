@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from localcloud.api.cloudformation.durations import parse_duration
 from localcloud.api.cloudformation.errors import ValidationError
-from localcloud.api.cloudformation.intrinsics import FUNCTIONS, PSEUDO, references
+from localcloud.api.cloudformation.intrinsics import FUNCTIONS, PSEUDO, depends_on, references
+from localcloud.api.cloudformation.signals import parse_duration
 from localcloud.api.cloudformation.template import Template, walk
 from localcloud.api.cloudformation.types import (
     access,
@@ -214,12 +214,6 @@ def _check_attribute(getatt: Any, template: Template) -> None:
         raise ValidationError(
             f"Template error: resource {name} does not support attribute type {attribute} in Fn::GetAtt"
         )
-
-
-def depends_on(resource: Mapping[str, Any]) -> list[str]:
-    """Return the names under DependsOn, which may be one or a list."""
-    given = resource.get("DependsOn", [])
-    return [given] if isinstance(given, str) else list(given)
 
 
 def needed_capabilities(template: Template) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from localcloud.api.autoscaling.group_rules import GROUP_METRICS
 from localcloud.api.cloudformation.types.resource_type import (
     DESCRIPTION,
     NOTHING_TO_ENCRYPT,
@@ -18,7 +19,6 @@ from localcloud.api.cloudformation.types.resource_type import (
     shaped,
     tagged,
 )
-from localcloud.api.cloudwatch import GROUP_METRICS
 
 _DISK = "an instance's root is a view of this machine's, as large as its disk"
 _DATA = "LaunchTemplateData"

@@ -1,4 +1,4 @@
-"""The evaluation of alarms: what each compares in every period, and the state that follows."""
+"""The watch over alarms: what each compares in every period, the state that follows, and what the change does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from moto.cloudwatch.exceptions import InvalidParameterValue
 from moto.core.utils import utcnow
 
-from localcloud.api.cloudwatch import states
+from localcloud.api.cloudwatch import scaling, states
 from localcloud.api.cloudwatch.alarms import HOUR_S, AlarmDefinition, read
 from localcloud.api.cloudwatch.expressions import Series, evaluate
 from localcloud.api.cloudwatch.metrics import Reader, epoch
@@ -83,4 +83,55 @@ def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
     return (
         f"Threshold Crossed: {rule.to_alarm} of the last {rule.periods} datapoints are needed; the latest, "
         f"[{', '.join(recent)}], are {outcome} the threshold ({rule.comparison} {rule.threshold:g})."
+    )
+
+
+class Watcher:
+    """Evaluate the alarms of an account and region, and carry their actions out."""
+
+    def __init__(self, backend: Callable[[str], Any], *, account: str, region: str, speed: float) -> None:
+        self._backend, self._account, self._region, self._speed = backend, account, region, speed
+        self._changed = False
+
+    def evaluate(self) -> bool:
+        """Evaluate all alarms once; return whether the size of a group changed."""
+        self._changed = False
+        Evaluator(self._backend("cloudwatch"), self._act, self._speed).evaluate()
+        return self._changed
+
+    def _act(self, action: str, alarm: Any, value: float | None) -> None:
+        if ":scalingPolicy:" in action:
+            self._scale(action, alarm, value)
+            return
+        try:
+            text = notification(alarm, self._account, self._region)
+            self._backend("sns").publish(text, action, subject=f'{alarm.state_value}: "{alarm.name}"'[:100])
+        except Exception as error:  # CloudWatch does not report failed actions either.
+            log.warning("alarm %s could not notify %s: %s", alarm.name, action, error)
+
+    def _scale(self, action: str, alarm: Any, value: float | None) -> None:
+        policy = scaling.find(self._backend("autoscaling"), action)
+        if policy is None or value is None:
+            log.warning("alarm %s: no policy %s", alarm.name, action)
+            return
+        cause = (
+            f"At {utcnow():%Y-%m-%dT%H:%M:%SZ} a monitor alarm {alarm.name} in state {alarm.state_value} "
+            f"triggered policy {policy.name}"
+        )
+        self._changed |= scaling.execute(policy, value - float(alarm.threshold), cause)
+
+
+def notification(alarm: Any, account: str, region: str) -> str:
+    """Return what CloudWatch sends to a topic."""
+    return json.dumps(
+        {
+            "AlarmName": alarm.name,
+            "AlarmDescription": alarm.description,
+            "AWSAccountId": account,
+            "Region": region,
+            "NewStateValue": alarm.state_value,
+            "NewStateReason": alarm.state_reason,
+            "StateChangeTime": f"{utcnow():%Y-%m-%dT%H:%M:%S.000+0000}",
+            "AlarmArn": alarm.alarm_arn,
+        }
     )

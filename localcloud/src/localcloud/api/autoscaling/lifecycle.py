@@ -1,0 +1,176 @@
+"""How instances leave an Auto Scaling group, and the activities that tell of it.
+
+An instance leaves at once, or after the time that a terminating lifecycle hook grants; moto keeps hooks and does
+nothing with them. AWS takes a new size at once and launches later: a launch that fails is an activity with the status
+Failed. moto fails the request that set the size, and shows no activities.
+
+Capacity rebalancing (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace at-risk Spot
+Instances"): on a rebalance recommendation the group launches another instance, and terminates the one at risk once the
+other passes its health checks. Meanwhile it may exceed its maximum by a tenth of its desired capacity; rounded down
+here, for the guide does not say how. EC2 gives a recommendation with each notice of an interruption at the latest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from moto.autoscaling.models import AutoScalingBackend
+from moto.autoscaling.responses import AutoScalingResponse
+from moto.core.responses import ActionResult
+from moto.core.utils import utcnow
+
+from localcloud.api.autoscaling.group_rules import invalid
+from localcloud.api.ec2 import spot_interruption
+from localcloud.api.monkeypatch import added, around, first, instead
+
+TERMINATING: Final = "autoscaling:EC2_INSTANCE_TERMINATING"
+WAITING: Final = "Terminating:Wait"
+_ENDS_AT: Final = "_ends_at"
+_SUCCESSOR: Final = "_localcloud_successor"
+_UP: Final = ("pending", "running")
+_PROCESSES: Final = {"Launch", "Terminate"}
+_KEPT: Final = 200
+"""Activities of a group; AWS keeps six weeks of them."""
+
+
+@contextlib.contextmanager
+def caused_by(group: Any, cause: str) -> Iterator[None]:
+    """Set the cause of the activities of a group within a block."""
+    group._cause = cause
+    try:
+        yield
+    finally:
+        del group._cause
+
+
+def record(group: Any, description: str, *, failure: str = "") -> None:
+    """Add an activity to a group, successful unless there is a `failure`."""
+    now = utcnow()
+    found: list[dict[str, Any]] = group.__dict__.setdefault("_activities", [])
+    found.append(
+        {
+            "ActivityId": str(uuid.uuid4()),
+            "AutoScalingGroupName": group.name,
+            "Description": description if not failure else f"{description}.  Status Reason: {failure}",
+            "Cause": group.__dict__.get("_cause")
+            or f"At {now:%Y-%m-%dT%H:%M:%SZ} the group had to meet its desired capacity.",
+            "StartTime": now,
+            "EndTime": now,
+            "StatusCode": "Failed" if failure else "Successful",
+            "StatusMessage": failure or None,
+            "Progress": 100,
+        }
+    )
+    del found[:-_KEPT]
+
+
+@instead(AutoScalingResponse, "describe_scaling_activities")
+def _describe_scaling_activities(self: Any) -> ActionResult:
+    wanted = self._get_param("AutoScalingGroupName")
+    found = [
+        activity
+        for group in self.autoscaling_backend.autoscaling_groups.values()
+        if not wanted or group.name == wanted
+        for activity in reversed(group.__dict__.get("_activities", []))
+    ]
+    return ActionResult({"Activities": found})
+
+
+@first(AutoScalingBackend, "create_lifecycle_hook")
+def _check_hook(backend: Any, name: str, as_name: str, transition: str, *_: Any, **__: Any) -> None:
+    if transition != TERMINATING:
+        raise invalid(f"The embedded cloud carries out lifecycle hooks of {TERMINATING} only.")
+
+
+@added(AutoScalingResponse, "complete_lifecycle_action")
+def complete_lifecycle_action(self: Any) -> ActionResult:
+    """Answer CompleteLifecycleAction: the instance waits no longer."""
+    name, instance_id = self._get_param("AutoScalingGroupName"), self._get_param("InstanceId")
+    group = self.autoscaling_backend.autoscaling_groups.get(name)
+    for state in group.instance_states if group else ():
+        if state.instance.id == instance_id and state.lifecycle_state == WAITING:
+            _terminate(group, [state])
+            return ActionResult({})
+    raise invalid(f"No active Lifecycle Action found with instance ID {instance_id}")
+
+
+def end(group: Any, states: Iterable[Any]) -> None:
+    """Remove instances from their group, as soon as its lifecycle hooks allow."""
+    leaving = [state for state in states if state.lifecycle_state != WAITING]
+    hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
+    if not hooks:
+        _terminate(group, leaving)
+        return
+    for state in leaving:
+        state.lifecycle_state = WAITING
+        setattr(state, _ENDS_AT, time.monotonic() + max(int(hook.heartbeat_timeout) for hook in hooks))
+        record(group, f"Terminating EC2 instance: {state.instance.id} - Waiting For Terminate Lifecycle Action")
+
+
+def end_due(group: Any) -> bool:
+    """Terminate the instances of a group whose time is over; return whether there were any."""
+    now = time.monotonic()
+    due = [state for state in group.instance_states if getattr(state, _ENDS_AT, now + 1) <= now]
+    _terminate(group, due)
+    return bool(due)
+
+
+def target_state(instance: Any) -> str:
+    """Return the target lifecycle state in an instance's metadata; empty outside of groups."""
+    group = getattr(instance, "autoscaling_group", None)
+    for state in group.instance_states if group is not None else ():
+        if state.instance.id == instance.id:
+            return "Terminated" if state.lifecycle_state == WAITING else str(state.lifecycle_state)
+    return ""
+
+
+def _terminate(group: Any, states: list[Any]) -> None:
+    if not states:
+        return
+    group.autoscaling_backend.ec2_backend.terminate_instances([state.instance.id for state in states])
+    group.instance_states = [state for state in group.instance_states if state not in states]
+    for state in states:
+        record(group, f"Terminating EC2 instance: {state.instance.id}")
+
+
+@around(AutoScalingResponse, "update_auto_scaling_group")
+def _update_rebalancing(original: Any, self: Any) -> Any:
+    """Change whether a group rebalances, which moto's updates leave as it was."""
+    answer = original(self)
+    given = self._get_bool_param("CapacityRebalance")
+    if given is not None:
+        self.autoscaling_backend.autoscaling_groups[self._get_param("AutoScalingGroupName")].capacity_rebalance = given
+    return answer
+
+
+def pending(group: Any) -> int:
+    """Return how many instances a group has beyond its size, each in place of one that is at risk and still there."""
+    return sum(_successor(state) is not None for state in group.active_instances())
+
+
+def replace_at_risk(group: Any, launch: Callable[[], Any]) -> None:
+    """Launch an instance for each one at risk, and terminate those whose successors run.
+
+    `launch` launches one more instance of the group and returns it; None where that failed.
+    """
+    if not group.capacity_rebalance or _PROCESSES & set(group._suspended_processes):
+        return
+    most = int(group.max_size or 0) + int(group.desired_capacity or 0) // 10
+    for state in group.active_instances():
+        if not spot_interruption.recommended_at(state.instance):
+            continue
+        successor = _successor(state)
+        if successor is not None and successor._state.name == "running":
+            end(group, [state])
+        elif successor is None and len(group.active_instances()) < most:
+            setattr(state.instance, _SUCCESSOR, launch())
+
+
+def _successor(state: Any) -> Any:
+    """Return the instance that was launched in place of another one, where it is there."""
+    successor = getattr(state.instance, _SUCCESSOR, None)
+    return successor if successor is not None and successor._state.name in _UP else None

@@ -1,1 +1,0 @@
-"""IAM, where moto departs from it."""
