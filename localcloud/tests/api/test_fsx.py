@@ -116,11 +116,3 @@ def test_another_deployment_type_is_another_file_system(stacks: Stacks) -> None:
     stacks.update(name, resources)
     assert stacks.describe(name)["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
     assert any("cannot change from SCRATCH_2 to PERSISTENT_2" in reason for reason in stacks.reasons(name, "Files"))
-
-
-def test_a_link_with_a_bucket_is_refused_by_name(stacks: Stacks) -> None:
-    resources = cluster()
-    resources["Link"] = {"Type": "AWS::FSx::DataRepositoryAssociation", "Properties": {}}
-    with pytest.raises(ClientError, match="does not support AWS::FSx::DataRepositoryAssociation"):
-        stacks.create(resources, wait=False)
-    stacks.names.pop()

@@ -5,7 +5,7 @@ from botocore.exceptions import ClientError
 
 from api.templates import Client
 from localcloud.api.cloud import Cloud
-from localcloud.api.outage import Outage
+from localcloud.api.error_replies import Outage
 
 ENVIRON = {"HTTP_AUTHORIZATION": "AWS4-HMAC-SHA256 Credential=K/20261120/us-east-1/ec2/aws4_request, x"}
 

@@ -66,8 +66,3 @@ def test_a_session_ends_when_it_is_terminated_and_is_never_resumed(client: Clien
     assert code_of(caught) == "DoesNotExistException"
     client("ssm").terminate_session(SessionId=session.id)
     assert not service.relay.end(session.id)
-
-
-def test_the_rest_of_systems_manager_is_as_it_was(client: Client) -> None:
-    client("ssm").put_parameter(Name="/a", Value="b", Type="String")
-    assert client("ssm").get_parameter(Name="/a")["Parameter"]["Value"] == "b"

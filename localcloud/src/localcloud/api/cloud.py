@@ -16,8 +16,7 @@ from localcloud.api import failed_calls, monkeypatch, snapshot_reader
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
 from localcloud.api.ec2 import instances, spot_interruption
-from localcloud.api.error_replies import Reply
-from localcloud.api.outage import Outage
+from localcloud.api.error_replies import Outage, Reply
 from localcloud.api.permissions.caller import Caller
 from localcloud.api.permissions.evaluator import Evaluator
 from localcloud.api.permissions.request import Signature

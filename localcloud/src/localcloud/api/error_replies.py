@@ -1,16 +1,22 @@
-"""Turn an exception in a handler into a reply that the SDKs do not retry."""
+"""Error replies in the protocol of each service, and an outage, which is made of them."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 # `KEY/20261120/us-east-1/ec2/aws4_request`, in the Authorization header or, quoted, in a presigned URL.
 _SCOPE = re.compile(r"Credential=[^/\s]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+
+_UNAVAILABLE: Final = "ServiceUnavailable"
+"""As every service has it (its page "Common errors"); SDKs try such a call again."""
 
 Reply = tuple[int, list[tuple[str, str]], bytes]
 
@@ -66,3 +72,27 @@ def reply(environ: Mapping[str, Any], code: str, message: str, status: int = 400
     else:
         body = f"<ErrorResponse><Error><Type>Sender</Type>{text}</Error><RequestId>embedded</RequestId></ErrorResponse>"
     return status, [("Content-Type", "text/xml")], b'<?xml version="1.0" encoding="UTF-8"?>\n' + body.encode()
+
+
+class Outage:
+    """An outage of the API for a while, on request: a share of the calls of clients fails. Safe between threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._random = random.Random(0)  # noqa: S311  # no secret
+        self._period = (0.0, 0.0)
+        """Share of the calls, and when it ends."""
+        self._lock = threading.Lock()
+
+    def begin(self, share: float, seconds: float) -> None:
+        """Let a share of the calls fail from now on; 0 ends it."""
+        with self._lock:
+            self._period = (share, self._clock() + seconds)
+
+    def refusal(self, environ: Mapping[str, Any], service: str, action: str) -> Reply | None:
+        """Return the answer to a call that fails; None where it does not."""
+        with self._lock:
+            share, ends_at = self._period
+            if self._clock() >= ends_at or self._random.random() >= share:
+                return None
+        return reply(environ, _UNAVAILABLE, f"{service} is not available at the moment.", 503)

@@ -45,10 +45,6 @@ def test_instances_bought_one_by_one_come_to_what_the_distribution_says(base: in
     assert not any(on_spot[:base])
 
 
-def test_without_a_distribution_all_are_on_demand() -> None:
-    assert on_demand_of({}, 7) == 7
-
-
 def test_the_base_is_on_demand_and_the_rest_on_spot(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     name = stacks.create(mixed(3, base=1))
     assert bought(cloud) == {("c5.large", False): 1, ("c5.large", True): 2}

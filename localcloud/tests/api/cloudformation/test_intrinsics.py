@@ -1,4 +1,4 @@
-"""Intrinsic functions do what CloudFormation's do."""
+"""Intrinsic functions do what CloudFormation's do, and resources come after those that they need."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from api.templates import nodes
 from localcloud.api.cloudformation.errors import ValidationError
-from localcloud.api.cloudformation.intrinsics import NO_VALUE, PSEUDO, Scope, references
+from localcloud.api.cloudformation.intrinsics import NO_VALUE, Scope, dependencies, order, references
 
 
 def _scope(template: dict[str, Any] | None = None) -> Scope:
@@ -167,16 +168,24 @@ def test_references_are_found_in_every_form() -> None:
     assert references({"Ref": ["a list is no name"]}) == set()
 
 
-def test_null_is_a_value_and_not_the_lack_of_one() -> None:
-    assert _scope().resolve({"a": None, "b": [None, {"Ref": "AWS::NoValue"}]}) == {"a": None, "b": [None]}
+def test_references_and_depends_on_are_needs() -> None:
+    needs = dependencies(
+        {
+            "A": {"Properties": {"x": {"Ref": "B"}, "own": {"Ref": "A"}, "p": {"Ref": "Parameter"}}},
+            "B": {"DependsOn": "C"},
+            "C": {"DependsOn": ["D"]},
+            "D": {},
+        }
+    )
+    assert needs == {"A": {"B"}, "B": {"C"}, "C": {"D"}, "D": set()}
+    assert order(needs) == ["D", "C", "B", "A"]
 
 
-def test_a_template_without_conditions_or_mappings_has_none() -> None:
-    with pytest.raises(ValidationError, match="Unresolved condition dependency Any"):
-        _scope({"Resources": {}}).condition("Any")
+def test_a_circle_is_named() -> None:
+    with pytest.raises(ValidationError, match=r"Circular dependency between resources: \[(A, B, A|B, A, B)\]"):
+        order({"A": {"B"}, "B": {"A"}})
 
 
-def test_the_pseudo_parameters_are_those_of_cloudformation() -> None:
-    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/pseudo-parameter-reference.html"""
-    names = "AccountId NoValue NotificationARNs Partition Region StackId StackName URLSuffix"
-    assert {f"AWS::{name}" for name in names.split()} == PSEUDO
+def test_a_group_comes_last() -> None:
+    needs = dependencies(nodes(1))
+    assert order(needs)[-1] == "Nodes"

@@ -130,16 +130,6 @@ def test_a_failed_update_goes_back_to_the_former_template(cloud: Cloud, stacks: 
     assert len(cloud.snapshot().instances) == 3
 
 
-def test_a_property_that_cannot_change_replaces_the_resource(cloud: Cloud, stacks: Stacks) -> None:
-    resources = network()
-    name = stacks.create(resources)
-    old = stacks.physical(name, "Group")
-    resources["Group"]["Properties"]["GroupDescription"] = "other"
-    stacks.update(name, resources)
-    assert stacks.physical(name, "Group") != old
-    assert old not in {group.id for group in cloud.snapshot().security_groups}
-
-
 def test_retained_resources_survive_their_stack(client: Client, stacks: Stacks) -> None:
     name = stacks.create({"Files": {"Type": "AWS::EFS::FileSystem", "DeletionPolicy": "Retain"}, **network()})
     files = stacks.physical(name, "Files")

@@ -178,9 +178,3 @@ def test_one_condition_that_does_not_hold_leaves_the_other_rules_to_be_checked()
     with pytest.raises(ValidationError, match="Rule Broken failed"):
         parameters.check_rules({"Rules": rules}, scope)
     parameters.check_rules({}, scope)
-
-
-def test_a_parameter_is_plain_text_unless_it_says_otherwise() -> None:
-    found = parameters.resolve({"Parameters": {"P": {"Default": 5}}}, {}, _Store())
-    assert found == {"P": Parameter(key="P", given="5", value="5", secret=False, stored=False)}
-    assert parameters.resolve({}, {}, _Store()) == {}

@@ -1,11 +1,15 @@
-"""How many signals are enough, and when there can be none any more."""
+"""How many signals are enough, when there can be none any more, and how durations are read."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 
-from localcloud.api.cloudformation.signals import creation_wait, wait_for
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localcloud.api.cloudformation.signals import creation_wait, parse_duration, wait_for
 
 
 def test_without_a_policy_nothing_is_waited_for() -> None:
@@ -44,3 +48,21 @@ def test_the_deadline_fails_what_is_missing() -> None:
     assert late.verdict({"i-1": "SUCCESS"}) == (
         "Received 1 SUCCESS signal(s) out of 2.  Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("PT15M", 900.0), ("PT1H30M", 5400.0), ("PT45S", 45.0), ("P1D", 86400.0), ("P1DT2H", 93600.0), ("PT0S", 0.0)],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "15M", "PT15", "PT-5M", "P1DT", "PT1M1H", "pt5m"])
+def test_what_is_no_duration_is_not_read(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+@given(st.integers(0, 99), st.integers(0, 999), st.integers(0, 9999))
+def test_hours_minutes_and_seconds_add_up(hours: int, minutes: int, seconds: int) -> None:
+    assert parse_duration(f"PT{hours}H{minutes}M{seconds}S") == hours * 3600 + minutes * 60 + seconds

@@ -118,13 +118,6 @@ def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
     assert "monitor alarm idle in state ALARM triggered policy empty" in activity["Cause"]
 
 
-def test_one_busy_moment_keeps_the_group(cloud: Cloud, client: Client, clock: Clock, idle: str, group: str) -> None:
-    for _ in range(4):
-        minutes(cloud, clock, 8, cpu=1, group=group)
-        minutes(cloud, clock, 1, cpu=40, group=group)
-    assert (state(client, idle), size(cloud)) == ("OK", 2)
-
-
 def test_hosts_of_which_nothing_is_known_are_not_idle(
     cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
 ) -> None:
@@ -164,56 +157,6 @@ def test_a_topic_is_told_once_and_a_queue_behind_it_is_measured(
     assert (state(client, "many"), state(client, "waiting")) == ("ALARM", "ALARM")
     (message,) = client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
     assert "NewStateValue" in message["Body"]
-
-
-def test_an_alarm_on_the_age_of_a_queues_message_keeps_one_there_for_longer_than_sqs_does(
-    cloud: Cloud, client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    day_s = 86400
-    monkeypatch.setattr(
-        "moto.sqs.models.unix_time_millis", lambda: clock.now.replace(tzinfo=datetime.UTC).timestamp() * 1000
-    )
-    topic = client("sns").create_topic(Name="renewed")["TopicArn"]
-    held = {"MessageRetentionPeriod": str(14 * day_s)}
-    queue = client("sqs").create_queue(QueueName="held", Attributes=held)["QueueUrl"]
-    client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint="arn:aws:sqs:us-east-1:123456789012:held")
-    for name, measured, threshold, period, missing, actions in (
-        ("spent", "ApproximateNumberOfMessagesVisible", 1, 60, "ignore", []),
-        ("renewal", "ApproximateAgeOfOldestMessage", 12 * day_s, 3600, "notBreaching", [topic]),
-    ):
-        client("cloudwatch").put_metric_alarm(
-            AlarmName=name,
-            Namespace="AWS/SQS",
-            MetricName=measured,
-            Dimensions=[{"Name": "QueueName", "Value": "held"}],
-            Statistic="Maximum",
-            Period=period,
-            EvaluationPeriods=1,
-            Threshold=threshold,
-            ComparisonOperator="GreaterThanOrEqualToThreshold",
-            TreatMissingData=missing,
-            AlarmActions=actions,
-        )
-
-    def days(count: int) -> set[str]:
-        seen = set()
-        for _ in range(count * 4):
-            clock.now += datetime.timedelta(hours=6)
-            cloud.record([])
-            seen.add(state(client, "spent"))
-        return seen
-
-    days(1)
-    client("sns").publish(TopicArn=topic, Message="spent")
-    assert days(45) == {"ALARM"}
-    client("sqs").purge_queue(QueueUrl=queue)
-    days(1)
-    assert days(30) == {"OK"}
-    client("cloudwatch").delete_alarms(AlarmNames=["renewal"])
-    client("sns").publish(TopicArn=topic, Message="spent")
-    assert (days(13), state(client, "spent")) == ({"ALARM"}, "ALARM")
-    days(2)
-    assert state(client, "spent") == "OK", "SQS itself keeps it for two weeks"
 
 
 def test_an_alarm_over_days_looks_at_full_hours_only(cloud: Cloud, client: Client, clock: Clock, group: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcloud.api.cloudwatch.expressions import ExpressionError, Series, evaluate, names, parse
+from localcloud.api.cloudwatch.expressions import ExpressionError, Series, evaluate, parse
 
 _SERIES = st.lists(st.none() | st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=8)
 
@@ -90,10 +90,6 @@ def test_a_group_is_idle_only_if_all_is_known_and_low() -> None:
     assert value("IF(FILL(size, REPEAT) > 0, 1, 0)", size=[None, 2, None, 0]) == [None, 1, 1, 0]
 
 
-def test_the_names_that_an_expression_needs_are_known() -> None:
-    assert names(parse("IF(FILL(size, REPEAT) > 0 AND cpu < 2, 1, 0)")) == {"size", "cpu"}
-
-
 @given(_SERIES)
 def test_repeat_keeps_every_value_and_leaves_no_gap_after_the_first(series: Series) -> None:
     filled = value("FILL(a, REPEAT)", a=series)
@@ -101,9 +97,3 @@ def test_repeat_keeps_every_value_and_leaves_no_gap_after_the_first(series: Seri
     first = next((index for index, each in enumerate(series) if each is not None), len(series))
     assert None not in filled[first:]
     assert set(filled[:first]) <= {None}
-
-
-@given(_SERIES, st.integers(0, 1000))
-def test_if_chooses_by_the_condition_of_the_same_period(series: Series, limit: int) -> None:
-    expected = [None if each is None else (each if each > limit else 0.0) for each in series]
-    assert value(f"IF(a > {limit}, a, 0)", a=series) == expected

@@ -38,7 +38,3 @@ def test_all_statistics_of_values_and_sets() -> None:
     data = [datum(4, 1), whole]
     found = {name: summary(data, name) for name in ("SampleCount", "Sum", "Average", "Minimum", "Maximum")}
     assert found == {"SampleCount": 4, "Sum": 16, "Average": 4, "Minimum": 1, "Maximum": 9}
-
-
-def test_a_moment_without_a_zone_is_utc() -> None:
-    assert epoch(NOW) == epoch(NOW.replace(tzinfo=datetime.UTC))

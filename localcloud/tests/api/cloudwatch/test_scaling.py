@@ -34,11 +34,6 @@ def test_a_size_stays_within_the_groups_bounds(kind: str, adjustment: int, desir
     assert 2 <= new_capacity(kind, adjustment, desired, 2, 8) <= 8
 
 
-def test_an_exact_capacity_is_what_it_says() -> None:
-    assert new_capacity("ExactCapacity", 0, 5, 0, 8) == 0
-    assert new_capacity("ChangeInCapacity", -2, 5, 0, 8) == 3
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -21,10 +21,3 @@ def test_a_protected_instance_is_terminated_by_its_group_alone(cloud: Cloud, cli
     assert [instance.id for instance in cloud.snapshot().instances] == [first]
     client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
     assert cloud.snapshot().instances == ()
-
-
-def test_without_protection_anybody_terminates(cloud: Cloud, client: Client, stacks: Stacks) -> None:
-    stacks.create(nodes(1))
-    (only,) = cloud.snapshot().instances
-    client("ec2").terminate_instances(InstanceIds=[only.id])
-    assert only.id not in [instance.id for instance in cloud.snapshot().instances]

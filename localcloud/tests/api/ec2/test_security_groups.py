@@ -83,13 +83,6 @@ def test_each_kind_of_source_is_read_in_both_directions(
         authorize(GroupId=group, IpPermissions=[permission(**source)])
 
 
-def test_of_several_rules_in_one_request_none_is_made_where_one_is_refused(client: Client, group: str) -> None:
-    sound, refused = from_network("fine"), from_network("it's", cidr="198.18.1.0/24")
-    with pytest.raises(ClientError, match="Invalid rule description"):
-        client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=[sound, refused])
-    assert rules(client, group) == []
-
-
 def test_a_rule_that_exists_cannot_be_given_such_a_description(client: Client, group: str) -> None:
     ec2 = client("ec2")
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[from_network("fine")])
@@ -131,14 +124,6 @@ def standalone(description: str) -> dict[str, Any]:
     source = {"CidrIp": "198.18.0.0/24", "IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
     properties = {"GroupId": {"Fn::GetAtt": ["Group", "GroupId"]}, **source, "Description": description}
     return {"Rule": {"Type": "AWS::EC2::SecurityGroupIngress", "Properties": properties}}
-
-
-def test_a_stack_with_a_rule_of_its_own_fails_with_ec2s_reason(stacks: Stacks) -> None:
-    name = stacks.create({**network(), **standalone("Ranks to Horovod's launcher")})
-    assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
-    assert any(each.startswith("CREATE_FAILED") and RULE in each for each in stacks.reasons(name, "Rule"))
-    sound = stacks.create({**network(), **standalone("Ranks to the Horovod launcher")})
-    assert stacks.describe(sound)["StackStatus"] == "CREATE_COMPLETE"
 
 
 def test_a_group_whose_rule_is_refused_leaves_nothing_behind(client: Client, stacks: Stacks) -> None:

@@ -24,20 +24,6 @@ def _by_name(description: dict[str, Any]) -> dict[str, Any]:
     return {each["ResourceChange"]["LogicalResourceId"]: each["ResourceChange"] for each in description["Changes"]}
 
 
-def test_a_change_set_creates_a_stack(client: Client, stacks: Stacks) -> None:
-    stacks.names.append("made-by-change-set")
-    found = _propose(client, "made-by-change-set", nodes(1), "CREATE")
-    assert {change["ResourceChange"]["Action"] for change in found["Changes"]} == {"Add"}
-    cf = client("cloudformation")
-    assert stacks.describe("made-by-change-set")["StackStatus"] == "REVIEW_IN_PROGRESS"
-    cf.execute_change_set(StackName="made-by-change-set", ChangeSetName="next")
-    assert stacks.settle("made-by-change-set") == "CREATE_COMPLETE"
-    with pytest.raises(ClientError) as caught:
-        cf.describe_change_set(StackName="made-by-change-set", ChangeSetName="next")
-    assert caught.value.response["Error"]["Code"] == "ChangeSetNotFound"
-    cf.delete_change_set(StackName="made-by-change-set", ChangeSetName="never-was")
-
-
 def _named(client: Client, stack: str, name: str, resources: dict[str, Any], kind: str = "UPDATE") -> str:
     """Make a change set of this name; return its ARN."""
     made = client("cloudformation").create_change_set(
@@ -75,6 +61,11 @@ def test_an_execution_deletes_the_stacks_other_change_sets(client: Client, stack
     first = _named(client, name, "first", nodes(0), "CREATE")
     second = _named(client, name, "second", nodes(0), "CREATE")
     assert [each["ChangeSetId"] for each in cf.list_change_sets(StackName=name)["Summaries"]] == [first, second]
+    assert {each["ResourceChange"]["Action"] for each in cf.describe_change_set(ChangeSetName=first)["Changes"]} == {
+        "Add"
+    }
+    assert stacks.describe(name)["StackStatus"] == "REVIEW_IN_PROGRESS"
+    cf.delete_change_set(StackName=name, ChangeSetName="never-was")
     cf.execute_change_set(ChangeSetName=second)
     for operation in (cf.describe_change_set, cf.execute_change_set):
         with pytest.raises(ClientError) as caught:

@@ -1,10 +1,45 @@
-"""Keys that stacks make: described, rotated, and removed after a time."""
+"""Roles and keys of a template."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from api.templates import Client, Stacks
+
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"},
+    ],
+}
+
+
+def role(**more: Any) -> dict[str, Any]:
+    return {"Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": TRUST, **more}}}
+
+
+def test_a_permissions_boundary_is_kept_changed_and_taken_away(client: Client, stacks: Stacks) -> None:
+    def boundary() -> str:
+        found = client("iam").get_role(RoleName=stacks.physical(name, "Role"))["Role"]
+        return str(found.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", ""))
+
+    for policy in ("", "2"):
+        client("iam").create_policy(
+            PolicyName=f"{BOUNDARY.rsplit('/', 1)[1]}{policy}",
+            PolicyDocument=json.dumps(
+                {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+            ),
+        )
+    options: dict[str, Any] = {"options": {"Capabilities": ["CAPABILITY_IAM"]}}
+    name = stacks.create(role(PermissionsBoundary=BOUNDARY), **options)
+    assert boundary() == BOUNDARY
+    stacks.update(name, role(PermissionsBoundary=f"{BOUNDARY}2"), **options)
+    assert boundary() == f"{BOUNDARY}2"
+    stacks.update(name, role(), **options)
+    assert boundary() == ""
+
 
 POLICY = {
     "Version": "2012-10-17",
@@ -50,12 +85,3 @@ def test_a_file_system_wants_a_key_that_exists_and_can_be_used(stacks: Stacks, c
     client("kms").schedule_key_deletion(KeyId=kept, PendingWindowInDays=7)
     failed = stacks.create(file_system(kept))
     assert any("its state is PendingDeletion" in reason for reason in stacks.reasons(failed, "Files"))
-
-
-def test_a_change_of_the_key_replaces_the_file_system(stacks: Stacks) -> None:
-    first = {**key(), **file_system({"Ref": "Key"})}
-    name = stacks.create(first)
-    before = stacks.physical(name, "Files")
-    other = key()["Key"]
-    stacks.update(name, {**first, "Other": other, **file_system({"Ref": "Other"})})
-    assert stacks.physical(name, "Files") != before

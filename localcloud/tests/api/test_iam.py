@@ -1,4 +1,4 @@
-"""Instance profiles give up only the roles that they hold."""
+"""Instance profiles give up only the roles that they hold, and AWS's own policies exist."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ def test_a_role_that_is_not_in_a_profile_cannot_be_removed_from_it(client: Clien
     iam.add_role_to_instance_profile(InstanceProfileName="nodes", RoleName="runner")
     iam.remove_role_from_instance_profile(InstanceProfileName="nodes", RoleName="runner")
     assert iam.get_instance_profile(InstanceProfileName="nodes")["InstanceProfile"]["Roles"] == []
+
+
+def test_a_policy_of_aws_can_be_attached_and_an_invented_one_cannot(client: Client) -> None:
+    iam = client("iam")
+    iam.create_role(RoleName="reader", AssumeRolePolicyDocument="{}")
+    iam.attach_role_policy(RoleName="reader", PolicyArn="arn:aws:iam::aws:policy/ReadOnlyAccess")
+    attached = iam.list_attached_role_policies(RoleName="reader")["AttachedPolicies"]
+    assert [each["PolicyName"] for each in attached] == ["ReadOnlyAccess"]
+    with pytest.raises(ClientError, match="does not exist or is not attachable"):
+        iam.attach_role_policy(RoleName="reader", PolicyArn="arn:aws:iam::aws:policy/Everything")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from localcloud.api.cloudformation.types.resource_type import Context, shaped, text, truth
+from localcloud.api.cloudformation.types.resource_type import Context, shaped
 
 
 class _NoClients:
@@ -50,15 +50,3 @@ def test_loosely_typed_values_get_the_types_of_the_api() -> None:
             "KeyName": "7",
         }
     }
-
-
-def test_booleans_are_read_and_written_as_in_templates() -> None:
-    assert [truth(each) for each in (True, "true", "True", False, "false", "")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
-    assert text(True) == "true"
