@@ -16,7 +16,7 @@ from payload.settings import Settings
 from payload.training import distributed
 from payload.training.checkpoints.policy import SavePolicy
 from payload.training.checkpoints.resume import StartPoint, checkpoint_settings, restore_or_begin, with_batch_of_resumed
-from payload.training.checkpoints.saver import CheckpointSaver, CheckpointWriter
+from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.store import CheckpointStore, store_for
 from payload.training.context import TrainingContext, TrainingEnd
 from payload.training.distributed import Ranks
@@ -62,8 +62,7 @@ def train_and_evaluate(
         plan = plan_run(config, data, ranks, store, provenance=provenance, started=started, rank_setup=rank_setup)
         state = new_state(plan.settings, data, plan.schedule)
         start_point = begin(plan, state, store)
-        with contextlib.closing(CheckpointWriter(store)) as writer:
-            return _train_as_planned(plan, state, start_point, writer, stop_requested)
+        return _train_as_planned(plan, state, start_point, store, stop_requested)
 
 
 def plan_run(
@@ -107,7 +106,7 @@ def begin(plan: TrainingPlan, state: TrainState, store: CheckpointStore) -> Star
         if not ranks.is_root:
             return StartPoint(progress=fresh)
         kept_settings = checkpoint_settings(settings, batch)
-        return restore_or_begin(state, store, fresh, settings=kept_settings, resume=plan.config.resume)
+        return restore_or_begin(state.restore, store, fresh, settings=kept_settings, resume=plan.config.resume)
 
     start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
     distributed.broadcast_variables(list(state.variables.values()))
@@ -120,13 +119,28 @@ def _train_as_planned(
     plan: TrainingPlan,
     state: TrainState,
     start_point: StartPoint,
-    writer: CheckpointWriter,
+    store: CheckpointStore,
     stop_requested: Callable[[], bool],
 ) -> TrainingEnd:
     """Train from the start point to the end, or until a stop is requested."""
     ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
-    with contextlib.closing(reporter):
+    policy = SavePolicy(
+        epochs=settings.checkpoint_epochs,
+        last_epoch=schedule.epochs,
+        minutes=settings.checkpoint_minutes,
+        cost_limit=settings.checkpoint_cost_percent / 100,
+        keep_best=settings.keep_best,
+        best=start_point.best_accuracy,
+    )
+    saver = CheckpointSaver(
+        store,
+        policy,
+        copy=state.arrays,
+        settings=checkpoint_settings(settings, schedule.phase(0).global_batch),
+        reporter=reporter.checkpoints,
+    )
+    with contextlib.closing(saver), contextlib.closing(reporter):
         context = TrainingContext(
             plan=plan,
             state=state,
@@ -139,20 +153,7 @@ def _train_as_planned(
                 threads=settings.decode_threads,
             ),
             reporter=reporter,
-            saver=CheckpointSaver(
-                writer,
-                SavePolicy(
-                    epochs=settings.checkpoint_epochs,
-                    last_epoch=schedule.epochs,
-                    minutes=settings.checkpoint_minutes,
-                    cost_limit=settings.checkpoint_cost_percent / 100,
-                    keep_best=settings.keep_best,
-                    best=start_point.best_accuracy,
-                ),
-                copy=state.arrays,
-                settings=checkpoint_settings(settings, schedule.phase(0).global_batch),
-                reports=reporter.checkpoints,
-            ),
+            saver=saver,
             stop_requested=stop_requested,
         )
         return _train(context, start_point)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings, flag_of
@@ -32,12 +32,8 @@ FREE_SETTINGS: Final = frozenset(
 )
 """Change nothing of what is learned, but for the last bits of sums. All others may change too, which is reported."""
 
-
-class Restorable(Protocol):
-    """What a checkpoint is read into: `payload.training.state.TrainState`, which needs TensorFlow."""
-
-    def restore(self, arrays: Arrays) -> None:
-        """Set all variables, or none. Raises ReportedError where the arrays are those of another network."""
+Restore = Callable[[Arrays], None]
+"""Sets all variables, or none; raises ReportedError where the arrays are those of another network."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +70,7 @@ def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: 
 
 
 def restore_or_begin(
-    state: Restorable, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], resume: bool
+    restore: Restore, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], resume: bool
 ) -> StartPoint:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
@@ -87,7 +83,7 @@ def restore_or_begin(
     address = store.storage.address()
     if not resume and store.names():
         raise ReportedError(f"{address} already holds checkpoints; give --resume, or a new --run-dir")
-    store.claim.take()
+    store.claim()
     store.storage.tidy()
     if not resume:
         return StartPoint(progress=fresh)
@@ -102,7 +98,7 @@ def restore_or_begin(
                 )
         return StartPoint(progress=fresh, faults=faults)
     changed = changed_settings(checkpoint.header.settings, settings)
-    restore_state(state, checkpoint)
+    restore_state(restore, checkpoint)
     return StartPoint(
         progress=checkpoint.progress,
         resumed_from=checkpoint.name,
@@ -112,10 +108,10 @@ def restore_or_begin(
     )
 
 
-def restore_state(state: Restorable, checkpoint: Checkpoint) -> None:
+def restore_state(restore: Restore, checkpoint: Checkpoint) -> None:
     """Set all variables from a checkpoint. Raises DamagedCheckpointError where it is not of this network."""
     try:
-        state.restore(checkpoint.arrays)
+        restore(checkpoint.arrays)
     except ReportedError as error:
         raise DamagedCheckpointError(checkpoint.address, str(error)) from None
 

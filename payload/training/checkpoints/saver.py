@@ -1,4 +1,4 @@
-"""Checkpoints saved as they are due, and written in a thread while training goes on."""
+"""Checkpoints saved as they are due, each written in a thread while training continues, and the reports of them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError
 from agent.staging.s3_streams import BucketError
+from payload.settings.groups import OutputSettings
 from payload.training.checkpoints.policy import SavePolicy, StepCosts
 from payload.training.checkpoints.store import CheckpointStore, KeptSettings, name_of
 from payload.training.progress import Progress
+from payload.training.reporting.step_timer import RunTotals
+from payload.training.run_files import Metrics
 from payload.training.safetensors_io import CHUNK, Arrays
 
 WAIT_MESSAGE_S: Final = 60.0
 """Time between two lines about the wait."""
+REPORTED_GROWTH: Final = 1.25
+"""Growth of the interval, as a factor, from which it is reported again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,15 +68,79 @@ class NotFiniteError(ReportedError, ArithmeticError):
         )
 
 
-class CheckpointWriter:
-    """Write one checkpoint at a time in a thread. For one rank, and one thread of it."""
+class CheckpointReporter:
+    """Report checkpoints on rank 0, and stay silent elsewhere."""
 
-    def __init__(self, store: CheckpointStore, *, wait_message_s: float = WAIT_MESSAGE_S) -> None:
-        """Write to a store; no thread runs until there is something to write."""
-        self.store = store
+    def __init__(self, metrics: Metrics | None, totals: RunTotals, settings: OutputSettings) -> None:
+        """Add up in `totals`; `metrics`: None on other ranks."""
+        self._metrics, self._totals, self._settings = metrics, totals, settings
+        self._reported_s = 60 * settings.checkpoint_minutes
+
+    def written(self, checkpoint: Written, *, interval_s: float) -> None:
+        """Report a written checkpoint, and say where the next ones within epochs are rarer than asked for."""
+        self._totals.checkpoint_seconds += checkpoint.cost_s
+        if not self._metrics:
+            return
+        self._metrics.event(
+            "checkpoint",
+            checkpoint=checkpoint.name,
+            bytes=checkpoint.bytes,
+            waited_s=checkpoint.waited_s,
+            copied_s=checkpoint.copied_s,
+            written_s=checkpoint.written_s,
+            slowed_s=checkpoint.slowed_s,
+            interval_s=interval_s,
+        )
+        if interval_s > self._reported_s * REPORTED_GROWTH:
+            self._reported_s = interval_s
+            print(
+                f"payload.train: a checkpoint takes {checkpoint.cost_s:.1f} s of the training, so within epochs there "
+                f"is one every {interval_s / 60:.1f} min, not every {self._settings.checkpoint_minutes:g}: "
+                f"{self._settings.checkpoint_cost_percent:g}% of the time at most (--checkpoint-cost-percent)",
+                flush=True,
+            )
+
+    def missed(self, checkpoint: Missed) -> None:
+        """Report a checkpoint that could not be written."""
+        self._totals.checkpoints_missed.append(f"{checkpoint.name}: {checkpoint.error}")
+        print(
+            f"payload.train: warning: no checkpoint {checkpoint.name}: {checkpoint.error}. The training goes on, and "
+            "the next one is tried when it is due; until then a fault costs more",
+            flush=True,
+        )
+        if self._metrics:
+            self._metrics.event("checkpoint_missed", checkpoint=checkpoint.name, reason=str(checkpoint.error))
+
+
+class CheckpointSaver:
+    """Save checkpoints as they are due. One is written at a time, in a thread. For rank 0 alone, but for `failed`.
+
+    Rank 0 decides by its own clock, and no other rank takes part: after a step all have the same weights, and what a
+    checkpoint keeps besides them is rank 0's.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        policy: SavePolicy,
+        *,
+        copy: Callable[[], Arrays],
+        settings: KeptSettings,
+        reporter: CheckpointReporter,
+        costs: StepCosts | None = None,
+        wait_message_s: float = WAIT_MESSAGE_S,
+    ) -> None:
+        """Save what `copy` returns, with the settings; no thread runs until there is something to write."""
+        self._store, self._policy, self._reporter = store, policy, reporter
+        self._copy, self._settings = copy, settings
+        self._costs = costs or StepCosts()
         self._wait_message_s = wait_message_s
         self._thread: threading.Thread | None = None
+        self._was_writing = False
         self._error: ReportedError | None = None
+        """What ends the run, until it is raised."""
+        self._unsaved: ReportedError | None = None
+        """Why the latest checkpoint is missing."""
         self._results: deque[Written | Missed] = deque()
 
     @property
@@ -81,25 +150,69 @@ class CheckpointWriter:
 
     @property
     def writing(self) -> bool:
-        """Return whether one is in flight."""
+        """Return whether a checkpoint is being written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def save(
-        self,
-        progress: Progress,
-        copy: Callable[[], Arrays],
-        *,
-        settings: KeptSettings | None = None,
-        accuracy: float | None = None,
-    ) -> None:
-        """Wait for the one in flight, call `copy`, and begin to write what it returns. An error is kept or told."""
-        name, began = name_of(progress), time.monotonic()
+    def begin_epoch(self) -> None:
+        """Leave the first step of an epoch, which waits for its images, out of what steps take."""
+        self._costs.interrupt()
+
+    def after_step(self, progress: Progress, *, is_last: bool) -> None:
+        """Count a step; save if the clock says that a checkpoint is due, but not after the last step of an epoch."""
+        writing = self.writing
+        self._costs.step(beside=writing or self._was_writing)
+        self._was_writing = writing
+        if not writing:
+            self._settle()
+        if not is_last and self._policy.within_epoch():
+            self.save(progress)
+
+    def save_after_epoch(self, progress: Progress, accuracy: float) -> None:
+        """Save if a checkpoint is due after this epoch, or by the clock. Raises ReportedError for what ends the run."""
+        if self._policy.after_epoch(progress.epoch, accuracy) or self._policy.within_epoch():
+            self.save(progress, accuracy)
+        self._check()
+
+    def save_stopped(self, progress: Progress) -> str:
+        """Save in the middle of an epoch, wait until it is written, and return its name. Raises ReportedError."""
+        self.save(progress)
+        self.finish()
+        return name_of(progress)
+
+    def save(self, progress: Progress, accuracy: float | None = None) -> None:
+        """Wait for the checkpoint in flight, copy the variables and begin to write them. An error is kept."""
+        began = time.monotonic()
         self._wait()
-        if self.failed:
-            return
-        waited = time.monotonic()
+        if not self.failed:
+            self._begin(progress, accuracy, began)
+        self._settle()
+        self._policy.saved()
+        self._costs.resume()
+        self._was_writing = True
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is written. Raises ReportedError where it could not be."""
+        self._wait()
+        self._check()
+        self._settle()
+        if self._unsaved:
+            error, self._unsaved = self._unsaved, None
+            raise error
+
+    def close(self) -> None:
+        """Wait for the checkpoint in flight. Where another error ends the run, a failure is printed and not raised."""
+        self._wait()
+        missed = [result.error for result in self._results if isinstance(result, Missed)]
+        for error in ([self._error] if self._error else []) + missed:
+            print(f"payload.train: warning: {error}", flush=True)
+        self._error = None
+        self._results.clear()
+
+    def _begin(self, progress: Progress, accuracy: float | None, began: float) -> None:
+        """Copy the variables, and start the thread that writes them. `began`: when the wait for the one before did."""
+        name, waited = name_of(progress), time.monotonic()
         try:
-            arrays = copy()
+            arrays = self._copy()
         except MemoryError:
             error = ReportedError(
                 "no memory for a copy of the variables, from which a checkpoint is written; "
@@ -112,7 +225,7 @@ class CheckpointWriter:
         def write() -> None:
             try:
                 _require_finite(arrays, progress)
-                _, size = self.store.save(progress, arrays, settings=settings, accuracy=accuracy)
+                _, size = self._store.save(progress, arrays, settings=self._settings, accuracy=accuracy)
             except (StorageError, BucketError) as error:
                 self._results.append(Missed(name=name, error=error))
             except ReportedError as error:
@@ -133,31 +246,6 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=write, name="checkpoint", daemon=True)
         self._thread.start()
 
-    def results(self) -> list[Written | Missed]:
-        """Return what has been written since the last call, and what could not be."""
-        return [self._results.popleft() for _ in range(len(self._results))]
-
-    def check(self) -> None:
-        """Raise the error that was kept, if any. Raises ReportedError."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-
-    def finish(self) -> None:
-        """Wait for the one in flight, and raise its error. Raises ReportedError."""
-        self._wait()
-        self.check()
-
-    def close(self) -> None:
-        """Wait for the one in flight. Where another error ends the run, a failure is printed and not raised."""
-        self._wait()
-        if self._error is not None:
-            print(f"payload.train: warning: {self._error}", flush=True)
-            self._error = None
-        for result in self.results():
-            if isinstance(result, Missed):
-                print(f"payload.train: warning: {result.error}", flush=True)
-
     def _wait(self) -> None:
         if self._thread is None:
             return
@@ -167,6 +255,26 @@ class CheckpointWriter:
                 print("payload.train: waiting for a checkpoint to be written", flush=True)
         self._thread = None
 
+    def _check(self) -> None:
+        """Raise the error that was kept, if any."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _settle(self) -> None:
+        """Report what has been written or missed, and let the policy know the cost."""
+        while self._results:
+            result = self._results.popleft()
+            slowed_s = self._costs.take()
+            if isinstance(result, Missed):
+                self._unsaved = result.error
+                self._reporter.missed(result)
+                continue
+            self._unsaved = None
+            written = dataclasses.replace(result, slowed_s=slowed_s)
+            self._policy.wrote(cost_s=written.cost_s, written_s=written.written_s)
+            self._reporter.written(written, interval_s=self._policy.interval_s)
+
 
 def _require_finite(arrays: Arrays, progress: Progress) -> None:
     """Raise NotFiniteError for weights that a step has spoilt whose own loss was still finite."""
@@ -174,98 +282,3 @@ def _require_finite(arrays: Arrays, progress: Progress) -> None:
         values = array.reshape(-1) if array.dtype.kind == "f" else array.reshape(-1)[:0]
         if not all(np.isfinite(values[start : start + CHUNK]).all() for start in range(0, len(values), CHUNK)):
             raise NotFiniteError(name, progress.total_steps)
-
-
-class CheckpointReports(Protocol):
-    """What is told of each checkpoint, as `payload.training.reporting.checkpoint_reporter` tells it."""
-
-    def written(self, checkpoint: Written, *, interval_s: float) -> None:
-        """Report one that was written; from now on there is one each `interval_s` within epochs, 0: none."""
-
-    def missed(self, checkpoint: Missed) -> None:
-        """Report one that could not be written."""
-
-
-class CheckpointSaver:
-    """Save checkpoints as they are due. For rank 0 alone, but for `failed`.
-
-    Rank 0 decides by its own clock, and no other rank takes part: after a step all have the same weights, and what a
-    checkpoint keeps besides them is rank 0's.
-    """
-
-    def __init__(
-        self,
-        writer: CheckpointWriter,
-        policy: SavePolicy,
-        *,
-        copy: Callable[[], Arrays],
-        settings: Mapping[str, Any],
-        reports: CheckpointReports,
-        costs: StepCosts | None = None,
-    ) -> None:
-        """Save what `copy` returns, with the settings."""
-        self._writer, self._policy, self._reports = writer, policy, reports
-        self._copy, self._settings = copy, settings
-        self._costs = costs or StepCosts()
-        self._was_writing = False
-        self._unsaved: ReportedError | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Return whether a failure that ends the run has not been raised yet."""
-        return self._writer.failed
-
-    def save(self, progress: Progress, accuracy: float | None = None) -> None:
-        """Copy the variables and begin to write them; report what became of the one before."""
-        self._writer.save(progress, self._copy, settings=self._settings, accuracy=accuracy)
-        self._settle()
-        self._policy.saved()
-        self._costs.resume()
-        self._was_writing = True
-
-    def begin_epoch(self) -> None:
-        """Leave the first step of an epoch, which waits for its images, out of what steps take."""
-        self._costs.interrupt()
-
-    def after_step(self, progress: Progress, *, is_last: bool) -> None:
-        """Count a step; save if the clock says that a checkpoint is due, but not after the last step of an epoch."""
-        writing = self._writer.writing
-        self._costs.step(beside=writing or self._was_writing)
-        self._was_writing = writing
-        if not writing:
-            self._settle()
-        if not is_last and self._policy.within_epoch():
-            self.save(progress)
-
-    def save_after_epoch(self, progress: Progress, accuracy: float) -> None:
-        """Save if a checkpoint is due after this epoch, or by the clock. Raises ReportedError for what ends the run."""
-        if self._policy.after_epoch(progress.epoch, accuracy) or self._policy.within_epoch():
-            self.save(progress, accuracy)
-        self._writer.check()
-
-    def save_stopped(self, progress: Progress) -> str:
-        """Save in the middle of an epoch, wait until it is written, and return its name. Raises ReportedError."""
-        self.save(progress)
-        self.finish()
-        return name_of(progress)
-
-    def finish(self) -> None:
-        """Wait until the last checkpoint is written. Raises ReportedError where it could not be."""
-        self._writer.finish()
-        self._settle()
-        if self._unsaved:
-            error, self._unsaved = self._unsaved, None
-            raise error
-
-    def _settle(self) -> None:
-        """Report what has been written or missed, and let the policy know the cost."""
-        for result in self._writer.results():
-            slowed_s = self._costs.take()
-            if isinstance(result, Missed):
-                self._unsaved = result.error
-                self._reports.missed(result)
-                continue
-            self._unsaved = None
-            written = dataclasses.replace(result, slowed_s=slowed_s)
-            self._policy.wrote(cost_s=written.cost_s, written_s=written.written_s)
-            self._reports.written(written, interval_s=self._policy.interval_s)

@@ -13,12 +13,12 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
 from agent.files.atomic_write import replace_file, storing, sync_directory
-from agent.staging.s3_streams import BucketError
+from agent.staging.s3_streams import BucketClient, BucketError
 
 ARRAYS: Final = "arrays.safetensors"
 MANIFEST: Final = "manifest.json"
@@ -28,40 +28,6 @@ NAME: Final = re.compile(r"step-\d{8,}")
 
 Fill = Callable[[IO[bytes]], bytes]
 """Writes the arrays and returns the manifest."""
-
-
-class CheckpointStorage(Protocol):
-    """Checkpoints by name."""
-
-    def address(self, name: str = "") -> str:
-        """Return the address of a checkpoint, or of all of them, for messages."""
-
-    def names(self) -> list[str]:
-        """List the complete checkpoints, the newest first."""
-
-    def put(self, name: str, size: int, fill: Fill) -> None:
-        """Write a checkpoint whose arrays take `size` bytes. Raises ReportedError; existing checkpoints stay untouched.
-
-        Errors of `fill` pass through.
-        """
-
-    def manifest(self, name: str) -> bytes:
-        """Return a checkpoint's manifest. Raises OSError where it is missing, ReportedError where the storage fails."""
-
-    def arrays(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Open a checkpoint's arrays. Raises OSError where it is missing, ReportedError where the storage fails."""
-
-    def remove(self, name: str) -> None:
-        """Remove a checkpoint; failures are ignored."""
-
-    def tidy(self) -> None:
-        """Remove what killed writers left. Only for the writer."""
-
-    def set_writer(self, writer: bytes) -> None:
-        """Record who writes here from now on. Raises ReportedError."""
-
-    def writer(self) -> bytes | None:
-        """Return what was recorded last; None where nothing was. Raises ReportedError."""
 
 
 class DirectoryStorage:
@@ -147,29 +113,10 @@ RETRY_DELAY_S: Final = 2.0
 """Before the second attempt; twice as long before the third."""
 
 
-class Objects(Protocol):
-    """The objects below a prefix, as `agent.staging.s3_streams.BucketClient` has them."""
-
-    def address(self, path: str = "") -> str:
-        """Return the address of an object."""
-
-    def paths(self) -> list[str]:
-        """List the objects. Raises BucketError."""
-
-    def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:
-        """Write an object. Raises BucketError."""
-
-    def get(self, path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Read an object. Raises FileNotFoundError, BucketError."""
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. Raises BucketError."""
-
-
 class S3Storage:
     """Checkpoints below a prefix of a bucket."""
 
-    def __init__(self, objects: Objects, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, objects: BucketClient, *, sleep: Callable[[float], None] = time.sleep) -> None:
         """Set the prefix, without a request to it."""
         self._objects, self._sleep = objects, sleep
 
@@ -251,3 +198,12 @@ class S3Storage:
 
 def _write(file: IO[bytes], content: bytes) -> None:
     file.write(content)
+
+
+CheckpointStorage = DirectoryStorage | S3Storage
+"""Checkpoints by name. Both kinds have the same methods.
+
+`put` leaves existing checkpoints untouched if it fails, and passes errors of `fill` on. `manifest` and `arrays` raise
+OSError for a missing checkpoint. `remove` ignores failures. Only the writer may call `tidy`, which removes what killed
+writers left.
+"""

@@ -42,33 +42,6 @@ class SupersededError(ReportedError, RuntimeError):
         )
 
 
-class Claim:
-    """The claim of this process on a storage."""
-
-    def __init__(self, storage: CheckpointStorage) -> None:
-        """Claim nothing yet, as a process that only reads."""
-        self._storage = storage
-        self._own = b""
-
-    def take(self) -> None:
-        """Record this process as the one that writes. Raises ReportedError where the storage cannot be written."""
-        fields = {
-            "id": uuid.uuid4().hex,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "time": round(time.time(), 3),
-        }
-        own = json.dumps(fields).encode()
-        self._storage.set_writer(own)
-        self._own = own
-
-    def check(self) -> None:
-        """Raise SupersededError where another process has recorded itself since; ReportedError for a failed read."""
-        found = self._storage.writer() if self._own else None
-        if found is not None and found != self._own:
-            raise SupersededError(self._storage.address(), _described(found))
-
-
 def _described(writer: bytes) -> str:
     """Return a writer in words: its own record is a file that anyone may have written."""
     try:
@@ -135,9 +108,23 @@ class CheckpointStore:
     def __init__(self, storage: CheckpointStorage, retention: Retention) -> None:
         """Set the storage, without reading or writing."""
         self.storage, self.retention = storage, retention
-        self.claim = Claim(storage)
+        self._writer = b""
+        """The record of this process as the one that writes; empty until it claims the storage."""
         self._standings: dict[str, Standing] = {}
         self._damaged: set[str] = set()
+
+    def claim(self) -> None:
+        """Record this process as the one that writes. Raises ReportedError where the storage cannot be written."""
+        fields = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
+        writer = json.dumps({**fields, "time": round(time.time(), 3)}).encode()
+        self.storage.set_writer(writer)
+        self._writer = writer
+
+    def check_claim(self) -> None:
+        """Raise SupersededError where another process has recorded itself since; ReportedError for a failed read."""
+        found = self.storage.writer() if self._writer else None
+        if found is not None and found != self._writer:
+            raise SupersededError(self.storage.address(), _described(found))
 
     def names(self) -> list[str]:
         """List the complete checkpoints, the newest first; whether they are valid shows when they are read."""
@@ -153,12 +140,12 @@ class CheckpointStore:
         """
         name = name_of(progress)
         size = size_of(arrays)
-        self.claim.check()
+        self.check_claim()
 
         def fill(file: IO[bytes]) -> bytes:
             hashed = HashingFile(file)
             write_tensors(hashed, arrays)
-            self.claim.check()  # again: the arrays of a large network take minutes
+            self.check_claim()  # again: the arrays of a large network take minutes
             header = Header(
                 progress=progress,
                 settings=settings or {},

@@ -44,7 +44,7 @@ def restore(run_dir: Path, name: str = "") -> Restored:
         model_spec.input_shape, len(model_spec.labels), precision=settings.precision, zero_gamma=settings.zero_gamma
     )
     state = TrainState(model=model, optimizer=make_optimizer(settings, model))
-    restore_state(state, checkpoint)
+    restore_state(state.restore, checkpoint)
     return Restored(
         model_spec=model_spec,
         state=state,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from payload.settings.groups import StepSpan
 from payload.training.checkpoints.resume import StartPoint
+from payload.training.checkpoints.saver import CheckpointReporter
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums
-from payload.training.reporting.checkpoint_reporter import CheckpointReporter
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer

@@ -35,7 +35,7 @@ from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
 from payload.training.checkpoints import store as stores
-from payload.training.checkpoints.saver import CheckpointWriter
+from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage, Fill
 from payload.training.checkpoints.store import read_header, store_for
 from payload.training.context import TrainingContext
@@ -254,7 +254,7 @@ def terminated(root: Path) -> dict[str, Any]:
     config = configuration(root / "terminated", "--epochs", "1000")
     stop = StopRequest(config.run_dir, watch_file=False)
     sent: list[str] = []
-    asked, save = threading.Event(), CheckpointWriter.save
+    asked, save = threading.Event(), CheckpointSaver.save
 
     def slow(name: str) -> None:
         if not sent:
@@ -263,12 +263,12 @@ def terminated(root: Path) -> dict[str, Any]:
             asked.wait(60)
             time.sleep(0.5)
 
-    def saving(writer: CheckpointWriter, *given: Any, **further: Any) -> None:
+    def saving(saver: CheckpointSaver, *given: Any, **further: Any) -> None:
         if sent:
             asked.set()
-        save(writer, *given, **further)
+        save(saver, *given, **further)
 
-    with Disk(slow), mock.patch.object(CheckpointWriter, "save", saving):
+    with Disk(slow), mock.patch.object(CheckpointSaver, "save", saving):
         outcome = train(config, stop)
     last = events(config.run_dir, "stopped")[-1]["checkpoint"]
     store = store_for(config.settings, config.run_dir)

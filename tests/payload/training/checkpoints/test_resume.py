@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import ReportedError
@@ -55,7 +55,7 @@ class Toy:
 
 
 def started(store: CheckpointStore, toy: Toy, resume: bool, settings: dict[str, Any] = SETTINGS) -> StartPoint:
-    return restore_or_begin(toy, store, FRESH, settings=settings, resume=resume)
+    return restore_or_begin(toy.restore, store, FRESH, settings=settings, resume=resume)
 
 
 def train(store: CheckpointStore, *, every: int, until: int, resume: bool) -> tuple[list[tuple[int, float]], Toy]:
@@ -80,6 +80,7 @@ def store_in(directory: str) -> CheckpointStore:
     return store_for(Settings(), Path(directory))
 
 
+@settings(max_examples=25)  # each takes half a second
 @given(
     every=st.integers(1, 5),
     kills=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5),

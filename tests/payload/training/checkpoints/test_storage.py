@@ -16,10 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.files.atomic_write import StorageError
-from agent.staging.s3_streams import BucketError
+from agent.staging.s3_streams import BucketClient, BucketError
+from payload.settings import SettingError
 from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import ATTEMPTS, DirectoryStorage, S3Storage
-from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, SupersededError
+from payload.training.checkpoints.store import (
+    CheckpointStore,
+    DamagedCheckpointError,
+    SupersededError,
+    storage_for,
+)
 from payload.training.progress import Progress
 
 
@@ -129,7 +135,7 @@ class Killed(BaseException):
     """End the writer as SIGKILL does: nothing of it runs any more."""
 
 
-class Memory:
+class Memory(BucketClient):
     """Objects in this process, which fail or die at a given call."""
 
     def __init__(self) -> None:
@@ -310,10 +316,34 @@ def test_the_writer_that_was_recorded_last_is_read_and_is_no_checkpoint() -> Non
 def test_a_writer_that_another_superseded_does_not_touch_the_others_checkpoints() -> None:
     objects = Memory()
     before, after = store(objects), store(objects)
-    before.claim.take()
+    before.claim()
     save(before, 1, 1)
-    after.claim.take()
+    after.claim()
     save(after, 2, 2)
     with pytest.raises(SupersededError, match="has begun to write checkpoints to s3://bucket/: this process"):
         save(before, 2, 9)
     assert newest(after) == (2, 2.0)
+
+
+RUN = Path("/runs/one")
+
+
+@pytest.mark.parametrize(
+    ("place", "address"),
+    [
+        ("", "/runs/one/checkpoints"),
+        ("/mnt/fsx/one", "/mnt/fsx/one"),
+        ("s3://my-runs/one/checkpoints/", "s3://my-runs/one/checkpoints"),
+    ],
+)
+def test_a_place_is_a_directory_or_a_prefix_of_a_bucket(place: str, address: str) -> None:
+    found = storage_for(place, RUN)
+    assert found.address() == address
+    assert isinstance(found, S3Storage if place.startswith("s3") else DirectoryStorage)
+
+
+def test_a_whole_bucket_or_none_is_refused() -> None:
+    with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: name a prefix of the run's own"):
+        storage_for("s3://my-runs", RUN)
+    with pytest.raises(SettingError, match="--checkpoint-dir: 's3://My/x' is no s3://BUCKET/PREFIX"):
+        storage_for("s3://My/x", RUN)

