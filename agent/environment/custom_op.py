@@ -10,7 +10,6 @@ Linux only, as Horovod is. Standard library only.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import importlib.util
 import os
@@ -37,19 +36,6 @@ FRAMEWORK: Final = "libtensorflow_framework.so.2"
 
 class CustomOpError(ReportedError, RuntimeSetupError):
     """Report an op that could not be built or is not installed, and what to do."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Library:
-    """The library for one TensorFlow on this platform."""
-
-    tensorflow: str  # its version
-    tensorflow_include: Path  # the folder of its C++ headers
-    fingerprint: str
-
-    def cached(self, cache: Path) -> Path:
-        """Return its path in the folder `cache`."""
-        return cache / "custom_op" / f"{self.fingerprint}.so"
 
 
 def identity() -> str:
@@ -98,29 +84,24 @@ def load() -> Any:
         ) from None
 
 
-def this_library() -> Library:
-    """Return the library for this Python's TensorFlow. Raises CustomOpError where it cannot be built."""
-    platform = this_platform()
-    if platform.system != "Linux":
-        raise CustomOpError(f"this is {platform.system}, and our custom TensorFlow op is built on Linux alone")
-    try:
-        version, include = installed_tensorflow()
-    except NotCoveredError as error:
-        raise CustomOpError(f"{error.what}: install it there first") from None
-    inputs = {"op": identity(), "tensorflow": version, "machine": platform.machine, "libc": platform.libc}
-    return Library(tensorflow=version, tensorflow_include=include, fingerprint=digest(inputs))
+def cached(tensorflow: str, cache: Path) -> Path:
+    """Return the path of the library for this version of TensorFlow and this platform in the folder `cache`."""
+    here = this_platform()
+    inputs = {"op": identity(), "tensorflow": tensorflow, "machine": here.machine, "libc": here.libc}
+    return cache / "custom_op" / f"{digest(inputs)}.so"
 
 
-def build(library: Library, *, cache: Path, search_path: str, report: Callable[[str], None]) -> Path:
-    """Return the path of the library in `cache`; compile it first where it is missing.
+def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, report: Callable[[str], None]) -> Path:
+    """Return the path of the library in `cache`; compile it first if it is missing.
 
-    `search_path` is a PATH to find the compiler. Raises CustomOpError.
+    `tensorflow`: its version; `include`: the folder of its C++ headers; `search_path`: a PATH to find the compiler.
+    Raises CustomOpError.
     """
-    kept = library.cached(cache)
+    kept = cached(tensorflow, cache)
 
     def compile_it() -> Path:
         partial = kept.with_suffix(".part")
-        _compile(library, partial, search_path)
+        _compile(tensorflow, include, partial, search_path)
         return partial.rename(kept)
 
     return build_once(
@@ -136,27 +117,31 @@ def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> 
 
     Raises CustomOpError.
     """
+    if (system := this_platform().system) != "Linux":
+        raise CustomOpError(f"this is {system}, and our custom TensorFlow op is built on Linux alone")
+    try:
+        version, include = installed_tensorflow()
+    except NotCoveredError as error:
+        raise CustomOpError(f"{error.what}: install it there first") from None
     place = installed()
     partial = place.with_suffix(f".{os.getpid()}.part")
-    shutil.copyfile(build(this_library(), cache=cache, search_path=search_path, report=report), partial)
+    shutil.copyfile(build(version, include, cache=cache, search_path=search_path, report=report), partial)
     return partial.rename(place)
 
 
-def _compile(library: Library, output: Path, search_path: str) -> None:
+def _compile(tensorflow: str, include: Path, output: Path, search_path: str) -> None:
     compiler = shutil.which("c++", path=search_path)
     if compiler is None:
         raise CustomOpError(
             "there is no C++ compiler for our custom TensorFlow op. "
             "Install one: `apt-get install g++` or `dnf install gcc-c++`."
         )
-    home = library.tensorflow_include.parent
-    command = [compiler, *FLAGS, str(SOURCE), "-o", str(output), f"-I{library.tensorflow_include}"]
-    finished = subprocess.run(
-        [*command, f"-L{home}", f"-l:{FRAMEWORK}"], capture_output=True, text=True, errors="replace", check=False
-    )
+    tensorflows = [f"-I{include}", f"-L{include.parent}", f"-l:{FRAMEWORK}"]
+    command = [compiler, *FLAGS, str(SOURCE), "-o", str(output), *tensorflows]
+    finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if finished.returncode != 0:
         errors = "\n".join(f"    {line}" for line in error_lines(finished.stderr))
-        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {library.tensorflow}:\n{errors}")
+        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {tensorflow}:\n{errors}")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -43,82 +43,6 @@ def show_list(numbers: Iterable[int]) -> str:
 
 GROUPS: Final = Path("sys/fs/cgroup")
 OWN: Final = Path("proc/self/cgroup")
-UNIFIED: Final = ""
-"""What version 2 has in place of the names of controllers."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """The limits of a control group and of those above it."""
-
-    quota_cpus: float
-    """CPUs' worth of time in a period; infinite without a quota."""
-    cpus: frozenset[int] | None
-    """CPUs that may be used; None: all of them."""
-
-
-def read_limits(root: Path) -> Limits:
-    """Return the tightest limits from this process's group up to the root.
-
-    A container sees its own group as the root, so that groups of the path that are missing are skipped. A limit that
-    cannot be read does not count.
-    """
-    quotas, sets = [math.inf], []
-    for controllers, path in _memberships(root):
-        if controllers == {UNIFIED}:
-            for group in (*_lineage(root / GROUPS, path), *_lineage(root / GROUPS / "unified", path)):
-                quotas.append(parse_cpu_max(_text(group / "cpu.max") or ""))
-                sets.append(_text(group / "cpuset.cpus.effective") or "")
-        if "cpu" in controllers:
-            for group in _mounted(root, controllers, "cpu", path):
-                quota, period = (_text(group / "cpu.cfs_quota_us") or ""), (_text(group / "cpu.cfs_period_us") or "")
-                quotas.append(parse_cpu_max(f"{quota} {period}"))
-        if "cpuset" in controllers:
-            for group in _mounted(root, controllers, "cpuset", path):
-                sets.append(_text(group / "cpuset.effective_cpus") or _text(group / "cpuset.cpus") or "")
-    known = [found for found in map(_cpus, sets) if found]
-    return Limits(quota_cpus=min(quotas), cpus=frozenset.intersection(*known) if known else None)
-
-
-def parse_cpu_max(text: str) -> float:
-    """Parse `QUOTA PERIOD` in microseconds into CPUs; `max`, -1 and malformed texts mean no limit."""
-    words = text.split()
-    if len(words) != 2 or not all(word.isdecimal() for word in words):
-        return math.inf
-    quota, period = int(words[0]), int(words[1])
-    return quota / period if quota and period else math.inf
-
-
-def _memberships(root: Path) -> Iterator[tuple[frozenset[str], PurePosixPath]]:
-    """Yield the controllers of each hierarchy and this process's group in it, from lines `ID:CONTROLLERS:PATH`."""
-    for line in (_text(root / OWN) or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, colon, path = rest.partition(":")
-        if colon and path.startswith("/") and ".." not in path:
-            yield frozenset(controllers.split(",")), PurePosixPath(path)
-
-
-def _mounted(root: Path, controllers: frozenset[str], controller: str, path: PurePosixPath) -> Iterator[Path]:
-    """Yield the groups of a hierarchy of version 1, mounted under the names of its controllers or under one of them."""
-    for name in dict.fromkeys([",".join(sorted(controllers)), controller]):
-        yield from _lineage(root / GROUPS / name, path)
-
-
-def _lineage(mount: Path, path: PurePosixPath) -> Iterator[Path]:
-    """Yield a group and those above it, up to the mount itself, as far as they exist."""
-    for parent in (path, *path.parents):
-        group = mount / str(parent).lstrip("/")
-        if group.is_dir():
-            yield group
-
-
-def _cpus(text: str) -> frozenset[int]:
-    try:
-        return parse_list(text)
-    except ValueError:
-        return frozenset()
-
-
 CPUS: Final = Path("sys/devices/system/cpu")
 NODES: Final = Path("sys/devices/system/node")
 PCI: Final = Path("sys/bus/pci/devices")
@@ -191,17 +115,45 @@ class Topology:
         return ", ".join(parts)
 
 
+def read_quota(root: Path) -> float:
+    """Return the CPUs' worth of time that this process's control group and those above it grant; inf without a quota.
+
+    A container sees its own group as the root, so groups of the path that are missing are skipped. The CPUs that a
+    group may use are in the process's affinity already.
+    """
+    quotas = [math.inf]
+    for line in (_text(root / OWN) or "").splitlines():  # ID:CONTROLLERS:PATH, without controllers in version 2
+        controllers, _, path = line.partition(":")[2].partition(":")
+        is_first = "cpu" in controllers.split(",")
+        if (controllers and not is_first) or not path.startswith("/") or ".." in path:
+            continue
+        for mount in (",".join(sorted(controllers.split(","))), "cpu") if is_first else ("", "unified"):
+            for parent in (PurePosixPath(path), *PurePosixPath(path).parents):
+                group = root / GROUPS / mount / str(parent).lstrip("/")
+                files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_first else ("cpu.max",)
+                quotas.append(parse_cpu_max(" ".join(_text(group / name) or "" for name in files)))
+    return min(quotas)
+
+
+def parse_cpu_max(text: str) -> float:
+    """Parse `QUOTA PERIOD` in microseconds into CPUs; `max`, -1 and malformed texts mean no limit."""
+    words = text.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return math.inf
+    quota, period = int(words[0]), int(words[1])
+    return quota / period if quota and period else math.inf
+
+
 def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topology:
     """Read the machine beneath `root`. `allowed`: the CPUs of `os.sched_getaffinity`; None: all that are online.
 
     What the kernel does not report (memory nodes, sockets, hardware threads) counts as one. Raises TopologyError for a
     malformed file, and where no CPU may be used.
     """
-    limits = read_limits(root)
     online = _list(root / CPUS / "online")
     if online is None:
         raise TopologyError(root / CPUS / "online", "", "missing: not the files of a Linux machine")
-    usable = online & set(allowed if allowed is not None else online) & (limits.cpus or online)
+    usable = online & set(allowed if allowed is not None else online)
     if not usable:
         raise TopologyError(root / CPUS / "online", _text(root / CPUS / "online") or "", "and none of it may be used")
     node_of, nodes = _memory_nodes(root)
@@ -218,7 +170,7 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
         gpus=gpus if count_gpu_devices(root) == len(gpus) else (),
         gpus_on_bus=len(gpus),
         offline=tuple(sorted(_list(root / CPUS / "offline") or ())),
-        quota_cpus=limits.quota_cpus,
+        quota_cpus=read_quota(root),
         shared=_in_container(root) and usable == online,
     )
 

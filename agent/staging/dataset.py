@@ -44,7 +44,7 @@ class StagedDataset:
     def __post_init__(self) -> None:
         check_name(self.name)
 
-    @property
+    @functools.cached_property
     def directory(self) -> Path:
         """Return the directory of its files."""
         return self.root / self.name
@@ -59,7 +59,7 @@ class StagedDataset:
         """Return the manifest of what is being staged."""
         return self.root / f"{self.name}{SUFFIX}.new"
 
-    @property
+    @functools.cached_property
     def partial(self) -> Path:
         """Return the directory of files that are being written, on the same file system."""
         return self.root / f".{self.name}.partial"
@@ -92,17 +92,9 @@ class StagedDataset:
             os.utime(file)
             yield
 
-    @functools.cached_property
-    def _files_text(self) -> str:
-        return str(self.directory)
-
-    @functools.cached_property
-    def _partial_text(self) -> str:
-        return str(self.partial)
-
     def path_text(self, entry: Entry) -> str:
         """Return the path of a file as text, which is faster to build for thousands of files."""
-        return f"{self._files_text}/{entry.path}"
+        return f"{self.directory}/{entry.path}"
 
     def path(self, entry: Entry) -> Path:
         """Return the path of a file."""
@@ -155,7 +147,15 @@ class StagedDataset:
                 (self.directory / gone).unlink()
             self._prune((self.directory / gone).parent)
         there = frozenset(self._files())
-        self.check_free_space(wanted.entries, there)
+        missing = sum(
+            entry.size for entry in wanted.entries if entry.path not in there or self._size(entry) != entry.size
+        )
+        state = os.statvfs(self.root)
+        free = state.f_bavail * state.f_frsize
+        if missing and free < missing + SPARE:
+            raise DiskFullError(
+                f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
+            )
         return len(there - ours)
 
     def _prune(self, folder: Path) -> None:
@@ -172,19 +172,6 @@ class StagedDataset:
         for parent, _, names in os.walk(root):
             below = parent[len(root) + 1 :]
             yield from (f"{below}/{name}" for name in names) if below else names
-
-    def check_free_space(self, entries: Iterable[Entry], there: frozenset[str]) -> None:
-        """Raise DiskFullError where the missing ones of these files do not fit; `there` lists those to look at."""
-        missing = 0
-        for entry in entries:
-            is_there = entry.path in there and self._size(entry) == entry.size
-            missing += 0 if is_there else entry.size
-        state = os.statvfs(self.root)
-        free = state.f_bavail * state.f_frsize
-        if missing and free < missing + SPARE:
-            raise DiskFullError(
-                f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
-            )
 
     def there(self, entries: Iterable[Entry]) -> frozenset[str]:
         """Return the paths of those of these files that are listed, in whatever state."""
@@ -237,7 +224,7 @@ class StagedDataset:
         self._write(entry, (data,) if data else ())
 
     def _write(self, entry: Entry, blocks: Iterable[bytes], token: str = "") -> None:
-        write_verified(f"{self._partial_text}/{token or thread_token()}", self.path_text(entry), blocks)
+        write_verified(f"{self.partial}/{token or thread_token()}", self.path_text(entry), blocks)
 
     def adopt(self, entry: Entry, file: Path) -> str:
         """Move a file from `partial` into the data set; return its SHA-256. Raises DamagedFileError for other bytes."""

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from agent.environment import custom_op
-from agent.environment.custom_op import CustomOpError, Library, build, file_name, identity, main, this_library
+from agent.environment.custom_op import CustomOpError, build, cached, file_name, identity, main
+from agent.environment.toolchain import installed_tensorflow
 from payload.data.records.record_split import open_record_splits
 
 ROOT = Path(__file__).parents[3]
-A_LIBRARY = Library(tensorflow="2.21.0", tensorflow_include=Path("/tf/include"), fingerprint="0123456789abcdef")
+TENSORFLOW = ("2.21.0", Path("/tf/include"))
 COMPILER = """#!/bin/sh
 echo run >> {count}
 while [ "$1" != -o ]; do shift; done
@@ -33,34 +34,33 @@ def test_it_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
     count = tmp_path / "count"
     path = compiler(tmp_path / "bin", COMPILER.format(count=count))
     for _ in range(2):
-        made = build(A_LIBRARY, cache=tmp_path / "cache", search_path=path, report=lambda line: None)
-        assert made == tmp_path / "cache" / "custom_op" / "0123456789abcdef.so"
+        made = build(*TENSORFLOW, cache=tmp_path / "cache", search_path=path, report=lambda line: None)
+        assert made == cached("2.21.0", tmp_path / "cache")
         assert made.read_text() == "library\n"
     assert count.read_text() == "run\n"
     assert sorted(file.suffix for file in made.parent.iterdir()) == [".lock", ".so"]
 
 
 def test_a_node_without_a_compiler_takes_another_ones(tmp_path: Path) -> None:
-    kept = A_LIBRARY.cached(tmp_path)
+    kept = cached("2.21.0", tmp_path)
     kept.parent.mkdir()
     kept.write_text("library\n")
-    assert build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
+    assert build(*TENSORFLOW, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
 
 
 def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path) -> None:
     path = compiler(tmp_path / "bin", "#!/bin/sh\necho 'image_view.cc:7: error: no such thing' >&2\nexit 1\n")
     with pytest.raises(CustomOpError, match=r"(?s)did not compile with TensorFlow 2\.21\.0:.*7: error: no such thing"):
-        build(A_LIBRARY, cache=tmp_path, search_path=path, report=lambda line: None)
+        build(*TENSORFLOW, cache=tmp_path, search_path=path, report=lambda line: None)
     assert not list(tmp_path.glob("custom_op/*.so"))
 
 
-@pytest.mark.tensorflow
 def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = identity(), file_name(), this_library().fingerprint
+    before = identity(), file_name(), cached("2.21.0", tmp_path)
     changed = tmp_path / "image_view.cc"
     changed.write_text(custom_op.SOURCE.read_text() + "\n")
     monkeypatch.setattr(custom_op, "SOURCE", changed)
-    after = identity(), file_name(), this_library().fingerprint
+    after = identity(), file_name(), cached("2.21.0", tmp_path)
     assert all(one != other for one, other in zip(before, after, strict=True))
 
 
@@ -85,7 +85,7 @@ def test_the_command_names_what_is_wrong_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(custom_op, "this_library", lambda: A_LIBRARY)
+    monkeypatch.setattr(custom_op, "installed_tensorflow", lambda: TENSORFLOW)
     assert main(["install", "--cache", str(tmp_path)]) == 1
     assert "no C++ compiler" in capsys.readouterr().err
 
@@ -94,5 +94,7 @@ def test_the_command_names_what_is_wrong_and_fails(
 def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
     warnings = tmp_path / "c++.log"
     path = compiler(tmp_path / "bin", f'#!/bin/sh\nexec /usr/bin/c++ "$@" -Werror 2>{warnings}\n')
-    assert build(this_library(), cache=tmp_path / "cache", search_path=path, report=lambda line: None).is_file()
+    assert build(
+        *installed_tensorflow(), cache=tmp_path / "cache", search_path=path, report=lambda line: None
+    ).is_file()
     assert warnings.read_text() == ""

@@ -207,12 +207,11 @@ def test_a_programs_ranks_are_not_bound_to_cores_that_others_may_need(
     assert (found.placement.cpus, found.placement.cores, found.placement.node) == ((0, 1), cores, None)
 
 
-def test_a_container_with_cores_of_its_own_is_bound_to_them(tmp_path: Path, bound: list[Placement]) -> None:
-    limited = P3_16XLARGE.files() | {
-        "proc/self/cgroup": "0::/",
-        "sys/fs/cgroup/cpuset.cpus.effective": "0-3",
-    }
-    place_program(0, 2, in_namespace(tmp_path, limited, ANOTHER))
+def test_a_container_with_cores_of_its_own_is_bound_to_them(
+    tmp_path: Path, bound: list[Placement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
+    place_program(0, 2, in_namespace(tmp_path, P3_16XLARGE.files(), ANOTHER))
     assert [placement.cpus for placement in bound] == [(0, 1)]
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.environment import custom_op
+from agent.environment.toolchain import installed_tensorflow
 from tests.payload.data.drawings import write_records
 
 pytestmark = pytest.mark.tensorflow
@@ -184,9 +185,7 @@ def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: py
     assert "#if defined(__x86_64__)" in text
     source.write_text(text.replace("#if defined(__x86_64__)", "#if 0"))
     monkeypatch.setattr(custom_op, "SOURCE", source)
-    library = custom_op.build(
-        custom_op.this_library(), cache=tmp_path, search_path=os.defpath, report=lambda line: None
-    )
+    library = custom_op.build(*installed_tensorflow(), cache=tmp_path, search_path=os.defpath, report=lambda line: None)
     program = (
         "import sys, numpy as np; from pathlib import Path; from agent.environment import custom_op;"
         "custom_op.installed = lambda: Path(sys.argv[1]);"
