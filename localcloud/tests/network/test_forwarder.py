@@ -7,11 +7,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
-import pytest
-
-from localcloud.network import forwarder
 from localcloud.network.addressing import passage_addresses
-from localcloud.network.forwarder import Forwarder
+from localcloud.network.internet import pass_on
 
 
 def listen(port: int = 0) -> socket.socket:
@@ -35,31 +32,25 @@ def echo() -> Iterator[int]:
         thread.join(timeout=60)
 
 
-def entrance(host: str, port: int, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
-    """Start a forwarder to one port of a host; return a connection to it."""
-    monkeypatch.setattr(forwarder, "PORTS", (port,))
-    opened: list[socket.socket] = []
-
-    def listen_here(_address: str, _port: int) -> socket.socket:
-        opened.append(listen())
-        return opened[0]
-
-    Forwarder([host], listen_here)
-    return socket.create_connection(opened[0].getsockname(), timeout=60)
+def entrance(port: int) -> socket.socket:
+    """Pass connections on to a port of this machine; return a connection that is passed on."""
+    listener = listen()
+    pass_on([(listener, "localhost", port)])
+    return socket.create_connection(listener.getsockname(), timeout=60)
 
 
-def test_bytes_go_both_ways_and_each_way_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_go_both_ways_and_each_way_ends_by_itself() -> None:
     sent = b"GET / HTTP/1.1\r\n" + bytes(range(256)) * 2000
-    with echo() as port, entrance("localhost", port, monkeypatch) as client:
+    with echo() as port, entrance(port) as client:
         client.sendall(sent)
         client.shutdown(socket.SHUT_WR)
         assert b"".join(iter(lambda: client.recv(65536), b"")) == sent * 2
 
 
-def test_a_host_that_does_not_answer_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_answer_ends_the_connection() -> None:
     with listen() as closed:
         port = closed.getsockname()[1]
-    with entrance("localhost", port, monkeypatch) as client, contextlib.suppress(ConnectionResetError):
+    with entrance(port) as client, contextlib.suppress(ConnectionResetError):
         client.sendall(b"x")
         assert client.recv(1) == b""
 

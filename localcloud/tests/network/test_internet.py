@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from localcloud.network.addressing import API_ADDRESS, LAPTOP_ADDRESS, OUTSIDE_ADDRESS
-from localcloud.network.internet import Internet, new_router
+from localcloud.network.internet import Internet
+from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from testbed import reachable, seen_from
 
 pytestmark = pytest.mark.root
@@ -34,7 +35,7 @@ def test_laptop_is_seen_as_itself_and_the_outside_host_too(internet: Internet) -
 
 
 def test_public_addresses_lead_to_their_network_until_they_are_taken_back(internet: Internet) -> None:
-    router = new_router()
+    router = NetworkNamespace(ROUTER_SYSCTLS)
     internet.attach(0, router)
     router.ip(["addr add 198.18.1.5/32 dev lo"])
     with router.listen("198.18.1.5", 22):

@@ -104,7 +104,7 @@ def _stand_in(layer: Path) -> None:
     install(GUEST / "dmidecode", layer / "usr/sbin/dmidecode")
     install(GUEST / "systemd-detect-virt", layer / "usr/bin/systemd-detect-virt")
     # Where nfs-common is installed, its program is diverted, and the stand-in takes its place; not before.
-    install(GUEST / "mount.nfs4", layer / "usr/lib/localcloud/mount.nfs4")
+    install(GUEST / "mount.shared", layer / "usr/lib/localcloud/mount.nfs4")
     put = "".join(f"cp /usr/lib/localcloud/mount.nfs4 {path}; " for path in ("/sbin/mount.nfs4", "/sbin/mount.nfs"))
     hook = f"if [ -e /sbin/mount.nfs{DIVERTED} ]; then {put}fi"
     write(layer / "etc/apt/apt.conf.d/99localcloud", f'DPkg::Post-Invoke {{ "{hook}"; }};\n')

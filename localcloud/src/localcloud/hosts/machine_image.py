@@ -87,9 +87,9 @@ def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) ->
     for directory in SHARED_MOUNTS:
         (layer / directory).chmod(0o700)
     (layer / "run/localcloud").chmod(0o755)
-    install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
+    install(GUEST / "mount.shared", layer / "usr/sbin/mount.nfs4")
     _link(layer / "usr/sbin/mount.nfs", "mount.nfs4")
-    install(GUEST / "mount.lustre", layer / "usr/sbin/mount.lustre")
+    _link(layer / "usr/sbin/mount.lustre", "mount.nfs4")
     install(GUEST / "cfn-signal", layer / "opt/aws/bin/cfn-signal")
     _cloudwatch_agent(layer)
     lines = [f"{key}={value}" for key, value in sorted(environment.items())]

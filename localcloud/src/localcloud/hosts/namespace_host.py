@@ -10,8 +10,7 @@ from typing import ClassVar
 
 from localcloud.hosts import nfs_client
 from localcloud.hosts.cpu_limit import CpuLimit
-from localcloud.hosts.first_process import FirstProcess
-from localcloud.hosts.host import Host, domain, firmware_id, hostname
+from localcloud.hosts.host import FirstProcess, Host, domain, firmware_id, hostname
 from localcloud.hosts.images import Image, Images
 from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands

@@ -1,7 +1,7 @@
 """This machine's package index for the hosts: what pip is configured with here, and the files that say so there.
 
 Nothing here names an index: pip itself says where it looks, its own default included. The hosts reach those servers by
-name, through a relay (`localcloud.network.forwarder`), and see its directories of packages at their own paths.
+name, through a relay (`localcloud.network.internet`), and see its directories of packages at their own paths.
 """
 
 from __future__ import annotations

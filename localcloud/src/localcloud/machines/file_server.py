@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from localcloud.hosts.first_process import FirstProcess
-from localcloud.hosts.host import firmware_id
+from localcloud.hosts.host import FirstProcess, firmware_id
 from localcloud.machines import qemu
 from localcloud.machines.disks import RootDisk
 from localcloud.machines.machine_network import (

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from localcloud.errors import LocalCloudError
-from localcloud.hosts.first_process import FirstProcess
-from localcloud.hosts.host import Host, firmware_id
+from localcloud.hosts.host import FirstProcess, Host, firmware_id
 from localcloud.layout import Layout
 from localcloud.machines import qemu, sockets
 from localcloud.machines.disks import RootDisk

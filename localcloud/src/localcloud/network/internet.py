@@ -1,9 +1,17 @@
-"""The internet of the cloud and the laptop: two namespaces, linked to each other and not to the machine's own."""
+"""The internet of the cloud and the laptop: two namespaces, linked to each other and not to the machine's own.
+
+A host of the real internet that may be reached has an address of its own in the cloud's internet. Connections to it are
+accepted there and continued from the machine's own network, unread, so that TLS stays between both ends.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import logging
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from localcloud.network.addressing import (
@@ -12,12 +20,17 @@ from localcloud.network.addressing import (
     LAPTOP_GATEWAY,
     OUTSIDE_ADDRESS,
     UPLINK,
+    passage_addresses,
     uplink_addresses,
 )
-from localcloud.network.forwarder import Forwarder
-from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
+from localcloud.network.namespaces import NetworkNamespace
+
+log = logging.getLogger("localcloud.internet")
 
 API_PORT: Final = 80
+FORWARDED_PORTS: Final = (80, 443)
+_CHUNK_BYTES: Final = 1 << 16
+_CONNECT_S: Final = 15.0
 _INTERNET_SYSCTLS: Final = {"ipv4/ip_forward": "1"}
 
 
@@ -55,12 +68,16 @@ class Internet:
 
     def forward(self, hosts: Iterable[str], ports: Iterable[int] = ()) -> dict[str, str]:
         """Open hosts of the real internet to the VPCs, also at `ports`; return the address of each in this one."""
-
-        def listen(address: str, port: int) -> socket.socket:
-            self.namespace.ip([f"addr replace {address}/32 dev lo"])
-            return self.namespace.listen(address, port)
-
-        return Forwarder(hosts, listen, ports).addresses
+        addresses = passage_addresses(hosts)
+        self.namespace.ip([f"addr replace {address}/32 dev lo" for address in addresses.values()])
+        pass_on(
+            [
+                (self.namespace.listen(address, port), host, port)
+                for host, address in addresses.items()
+                for port in sorted({*FORWARDED_PORTS, *ports})
+            ]
+        )
+        return addresses
 
     def attach(self, index: int, router: NetworkNamespace) -> None:
         """Link the VPC with number `index` (from 0)."""
@@ -95,6 +112,41 @@ class Internet:
         self.namespace.close()
 
 
-def new_router() -> NetworkNamespace:
-    """Create the namespace of a VPC's router."""
-    return NetworkNamespace(ROUTER_SYSCTLS)
+def pass_on(listeners: Sequence[tuple[socket.socket, str, int]]) -> None:
+    """Pass connections to listening sockets on to a host and port, in a thread that ends with the process."""
+
+    async def serve() -> None:
+        servers = [
+            await asyncio.start_server(functools.partial(_pass_on, host, port), sock=listener)
+            for listener, host, port in listeners
+        ]
+        await asyncio.gather(*(server.serve_forever() for server in servers))
+
+    if listeners:
+        threading.Thread(target=lambda: asyncio.run(serve()), name="forwarder", daemon=True).start()
+
+
+async def _pass_on(host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        there = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_S)
+    except (OSError, TimeoutError) as error:
+        log.warning("%s:%d cannot be reached from this machine: %s", host, port, error or "no answer")
+        writer.transport.abort()
+        return
+    try:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(_copy(reader, there[1]))
+            both.create_task(_copy(there[0], writer))
+    except* OSError as ended:
+        log.info("a connection to %s:%d ended: %s", host, port, ended.exceptions[0])
+    finally:
+        there[1].close()
+        writer.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy until the end of one direction; the other may go on."""
+    while data := await reader.read(_CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()

@@ -10,7 +10,7 @@ from typing import Final
 from localcloud.fd_poller import FdPoller
 from localcloud.network import addressing, nftables, resolver
 from localcloud.network.instance_metadata import Credentials, MetadataServer
-from localcloud.network.internet import new_router
+from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.snapshot import Instance, Snapshot
 
 _BURST_MS: Final = 4
@@ -59,7 +59,7 @@ class Router:
         self._addresses: set[str] = set()
         self._ruleset = ""
         self._targets: dict[str, socket.socket] = {}
-        self.namespace = new_router()
+        self.namespace = NetworkNamespace(ROUTER_SYSCTLS)
         # No packet passes before there are rules.
         self._load(nftables.ruleset(Snapshot(), vpc_id))
         self._set_addresses([addressing.METADATA_ADDRESS, addressing.RESOLVER_ADDRESS])

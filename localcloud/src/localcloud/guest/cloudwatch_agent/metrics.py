@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from .api import Datum
 
@@ -15,13 +15,6 @@ _UNITS: Final = {"used_percent": "Percent", "usage_active": "Percent", "bytes_se
 # Sections for which a host has nothing to measure: no such device, or no such count.
 NOTHING_HERE: Final = frozenset({"ethtool", "nvidia_gpu", "efa", "diskio", "swap", "netstat", "processes"})
 MEASURED: Final = frozenset({"cpu", "mem", "disk", "net"})
-
-
-class Sending(Protocol):
-    """Where values go."""
-
-    def put_metrics(self, namespace: str, data: Sequence[Datum]) -> None:
-        """Send values."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
