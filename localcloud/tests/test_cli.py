@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from localcloud.cli import main, table
-
-
-def test_columns_are_aligned() -> None:
-    assert table([["a", "bbb"], ["cc", "d"]]) == "a   bbb\ncc  d"
+from localcloud.cli import main
+from localcloud.errors import CommandError, MissingRequirementsError
+from localcloud.layout import BadNameError, Layout
 
 
 @pytest.mark.parametrize("command", [["status"], ["run", "--", "true"], ["exec", "i-1", "--", "true"], ["cut", "i-1"]])
@@ -33,3 +31,18 @@ def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["fly"])
     assert exit.value.code == 2
     assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+def test_failed_command_shows_its_last_lines() -> None:
+    error = CommandError(["ip", "link"], 2, "\n".join(str(number) for number in range(10)))
+    assert str(error) == "`ip link` ended with 2: 5\n6\n7\n8\n9"
+
+
+def test_all_that_is_missing_is_listed() -> None:
+    assert str(MissingRequirementsError(["a", "b"])).endswith("\n  - a\n  - b")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "Lc0", "0lc", "a b", "x" * 33, "lc0\n"])
+def test_names_that_are_no_directory_names_are_refused(name: str) -> None:
+    with pytest.raises(BadNameError, match="must be 1 to 32"):
+        Layout(name=name)

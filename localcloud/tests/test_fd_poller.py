@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -72,32 +71,6 @@ def test_a_descriptor_that_another_ones_callback_forgets_is_not_called_back(poll
         os.close(fd)
 
 
-@pytest.mark.parametrize(
-    ("error", "logged"),
-    [(OSError(5, "Input/output error"), True), (BlockingIOError(11, "Resource temporarily unavailable"), False)],
-)
-def test_a_failed_callback_is_logged_unless_another_read_was_faster(
-    error: OSError, logged: bool, poller: FdPoller, caplog: pytest.LogCaptureFixture
-) -> None:
-    out, into = os.pipe()
-    done = threading.Event()
-
-    def fail() -> None:
-        os.read(out, 1)
-        done.set()
-        raise error
-
-    poller.watch(out, fail)
-    with caplog.at_level(logging.DEBUG, logger="localcloud.fd_poller"):
-        os.write(into, b"x")
-        assert done.wait(60)
-        poller.close()
-    expected = [("localcloud.fd_poller", logging.WARNING, f"descriptor {out}: [Errno 5] Input/output error")]
-    assert caplog.record_tuples == (expected if logged else [])
-    os.close(out)
-    os.close(into)
-
-
 def test_a_failing_descriptor_does_not_stop_the_others() -> None:
     poller = FdPoller()
     (bad_out, bad_in), (out, into) = os.pipe(), os.pipe()
@@ -120,22 +93,3 @@ def test_a_failing_descriptor_does_not_stop_the_others() -> None:
     poller.close()
     for fd in (bad_out, bad_in, out, into):
         os.close(fd)
-
-
-def test_the_thread_is_gone_once_it_is_closed() -> None:
-    before = set(threading.enumerate())
-    poller = FdPoller()
-    (thread,) = set(threading.enumerate()) - before
-    assert thread.name == "fd-poller"
-    assert thread.daemon, "a process that ends in an error does not wait for it"
-    poller.close()
-    assert not thread.is_alive()
-
-
-def test_a_callback_that_hangs_keeps_the_daemon_for_five_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    poller, given = FdPoller(), list[float]()
-    join = poller._thread.join
-    monkeypatch.setattr(poller._thread, "join", lambda timeout: given.append(timeout))
-    poller.close()
-    assert given == [5]
-    join()

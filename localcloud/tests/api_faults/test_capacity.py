@@ -13,7 +13,7 @@ from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.autoscaling import groups
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import capacity
-from localcloud.api_faults.capacity import CALM_S, SHORT_S, Capacity
+from localcloud.api_faults.capacity import SHORT_S, Capacity
 from localcloud.api_faults.throttling import Draws
 
 ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
@@ -44,20 +44,6 @@ def test_a_short_pool_gives_few_or_none_for_a_while_and_then_all(monkeypatch: py
         return begun, launches(pools, 20)
 
     assert {begin_and_go_on(seed) for seed in range(20)} == {("---", "+" * 20), ("+--", "+" * 20)}
-
-
-def test_shortages_come_again_and_are_the_pools_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "LACKS", 0.0)
-    now = 0.0
-    pools = Capacity(Draws(1), clock=lambda: now)
-    short = 0
-    for _ in range(300):
-        now += CALM_S + SHORT_S[1]
-        short += "-" in launches(pools, 2)
-    assert 60 < short < 140
-    other = Capacity(Draws(1), clock=lambda: now)
-    launches(other, 5, "us-east-1b")
-    assert launches(other, 5) == launches(Capacity(Draws(1), clock=lambda: now), 5)
 
 
 def test_a_zone_lacks_a_type_for_good_and_never_the_first() -> None:

@@ -11,7 +11,6 @@ from api.templates import Stacks
 from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.cloud import Cloud
 from localcloud.api.ec2.instances import Console
-from localcloud.api_faults import delays
 from localcloud.api_faults.delays import Delays
 from localcloud.api_faults.throttling import Draws
 
@@ -75,15 +74,6 @@ def test_cloudformation_waits_for_a_nat_gateway_which_routes_nothing_before(
     assert len(cloud.snapshot().nat_gateways) == 1
 
 
-def test_boots_take_seconds_and_now_and_then_tens() -> None:
-    states = Delays(Draws(1))
-    boots = [states._boot_s() for _ in range(1000)]
-    assert min(boots) >= delays.BOOT_S[0]
-    assert max(boots) <= delays.SLOW_BOOT_S[1]
-    slow = sum(boot >= delays.SLOW_BOOT_S[0] for boot in boots)
-    assert 100 < slow < 250
-
-
 def test_a_console_is_read_late_and_in_the_order_of_its_lines() -> None:
     now = 0.0
     console = Console(clock=lambda: now)
@@ -99,8 +89,3 @@ def test_a_console_is_read_late_and_in_the_order_of_its_lines() -> None:
     assert console.read("i-1") == "booting\nready\nend\n"
     console.forget("i-1")
     assert console.read("i-1") is None
-
-
-def test_the_delay_of_a_console_is_the_instances_own(cloud: Cloud) -> None:
-    states = Delays(Draws(1))
-    assert states.console_delay_s("i-1") == states.console_delay_s("i-1") != states.console_delay_s("i-2")

@@ -58,12 +58,6 @@ def test_what_an_old_burst_had_left_is_not_refused(monkeypatch: pytest.MonkeyPat
     assert refusals(throttle, 5) == [False] * 5
 
 
-def test_services_that_are_not_listed_are_never_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
-    throttle = Throttle(Draws(1))
-    assert [throttle.refusal({}, "s3", "Put") for _ in range(10)] == [None] * 10
-
-
 @pytest.fixture(scope="module")
 def cloud() -> Cloud:
     return Cloud(fault_seed=1)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from chaos.stage import Stage, carried_out, done, started_host
-from localcloud.chaos.attempt import Attempt, NoTargetError, Patterns
-from localcloud.chaos.faults import carry_out
+from localcloud.chaos.attempt import NoTargetError
 from localcloud.chaos.processes import processes_of, ranks_of
-from localcloud.chaos.schedule import KINDS, Fault
+from localcloud.chaos.schedule import KINDS
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from waiting import eventually
 
@@ -91,12 +90,6 @@ def test_a_host_that_has_just_ended_is_no_traceback(tmp_path: Path) -> None:
 
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-
-
-def test_a_kind_with_hosts_of_its_own_meets_those(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, 1, 1, 1)
-    fault = Fault(at_s=0.0, kind="reboot", place=0.0, hosts="w[23]")
-    assert carry_out(Attempt(cloud=stage, fault=fault, patterns=Patterns())).what == "rebooted w2 (i-2)"
 
 
 @pytest.mark.root

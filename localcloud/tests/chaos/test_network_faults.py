@@ -70,18 +70,6 @@ def test_a_fault_of_a_network_that_ended_meanwhile_is_undone_without_an_error(tm
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("kind", ["drop", "slow"])
-def test_a_fault_of_a_network_that_another_ended_is_undone_without_an_error(tmp_path: Path, kind: str) -> None:
-    with started_host() as host:
-        found = carried_out(Stage(tmp_path, host), kind)
-        inside(host, "nft", "flush", "ruleset")
-        inside(host, "tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo")
-        assert found.undo
-        found.undo()
-        assert "pfifo" in inside(host, "tc", "qdisc", "show", "dev", "eth0"), "another limit than the fault's stays"
-
-
-@pytest.mark.root
 def test_a_host_without_a_route_is_not_slowed(tmp_path: Path) -> None:
     with started_host() as host:
         inside(host, "ip", "route", "del", "default")

@@ -108,17 +108,6 @@ def test_without_a_checkpoint_a_notice_is_passed_over_and_told_why(tmp_path: Pat
     assert [each for each in play.stage.asked if "do" in each] == []
 
 
-def test_a_notice_that_waits_ends_with_the_schedule(tmp_path: Path) -> None:
-    play = writing(tmp_path, begins_at_s=1e9, ends_at_s=25.0)
-    assert play.run(NOTICE) == ended(0, interrupted=True)
-
-
-def test_a_fault_without_a_target_is_passed_over(tmp_path: Path) -> None:
-    play = Play(tmp_path)
-    assert play.run(CUT, Fault(at_s=12.0, kind="api-errors", place=0, lasts_s=1.0)) == ended(1)
-    assert play.told[0] == (10.0, "cut skipped: there is no host")
-
-
 def test_a_fault_that_fails_and_one_that_cannot_be_undone_are_told(tmp_path: Path) -> None:
     play = Play(tmp_path, 1)
     ask = play.stage.ask
@@ -256,8 +245,3 @@ def test_the_same_fault_meets_another_host_while_it_lasts_and_the_same_one_after
     assert [text for _, text in play.told if "undone" not in text] == [
         *("cut w1 (i-1) off", "cut w2 (i-2) off", "cut w1 (i-1) off")
     ]
-
-
-def test_a_line_of_the_record_has_both_times() -> None:
-    found = json.loads(runner.line(1.26, {"what": "x"}))
-    assert (found["elapsed_s"], found["what"], found["time"] > 0) == (1.3, "x", True)

@@ -40,13 +40,6 @@ def test_a_load_is_a_share_of_what_the_host_would_have_if_all_were_busy() -> Non
     assert load(WORKER, before, after, elapsed_s=60, fair_cores=0.01, speed=1).cpu_percent == 100
 
 
-def test_counters_that_start_anew_give_no_load_below_zero() -> None:
-    before = Reading(cpu_s=10, received_bytes=1000, sent_bytes=500)
-    after = Reading(cpu_s=0, received_bytes=0, sent_bytes=0)
-    found = load(WORKER, before, after, elapsed_s=60, fair_cores=1, speed=1)
-    assert (found.cpu_percent, found.received_bytes, found.sent_bytes) == (0, 0, 0)
-
-
 def test_bytes_count_as_many_times_as_the_metrics_run_faster() -> None:
     before, after = (Reading(cpu_s=0, received_bytes=n, sent_bytes=n) for n in (0, 100))
     found = load(WORKER, before, after, elapsed_s=1, fair_cores=1, speed=60)

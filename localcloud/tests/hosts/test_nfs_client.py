@@ -130,16 +130,6 @@ def passing_on(directory: Path) -> set[str]:
 
 
 @pytest.mark.root
-def test_nothing_is_left_of_the_mounts(tmp_path: Path) -> None:
-    before = Path("/proc/self/mounts").read_text()
-    with running(tmp_path, nfs=True) as own:
-        own.show(snapshot(WORKER))
-        assert len(passing_on(tmp_path)) == 1
-    assert passing_on(tmp_path) == set()
-    assert Path("/proc/self/mounts").read_text() == before
-
-
-@pytest.mark.root
 def test_a_mount_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
     with running(tmp_path, nfs=True) as own:
         own.show(snapshot(WORKER))

@@ -10,7 +10,6 @@ from localcloud.layout import Layout
 from localcloud.machines.disks import RootDisk
 from localcloud.machines.file_server import ServerImage
 from localcloud.machines.machine import MachineHosts, MachineImage, NoMachineError
-from localcloud.snapshot import Snapshot
 from testbed import WORKER, snapshot
 
 
@@ -29,16 +28,3 @@ def test_an_image_without_a_disk_is_refused_with_those_that_have_one(tmp_path: P
     with pytest.raises(NoMachineError, match=r"no machine boots from ami-1: .* only ami-debian"):
         kind.make(WORKER, snapshot().subnets[1], tmp_path / "host")
     assert not (tmp_path / "host").exists()
-
-
-def test_files_of_machines_are_on_disk_and_not_in_memory(tmp_path: Path) -> None:
-    kind = hosts(tmp_path)
-    assert kind.directory("i-1").is_relative_to(kind.layout.data)
-    assert not kind.answers_mounts
-
-
-def test_without_mount_targets_there_is_no_file_server(tmp_path: Path) -> None:
-    kind = hosts(tmp_path)
-    kind.share(Snapshot(), {})
-    assert kind.servers == {}
-    kind.close()

@@ -13,7 +13,7 @@ import pytest
 
 from localcloud.network.instance_metadata import MetadataServer, Tokens, answer
 from localcloud.snapshot import Instance
-from testbed import MASTER, WORKER, FakeCloud
+from testbed import WORKER, FakeCloud
 
 ROLE = dataclasses.replace(
     WORKER,
@@ -60,12 +60,6 @@ def test_instance_is_told_about_itself(path: str, value: str) -> None:
 )
 def test_there_is_nothing_at_unknown_paths(path: str) -> None:
     assert ask(ROLE, path) is None
-
-
-def test_top_of_the_tree_lists_folders_with_a_slash() -> None:
-    listing = str(ask(ROLE, "meta-data/")).splitlines()
-    assert {"instance-id", "placement/", "iam/", "public-keys/"} <= set(listing)
-    assert "public-ipv4" in str(ask(MASTER, "meta-data/"))
 
 
 def test_a_spot_instance_that_is_taken_back_reads_when() -> None:
