@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -131,35 +131,23 @@ def known_hosts_text(entries: Sequence[Entry]) -> str:
     return "".join(f"{entry.alias} {key} {entry.instance_id}\n" for entry in entries for key in entry.keys)
 
 
-def parse_known_hosts(text: str) -> dict[str, tuple[HostKey, ...]]:
-    """Parse the output of `known_hosts_text`: keys by instance id. Other lines are skipped."""
-    found: dict[str, tuple[HostKey, ...]] = {}
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) == 4 and (key := HostKey.parse(f"{words[1]} {words[2]}")) is not None:
-            found[words[3]] = (*found.get(words[3], ()), key)
-    return found
-
-
 def entries(
     stack: str,
     nodes: Sequence[Node],
     master_address: str,
-    known: Mapping[str, tuple[HostKey, ...]],
     read_keys: Callable[[str], tuple[HostKey, ...]],
 ) -> tuple[Entry, ...]:
-    """Return the entries of these nodes; keys that are not `known` are read by instance id with `read_keys`."""
-    absent = [node.instance_id for node in nodes if node.instance_id not in known]
+    """Return the entries of these nodes, whose keys `read_keys` reads by instance id."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=_PARALLEL_CONSOLES) as pool:
-        keys = {**known, **dict(zip(absent, pool.map(read_keys, absent), strict=True))}
+        keys = list(pool.map(read_keys, (node.instance_id for node in nodes)))
     return tuple(
         Entry(
             alias=alias(stack, node.name),
             address=master_address if node.name == MASTER_NAME else node.address,
             instance_id=node.instance_id,
-            keys=keys[node.instance_id],
+            keys=found,
         )
-        for node in nodes
+        for node, found in zip(nodes, keys, strict=True)
     )
 
 

@@ -137,18 +137,14 @@ def _write_ssh_config(
     """Bring the cluster's files below ~/.ssh up to date."""
     folder = Path.home() / ".ssh"
     files = config_file.Files.below(folder, session.stack.name)
-    try:
-        known = config_file.parse_known_hosts(files.known_hosts.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        known = {}
+    kept = session.kept_host_keys
     instance, tunnelled = session.load_inventory().master, session.stack.ssh_access == SESSION_MANAGER
     with doing("reading the nodes' host keys"):
         found = config_file.entries(
             session.stack.name,
             nodes,
             instance.id if tunnelled else instance.public_ip,
-            known,
-            lambda node: session.kept_host_keys.identify(session.aws, node),
+            lambda instance_id: kept.read(instance_id) or kept.identify(session.aws, instance_id),
         )
     keys = config_file.identities(folder, session.key)
     text = config_file.config_text(

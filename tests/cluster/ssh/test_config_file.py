@@ -21,8 +21,6 @@ from cluster.ssh.config_file import (
     identities,
     include,
     is_included,
-    known_hosts_text,
-    parse_known_hosts,
 )
 from cluster.ssh.host_keys import HostKey, write_private
 from tests.factories import make_master, make_node
@@ -36,7 +34,7 @@ def key_of(instance_id: str) -> tuple[HostKey, ...]:
     return (HostKey(algorithm="ssh-ed25519", blob=blob),)
 
 
-FOUND = entries("deepcdk", NODES, "198.18.1.2", {}, key_of)
+FOUND = entries("deepcdk", NODES, "198.18.1.2", key_of)
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
@@ -72,25 +70,11 @@ def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Pat
 @pytest.mark.parametrize("address", ["10.0.64.5\\'$(touch x)\\'", "10.0.0.1\n    ProxyCommand id", "%h", "", "-oX=y"])
 def test_no_entry_is_made_with_an_address_that_a_shell_could_read(address: str) -> None:
     with pytest.raises(DeepcdkError, match=r"deepcdk-master has the address .*: must be an IPv4 address"):
-        entries("deepcdk", NODES, address, {}, key_of)
+        entries("deepcdk", NODES, address, key_of)
 
 
 def test_a_master_without_a_public_address_is_written_by_its_instance_id() -> None:
-    assert entries("deepcdk", NODES, "i-0123456789abcdef0", {}, key_of)[0].address == "i-0123456789abcdef0"
-
-
-def test_keys_that_are_known_are_not_asked_for_again() -> None:
-    known = parse_known_hosts("# a comment\n" + known_hosts_text(FOUND))
-    assert known == {node.instance_id: key_of(node.instance_id) for node in NODES}
-    asked: list[str] = []
-
-    def read(instance_id: str) -> tuple[HostKey, ...]:
-        asked.append(instance_id)
-        return key_of(instance_id)
-
-    del known[NODES[2].instance_id]
-    assert entries("deepcdk", NODES, "198.18.1.2", known, read) == FOUND
-    assert asked == [NODES[2].instance_id]
+    assert entries("deepcdk", NODES, "i-0123456789abcdef0", key_of)[0].address == "i-0123456789abcdef0"
 
 
 @pytest.mark.parametrize("text", ["worker12", "12", "deepcdk-worker12", "deeplearning-worker12"])
