@@ -169,7 +169,7 @@ class Session:
 
     def push_agent(self, master: Master) -> str:
         """Return the directory of the master's own copy of the agent, below the login's home, pushed if need be."""
-        return self.push(master, self.agent_tree).masters_directory
+        return self.push(master, self.agent_tree).tree.masters_directory
 
     @property
     def agent_directory(self) -> str:

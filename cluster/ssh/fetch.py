@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import os
 import shutil
 import tarfile
 import tempfile
+import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.answers import AnswerError
@@ -39,25 +39,6 @@ class Fetched:
     directory: Path
     files: int
     size_bytes: int
-
-
-class BlockReader(io.RawIOBase):
-    """Present an iterator of blocks as a readable file."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._blocks, self._rest = blocks, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # narrower than the stub, as the docs allow
-        if not self._rest:
-            self._rest = next(self._blocks, b"")
-        taken = self._rest[: len(buffer)]
-        self._rest = self._rest[len(taken) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
 
 
 @contextlib.contextmanager
@@ -162,9 +143,9 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     """
     with atomic_directory(into, run_id) as partial:
         try:
-            stream = io.BufferedReader(
-                BlockReader(_while_there_is_room(blocks, partial, f"fetching run {run_id}")), 1 << 20
-            )
+            arriving = _while_there_is_room(blocks, partial, f"fetching run {run_id}")
+            # tarfile takes blocks of any size from a stream.
+            stream: Any = types.SimpleNamespace(read=lambda _size: next(arriving, b""))
             with tarfile.open(fileobj=stream, mode="r|", tarinfo=bootstrap.Entry) as archive:
                 bootstrap.unpack(archive, partial, most_files=MOST_FILES)
         except bootstrap.EntryError as error:

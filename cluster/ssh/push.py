@@ -62,6 +62,16 @@ class Tree:
         """Return the tree's name on the shared file system."""
         return self.sha256[:16]
 
+    @property
+    def masters_directory(self) -> str:
+        """Return where the master's own copy of an agent lies, below the login user's home."""
+        return f"{MASTERS_TREES}/{self.name}"
+
+    def directories(self, payloads_root: str) -> list[str]:
+        """Return where the tree lies: on the shared file system, and an agent's also on the master's own disk."""
+        shared = f"{payloads_root}/{self.name}"
+        return [shared, self.masters_directory] if self.folder == AGENT else [shared]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pushed:
@@ -71,11 +81,6 @@ class Pushed:
     directory: str
     uploaded_bytes: int
     """0 where it was there already."""
-
-    @property
-    def masters_directory(self) -> str:
-        """Return where the master's own copy of an agent lies, below the login user's home."""
-        return masters_directory(self.tree)
 
     def __str__(self) -> str:
         """Return it in one line."""
@@ -184,20 +189,9 @@ def bootstrap_command(*arguments: str) -> list[str]:
     return [NODE_PYTHON, "-c", Path(bootstrap.__file__).read_text(encoding="utf-8"), *arguments]
 
 
-def masters_directory(tree: Tree) -> str:
-    """Return where the master's own copy of a tree lies, below the login user's home."""
-    return f"{MASTERS_TREES}/{tree.name}"
-
-
-def directories_of(payloads_root: str, tree: Tree) -> list[str]:
-    """Return where a tree lies: on the shared file system, and an agent's also on the master's own disk."""
-    shared = f"{payloads_root}/{tree.name}"
-    return [shared, masters_directory(tree)] if tree.folder == AGENT else [shared]
-
-
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
     """Return the names of those trees that are wherever they belong, with one command for all."""
-    directories = [(tree, each) for tree in trees for each in directories_of(payloads_root, tree)]
+    directories = [(tree, each) for tree in trees for each in tree.directories(payloads_root)]
     with doing("asking the master what it has"):
         asked = ["sh", "-c", _LOOK, "sh", *(directory for _, directory in directories)]
         said = master.check(asked, doing="looking for the pushed trees").text
@@ -218,12 +212,12 @@ def push(
     terminal: bool = False,
     there: frozenset[str] = frozenset(),
 ) -> Pushed:
-    """Upload a tree to where it belongs (`directories_of`), unless it is there; `there` names those known to be.
+    """Upload a tree to where it belongs (`Tree.directories`), unless it is there; `there` names those known to be.
 
     `tell` gets the progress of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such
     as for a full disk.
     """
-    directory, *_ = directories = directories_of(payloads_root, tree)
+    directory, *_ = directories = tree.directories(payloads_root)
     found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])
     if not found:
         try:

@@ -129,11 +129,11 @@ def test_the_master_runs_an_agent_of_its_own_whatever_a_rank_does_to_the_shared_
     pushed = push(master, str(root), tree)  # type: ignore[arg-type]  # stands in for the master
     file = Path("agent/supervisor/cli.py")
     (root / tree.name / file).write_text("raise SystemExit('planted')\n")
-    own = home / pushed.masters_directory
+    own = home / pushed.tree.masters_directory
     assert (own / file).read_bytes() == (AGENT.parent / file).read_bytes()
     done = subprocess.run(
         [sys.executable, "-m", "agent.supervisor.cli", "--root", str(tmp_path / "runs"), "status", "--list"],
-        cwd=pushed.masters_directory, capture_output=True, text=True, check=False,
+        cwd=pushed.tree.masters_directory, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "[]\n")
 
@@ -148,7 +148,7 @@ def test_an_agent_that_is_on_the_shared_file_system_alone_is_not_there_and_comes
     monkeypatch.chdir(home)
     pushed = push(master, str(root), tree)  # type: ignore[arg-type]  # as above
     assert master.commands == ["look", "receive"]
-    assert not (home / pushed.masters_directory / "agent" / "planted.py").exists()
+    assert not (home / pushed.tree.masters_directory / "agent" / "planted.py").exists()
     assert push(master, str(root), tree).uploaded_bytes == 0  # type: ignore[arg-type]  # as above
 
 
