@@ -116,6 +116,19 @@ def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping
     return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
 
 
+class IgnoredCodes:
+    """Ignore AWS's errors with these codes in a block."""
+
+    def __init__(self, *codes: str) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        return getattr(error, "response", {}).get("Error", {}).get("Code") in self._codes
+
+
 @contextlib.contextmanager
 def _without_gc() -> Iterator[None]:
     """Switch the garbage collector off: a service model has more than 100,000 containers, and none is garbage."""

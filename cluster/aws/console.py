@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Final
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws.client import Aws, IgnoredCodes, aws_errors, entries
 from stacks.config import CLUSTER_TAG
 
 BOOT_PREFIX: Final = "deepcdk: "
@@ -18,26 +18,20 @@ def read_console(aws: Aws, instance_id: str) -> str:
     A new instance is found by its id only some seconds after its group lists it (EC2 developer guide, "Eventual
     consistency in the Amazon EC2 API").
     """
-    from botocore.exceptions import ClientError
-
-    with aws_errors(f"reading the console of {instance_id}"):
+    with aws_errors(f"reading the console of {instance_id}"), IgnoredCodes("InvalidInstanceID.NotFound"):
         ec2 = aws.client("ec2")
-        try:
-            answer = ec2.get_console_output(InstanceId=instance_id, Latest=True)
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "InvalidInstanceID.NotFound":
-                return ""
-            if error.response["Error"]["Code"] not in ("UnsupportedOperation", "InvalidParameterCombination"):
-                raise
-            answer = ec2.get_console_output(InstanceId=instance_id)  # Xen instances know no Latest.
-    return str(answer.get("Output", "") or "")
+        with IgnoredCodes("UnsupportedOperation", "InvalidParameterCombination"):
+            return str(ec2.get_console_output(InstanceId=instance_id, Latest=True).get("Output") or "")
+        return str(ec2.get_console_output(InstanceId=instance_id).get("Output") or "")  # Xen instances know no Latest.
+    return ""
 
 
 def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[str]:
     """Return the last lines of the boot script of each instance launched since then, terminated ones too."""
+    of_cluster = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [name]}]
     with aws_errors(f"looking for instances of {name}"):
-        answer = aws.client("ec2").describe_instances(Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [name]}])
-    ids = [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"] if i["LaunchTime"] >= since]
+        reservations = entries(aws.client("ec2"), "describe_instances", "Reservations", Filters=of_cluster)
+    ids = [i["InstanceId"] for each in reservations for i in each["Instances"] if i["LaunchTime"] >= since]
     found = []
     for id in sorted(ids):
         lines = [line.partition(BOOT_PREFIX)[2] for line in read_console(aws, id).splitlines() if BOOT_PREFIX in line]

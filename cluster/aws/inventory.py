@@ -8,7 +8,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws.client import Aws, aws_errors, entries
 from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, describe_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
 from cluster.polling import poll
@@ -179,11 +179,9 @@ def refresh(aws: Aws, stack: Stack) -> Inventory:
             AutoScalingGroupNames=[stack.master_group, stack.worker_group]
         )["AutoScalingGroups"]
         filled = [group["AutoScalingGroupName"] for group in groups if group["Instances"]]
-        reservations: list[Mapping[str, Any]] = []
-        if filled:
-            pages = aws.client("ec2").get_paginator("describe_instances")
-            for page in pages.paginate(Filters=[{"Name": f"tag:{GROUP_TAG}", "Values": filled}]):
-                reservations += page["Reservations"]
+        in_groups = [{"Name": f"tag:{GROUP_TAG}", "Values": filled}]
+        ec2 = aws.client("ec2")
+        reservations = entries(ec2, "describe_instances", "Reservations", Filters=in_groups) if filled else []
     return parse_inventory(stack, groups, reservations)
 
 

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import file_lock
-from cluster.aws.client import aws_errors
+from cluster.aws.client import aws_errors, entries
 from cluster.aws.price_list import EBS, EFS, HOUR, NAT_GATEWAY, NAT_TRAFFIC, S3, Price, included_price
 from cluster.errors import AwsError
 
 if TYPE_CHECKING:
-    from types_boto3_ec2.type_defs import SpotPriceTypeDef
     from types_boto3_pricing.type_defs import FilterTypeDef
 
     from cluster.aws.client import Aws
@@ -183,16 +182,14 @@ class Prices:
 
     def _ask_spot(self, instance_types: Iterable[str], now: datetime.datetime) -> dict[str, Price | None]:
         with aws_errors("asking EC2 for spot prices"):
-            pages = (
-                self._aws.client("ec2")
-                .get_paginator("describe_spot_price_history")
-                .paginate(
-                    InstanceTypes=sorted(instance_types),  # type: ignore[arg-type]  # the stubs list known types
-                    ProductDescriptions=["Linux/UNIX"],
-                    StartTime=now,
-                )
+            history = entries(
+                self._aws.client("ec2"),
+                "describe_spot_price_history",
+                "SpotPriceHistory",
+                InstanceTypes=sorted(instance_types),
+                ProductDescriptions=["Linux/UNIX"],
+                StartTime=now,
             )
-            history = [entry for page in pages for entry in page["SpotPriceHistory"]]
         return {_spot_item(kind): price for kind, price in cheapest(history, now).items()}
 
     def _key(self, item: str) -> str:
@@ -226,9 +223,9 @@ def _spot_item(instance_type: str) -> str:
     return f"{instance_type}, spot"
 
 
-def cheapest(history: Iterable[SpotPriceTypeDef], now: datetime.datetime) -> Mapping[str, Price]:
+def cheapest(history: Iterable[Mapping[str, Any]], now: datetime.datetime) -> Mapping[str, Price]:
     """Return the newest spot price of each type in the zone where that is the lowest. Skips prices that are too old."""
-    newest: dict[tuple[str, str], SpotPriceTypeDef] = {}
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for entry in sorted(history, key=lambda each: each["Timestamp"]):
         if now - entry["Timestamp"] <= SPOT_HISTORY and float(entry["SpotPrice"]) > 0:
             newest[entry["InstanceType"], entry["AvailabilityZone"]] = entry

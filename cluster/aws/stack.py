@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws.client import Aws, IgnoredCodes, aws_errors
 from cluster.errors import AwsError, DeepcdkError, NoStackError
 from stacks.config import Output
 from stacks.config_keys.network import SSH_PORT_OPEN
@@ -116,16 +116,9 @@ def _stack(description: Mapping[str, Any]) -> Stack:
 
 def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
     """Return DescribeStacks' entry for a stack, or None where there is none."""
-    from botocore.exceptions import ClientError
-
-    with aws_errors(f"looking for stack {name}"):
-        try:
-            stacks = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "ValidationError":
-                return None
-            raise
-    return stacks[0] if stacks else None
+    with aws_errors(f"looking for stack {name}"), IgnoredCodes("ValidationError"):
+        return next(iter(aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]), None)
+    return None
 
 
 def read_template(aws: Aws, name: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from cluster.aws.client import aws_errors
+from cluster.aws.client import aws_errors, entries
 from cluster.aws.stack import describe_stack, read_template
 from cluster.deploy import cdk, changes
 from cluster.deploy.cdk import CdkError
@@ -26,9 +26,7 @@ from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
-    from types_boto3_cloudformation import CloudFormationClient
     from types_boto3_cloudformation.type_defs import (
-        ChangeSetSummaryTypeDef,
         DescribeChangeSetInputTypeDef,
         DescribeChangeSetOutputTypeDef,
     )
@@ -43,6 +41,7 @@ _SYNTHESIS_FAILED: Final = "Synthesis finished with errors"
 # What CloudFormation says of a change set without changes (the CDK CLI looks for the same words).
 _UNCHANGED: Final = ("didn't contain changes", "No updates are to be performed")
 
+_CHANGE_SETS: Final = ("list_change_sets", "Summaries")
 _ABSENT: Final = ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE")
 FAILED_CREATION: Final = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
 """States of a stack whose creation failed: the CDK CLI deletes it before anything else."""
@@ -220,13 +219,15 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
         return
     with aws_errors(f"removing the change set of {stack}"):
         client, arn = aws.client("cloudformation"), now["StackId"]
-        own = next((each for each in _change_sets(client, arn) if each["ChangeSetName"] == name), None)
+        own = next(
+            (each for each in entries(client, *_CHANGE_SETS, StackName=arn) if each["ChangeSetName"] == name), None
+        )
         if own is None or own.get("ExecutionStatus", "").startswith("EXECUTE_"):
             return  # It was executed, deleted with the execution of another one, or never made.
         client.delete_change_set(StackName=arn, ChangeSetName=own["ChangeSetId"])
         if own.get("ExecutionStatus") == "OBSOLETE":
             return
-        left = _change_sets(client, arn)
+        left = entries(client, *_CHANGE_SETS, StackName=arn)
     now = describe_stack(aws, arn)
     if now is None:
         return
@@ -240,14 +241,6 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
             was = bool(before.get("EnableTerminationProtection"))
             if bool(now.get("EnableTerminationProtection")) != was:
                 client.update_termination_protection(StackName=arn, EnableTerminationProtection=was)
-
-
-def _change_sets(client: CloudFormationClient, stack: str) -> list[ChangeSetSummaryTypeDef]:
-    """Return the change sets of a stack."""
-    found: list[ChangeSetSummaryTypeDef] = []
-    for page in client.get_paginator("list_change_sets").paginate(StackName=stack):
-        found += page["Summaries"]
-    return found
 
 
 def is_new(description: Mapping[str, Any] | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.aws.client import aws_errors
+from cluster.aws.client import IgnoredCodes, aws_errors
 from cluster.errors import DeepcdkError
 from cluster.terminal.paths import expanded, is_file
 
@@ -94,16 +94,10 @@ def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
 
 def import_public_key(aws: Aws, name: str, path: Path) -> bool:
     """Import a public key under this name; return whether the name was free."""
-    from botocore.exceptions import ClientError
-
-    with aws_errors(f"importing {path} as key pair {name}"):
-        try:
-            aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=path.read_bytes())
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "InvalidKeyPair.Duplicate":
-                raise
-            return False
-    return True
+    with aws_errors(f"importing {path} as key pair {name}"), IgnoredCodes("InvalidKeyPair.Duplicate"):
+        aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=path.read_bytes())
+        return True
+    return False
 
 
 def match(described: KeyPairInfoTypeDef, yours: Mapping[str, str]) -> Match:

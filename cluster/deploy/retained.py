@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.client import aws_errors
+from cluster.aws.client import aws_errors, entries
 from cluster.aws.stack import read_template
 from cluster.deploy.effects import KINDS, noun
 from cluster.errors import DeepcdkError
@@ -56,8 +56,8 @@ def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
     """Find the resources of a deployed stack that hold data, and the others that its template retains."""
     template = read_template(aws, stack)
     with aws_errors(f"listing the resources of {stack}"):
-        pages = aws.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-        there = [resource for page in pages for resource in page["StackResourceSummaries"]]
+        client = aws.client("cloudformation")
+        there = entries(client, "list_stack_resources", "StackResourceSummaries", StackName=stack)
     return parse(template, there)
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import IgnoredCodes, aws_errors, entries
 from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
 from cluster.doctor.nodes import zones_of
 from stacks.config import ClusterConfig
@@ -83,17 +83,12 @@ def file_system(subject: Subject) -> Iterator[Finding]:
     config = subject.config
     if not config.file_system_id:
         return
-    from botocore.exceptions import ClientError
-
-    with aws_errors(f"describing {config.file_system_id}"):
+    described: Sequence[Mapping[str, Any]] = ()
+    targets: Sequence[Mapping[str, Any]] = ()
+    with aws_errors(f"describing {config.file_system_id}"), IgnoredCodes("FileSystemNotFound"):
         efs = subject.aws.client("efs")
-        try:
-            described = efs.describe_file_systems(FileSystemId=config.file_system_id)["FileSystems"]
-            targets = efs.describe_mount_targets(FileSystemId=config.file_system_id)["MountTargets"]
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "FileSystemNotFound":
-                raise
-            described, targets = [], []
+        described = efs.describe_file_systems(FileSystemId=config.file_system_id)["FileSystems"]
+        targets = efs.describe_mount_targets(FileSystemId=config.file_system_id)["MountTargets"]
     yield judge_file_system(config, described, targets, _own_targets(subject), zones_of(subject.aws, config))
 
 
@@ -145,16 +140,10 @@ def permissions_boundary(subject: Subject) -> Iterator[Finding]:
     arn = subject.config.permissions_boundary
     if not arn:
         return
-    from botocore.exceptions import ClientError
-
-    name = "permissions boundary"
-    with aws_errors(f"reading the policy {arn}"):
-        try:
-            subject.aws.client("iam").get_policy(PolicyArn=arn)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "NoSuchEntity":
-                raise
-            remedy = "set permissions_boundary to a policy of this account, or leave it out"
-            yield finding(name, FAIL, f"there is no policy {arn} in this account", remedy)
-            return
-    yield finding(name, OK, f"{arn} exists")
+    found = functools.partial(finding, "permissions boundary")
+    remedy = "set permissions_boundary to a policy of this account, or leave it out"
+    answer = found(FAIL, f"there is no policy {arn} in this account", remedy)
+    with aws_errors(f"reading the policy {arn}"), IgnoredCodes("NoSuchEntity"):
+        subject.aws.client("iam").get_policy(PolicyArn=arn)
+        answer = found(OK, f"{arn} exists")
+    yield answer
