@@ -66,8 +66,14 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     from payload.data.types import View
     from payload.training.evaluation_step import evaluation_slots, make_evaluation_step
     from payload.training.export.classifier import load
-    from payload.training.reporting.confusion import Confusion, write_confusion
-    from payload.training.reporting.mistakes import Mistake, mistakes_of, surest, write_mistakes
+    from payload.training.reporting.confusion import (
+        Confusion,
+        Mistake,
+        mistakes_of,
+        surest,
+        write_confusion,
+        write_mistakes,
+    )
 
     classifier = load(path)
     if classifier.network is None:

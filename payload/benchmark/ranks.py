@@ -90,7 +90,7 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
     ranks_by_nodes = ranks_of(config.settings, os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # the output is the figures; TensorFlow's notes would drown them
     from payload.training import distributed
-    from payload.training.tensorflow_setup import set_up_tensorflow
+    from payload.training.rank_setup import set_up_tensorflow
 
     size, steps = int(os.environ.get("HOROVOD_SIZE", "1")), None
     with distributed.raising_lost_ranks():

@@ -70,13 +70,25 @@ class Network:
     """Whether it has blocks that can begin as the identity."""
     parameters: int
     """Trainable weights at the published size and classes."""
+    multiply_adds: int
+    """Of the forward pass of a published image, in convolutions, dense and recurrent layers."""
+    branches: int = 1
+    """Most parallel layers between a branching and its join: what could run at a time."""
     source: str
-    """Where the count comes from."""
+    """Where the number of weights comes from."""
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Return height, width and channels of the published images."""
         return (self.image_size, self.image_width or self.image_size, self.channels)
+
+    def multiply_adds_at(self, image_size: int) -> int:
+        """Return the multiply-adds for images of a size, pixels a side; 0: as published.
+
+        They grow with the area, all but the dense layers'.
+        """
+        area = (image_size / self.image_size) ** 2 if image_size else 1.0
+        return max(1, round(self.multiply_adds * area))
 
     def build(
         self,
@@ -143,6 +155,7 @@ NETWORKS: Final = (
         image_size=224,
         smallest_size=63,
         parameters=61_838_248,
+        multiply_adds=838_788_800,
         source="the layers of arXiv:1404.5997, section 5, added up",
     ),
     Network(
@@ -154,6 +167,7 @@ NETWORKS: Final = (
         classes=10,
         smallest_size=4,
         parameters=8_454_954,
+        multiply_adds=389_858_816,
         source="the layers that the article of Poduska 2018 lists, added up",
     ),
     Network(
@@ -164,6 +178,8 @@ NETWORKS: Final = (
         smallest_size=32,
         any_size=True,
         parameters=6_998_552,
+        multiply_adds=1_582_671_872,
+        branches=4,
         source="Caffe's bvlc_googlenet as deployed, without auxiliary classifiers",
     ),
     Network(
@@ -174,6 +190,8 @@ NETWORKS: Final = (
         smallest_size=32,
         any_size=True,
         parameters=11_295_240,
+        multiply_adds=2_032_600_064,
+        branches=4,
         source="Caffe's BN-Inception as ported to PyTorch (bninception)",
     ),
     Network(
@@ -184,6 +202,8 @@ NETWORKS: Final = (
         smallest_size=75,
         any_size=True,
         parameters=23_834_568,
+        multiply_adds=5_713_216_096,
+        branches=6,
         source="torchvision's inception_v3 without its auxiliary classifier",
     ),
     Network(
@@ -195,6 +215,7 @@ NETWORKS: Final = (
         classes=10,
         smallest_size=16,
         parameters=431_080,
+        multiply_adds=2_293_000,
         source="Caffe's lenet, whose layers the presentation of Smola 2016 has",
     ),
     Network(
@@ -207,6 +228,8 @@ NETWORKS: Final = (
         classes=9,
         smallest_size=1,
         parameters=40_585,
+        multiply_adds=1_129_600,
+        branches=2,
         source="four gates of 64 units each way on 12 values, and a linear layer, added up",
     ),
     Network(
@@ -219,6 +242,8 @@ NETWORKS: Final = (
         any_size=True,
         zero_gamma=True,
         parameters=269_722,
+        multiply_adds=40_551_040,
+        branches=2,
         source="the layers of arXiv:1512.03385, section 4.2, added up; 0.27 million in its table 6",
     ),
     Network(
@@ -230,6 +255,8 @@ NETWORKS: Final = (
         any_size=True,
         zero_gamma=True,
         parameters=25_557_032,
+        multiply_adds=4_089_184_256,
+        branches=2,
         source="torchvision's resnet50",
     ),
     Network(
@@ -241,6 +268,8 @@ NETWORKS: Final = (
         any_size=True,
         zero_gamma=True,
         parameters=60_192_808,
+        multiply_adds=11_513_626_624,
+        branches=2,
         source="torchvision's resnet152",
     ),
     Network(
@@ -250,6 +279,7 @@ NETWORKS: Final = (
         image_size=224,
         smallest_size=32,
         parameters=138_357_544,
+        multiply_adds=15_470_264_320,
         source="torchvision's vgg16; 138 million in arXiv:1409.1556, table 2",
     ),
 )

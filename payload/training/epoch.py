@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from agent.errors import ReportedError
 from payload.data.pipeline.batches import training_batches
 from payload.data.types import Batch
 from payload.training import distributed
 from payload.training.batch_feed import BatchFeed, empty_batch
-from payload.training.context import TrainingContext
+from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.distributed import Ranks
+from payload.training.evaluation import Evaluator
+from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums
+from payload.training.reporting.reporter import Reporter
 from payload.training.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingContext:
+    """The plan of a run, and what carries it out on this rank."""
+
+    plan: TrainingPlan
+    state: TrainState
+    train_step: Callable[..., Any]
+    evaluator: Evaluator
+    reporter: Reporter
+    saver: CheckpointSaver
+    """Only rank 0 has anything to save."""
+    stop_requested: Callable[[], bool]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingEnd:
+    """How a run ended: with a result, or stopped with a checkpoint from which it can go on."""
+
+    progress: Progress
+    stopped: bool
+
 
 _ADVICE: Final = "Gradients were not averaged, or a rank runs other code. The run stops; do not use its weights"
 

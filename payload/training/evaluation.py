@@ -15,7 +15,7 @@ from payload.training import distributed
 from payload.training.batch_feed import reading_errors
 from payload.training.distributed import Ranks
 from payload.training.evaluation_step import EvaluationStep, evaluation_slots, make_evaluation_step
-from payload.training.reporting.mistakes import Mistake, mistakes_of, surest
+from payload.training.reporting.confusion import Mistake, mistakes_of, surest
 from payload.training.run_files import Scores
 from payload.training.state import TrainState
 

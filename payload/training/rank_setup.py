@@ -9,7 +9,6 @@ from pathlib import Path
 from agent.hardware.machine import this_vector_bits
 from agent.hardware.placement import AUTO, ROOT, PlacedRank, gpu_variables, place_rank, unbound_rank, unplaced
 from payload.models.registry import network
-from payload.models.work import work
 from payload.settings import Settings
 from payload.training.rank_tuning import Job, Tuning, tune, untuned
 
@@ -67,7 +66,8 @@ def job_of(settings: Settings, *, ranks: int) -> Job:
     """Return what the ranks compute together, as estimated from the network as published."""
     known = network(settings.network)
     return Job(
-        work=work(settings.network, settings.image_size),
+        multiply_adds=known.multiply_adds_at(settings.image_size),
+        branches=known.branches,
         parameters=known.parameters,
         batch_per_rank=max(1, settings.global_batch // ranks) if settings.global_batch else settings.batch_per_rank,
         ranks=ranks,
@@ -78,3 +78,19 @@ def job_of(settings: Settings, *, ranks: int) -> Job:
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:
     text = environ.get(name, "")
     return int(text) if text.isdecimal() else default
+
+
+def set_up_tensorflow(rank_setup: RankSetup, local_rank: int) -> None:
+    """Start as many threads as this rank has cores, and take one GPU.
+
+    TensorFlow would start as many threads as the host has, per rank. It computes on the first GPU that it sees, and
+    takes memory on all of them: a rank that is shown several, since it was not placed or the user has set
+    CUDA_VISIBLE_DEVICES, takes the one with its number on this host.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) > 1:
+        tf.config.set_visible_devices(gpus[local_rank % len(gpus)], "GPU")

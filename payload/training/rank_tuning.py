@@ -12,7 +12,6 @@ from typing import Final
 
 from agent.hardware.placement import CALLER_THREAD, OMP_THREADS, OMP_WAIT, ONEDNN, Placement, thread_variables
 from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, GLOO, MPI, cycle_ms
-from payload.models.work import Work
 
 CONTROLLER: Final = "HOROVOD_CONTROLLER"
 FUSION_THRESHOLD: Final = "HOROVOD_FUSION_THRESHOLD"
@@ -31,7 +30,10 @@ LARGEST_BUFFER_MIB: Final = 128
 class Job:
     """What the ranks compute together."""
 
-    work: Work
+    multiply_adds: int
+    """Of the forward pass of one image."""
+    branches: int
+    """Layers of the network that could run at a time."""
     parameters: int
     """Gradients that are summed in each step."""
     batch_per_rank: int
@@ -117,7 +119,7 @@ def tune(
     settings = {"intra_op_threads": intra_op_threads, "inter_op_threads": inter_op_threads}
     return Tuning(
         intra_op_threads=intra,
-        inter_op_threads=inter_op_threads or max(1, min(max(BACKWARD, job.work.branches), intra)),
+        inter_op_threads=inter_op_threads or max(1, min(max(BACKWARD, job.branches), intra)),
         step_ms=None if step is None else round(step, 1),
         gradient_mib=job.gradient_mib,
         cycle_time_ms=_number(environ.get(CYCLE_TIME), cycle),
@@ -144,7 +146,7 @@ def untuned(job: Job, *, environ: Mapping[str, str]) -> Tuning:
 
 def step_ms(job: Job, cores: int, vector_bits: int) -> float:
     """Estimate the computation of one step from multiply-adds and from what a core makes of them."""
-    operations = 2 * PASSES * job.work.multiply_adds * job.batch_per_rank
+    operations = 2 * PASSES * job.multiply_adds * job.batch_per_rank
     return operations / (cores * GFLOPS_512_BITS * vector_bits / 512 * 1e9) * 1e3
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.types import DataError
 
 _TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -94,3 +95,22 @@ def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
     if values.ndim != dimensions or values.dtype != np.uint8:
         raise IdxError(path, f"holds {values.dtype} of shape {values.shape}; expected bytes in {dimensions} dimensions")
     return values
+
+
+CLASSES: Final = 10
+
+
+def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArraySplit, ArraySplit]:
+    """Read training and test images from the directory of the four files; each may be compressed with gzip.
+
+    `name`: what errors call them. Raises IdxError for a file that is missing, damaged, or of another shape than images
+    and labels have.
+    """
+    if not directory.is_dir():
+        raise IdxError(directory, "no such directory; give the one that holds the IDX files as --data-dir")
+    train_images, train_labels = read_idx_pair(directory, "train", classes=CLASSES)
+    test_images, test_labels = read_idx_pair(directory, "t10k", classes=CLASSES)
+    return (
+        ArraySplit(name=f"training images of {name}", images=train_images, labels=train_labels, classes=CLASSES),
+        ArraySplit(name=f"test images of {name}", images=test_images, labels=test_labels, classes=CLASSES),
+    )

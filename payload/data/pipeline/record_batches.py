@@ -16,8 +16,7 @@ from payload.data.pipeline.sharding import Share, Shares
 from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
-from payload.data.records.reader import RecordReader
-from payload.data.records.record_split import CHANNELS, RecordSplit
+from payload.data.records.record_split import CHANNELS, RecordReader, RecordSplit
 from payload.data.types import Batch, DataError, View
 
 MCU_WIDTH: Final = 16

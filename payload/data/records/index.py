@@ -25,9 +25,8 @@ import numpy.typing as npt
 from agent.files.atomic_write import StorageError, replace_file
 from agent.files.build_once import build_once
 from agent.files.listing import is_listed
-from payload.data.records.example import locate
+from payload.data.records.example import LazyBytes, locate
 from payload.data.records.image_header import read_header
-from payload.data.records.lazy_bytes import LazyBytes
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_length
 from payload.data.types import DataError
 

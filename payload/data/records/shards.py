@@ -5,19 +5,60 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from PIL import Image, UnidentifiedImageError
+
 from agent.files.atomic_write import replace_file, storing, sync_directory
 from payload.data.records.example import IMAGE, LABEL, example
-from payload.data.records.record_split import ORIGINAL as ORIGINAL_FOLDER
-from payload.data.records.resizing import DamagedImageError, resized_versions
+from payload.data.records.record_split import ORIGINAL
 from payload.data.records.source_images import SourceImage
 from payload.data.records.tfrecord import framed
 from payload.data.types import DataError
+
+LARGEST_PIXELS: Final = 1 << 28
+"""An image of more is an error: it would take gigabytes of memory."""
+
+
+class DamagedImageError(ValueError):
+    """Report bytes that cannot be decoded as an image."""
+
+
+def resized_versions(content: bytes, sizes: Sequence[int], *, quality: int) -> list[bytes]:
+    """Return the image as JPEG with a shorter side of each size.
+
+    It is never enlarged. Where nothing changes, the bytes stay as they are. The image is decoded in any case, so that
+    damage is found here. Raises DamagedImageError.
+    """
+    try:
+        image: Image.Image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
+        if image.width * image.height > LARGEST_PIXELS:
+            raise DamagedImageError(f"{image.width} x {image.height} pixels")
+        unchanged = image.format == "JPEG" and image.mode in ("RGB", "L")
+        image.load()
+    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise DamagedImageError(str(error)) from error
+    if image.mode not in ("RGB", "L"):
+        image = image.convert("RGB")  # CMYK, palettes, transparency
+    return [_version(image, content if unchanged else None, size, quality) for size in sizes]
+
+
+def _version(image: Image.Image, content: bytes | None, size: int, quality: int) -> bytes:
+    width, height = image.size
+    if size and min(width, height) > size:
+        scale = size / min(width, height)
+        image = image.resize((round(width * scale), round(height * scale)), Image.Resampling.LANCZOS)
+    elif content is not None:
+        return content
+    encoded = io.BytesIO()
+    image.save(encoded, "JPEG", quality=quality)
+    return encoded.getvalue()
+
 
 FIRST_LABEL: Final = 1
 """Labels in record files begin at 1, as in the usual ones of ImageNet."""
@@ -79,7 +120,7 @@ class ShardReport:
 
 def folder_of(destination: Path, size: int) -> Path:
     """Return the directory of one size."""
-    return destination / (str(size) if size else ORIGINAL_FOLDER)
+    return destination / (str(size) if size else ORIGINAL)
 
 
 def make_shard(job: ShardJob) -> ShardReport:

@@ -4,17 +4,108 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 import keras
 import tensorflow as tf
 
 from payload.settings import SettingError, Settings
 from payload.training.optimizers import update_rules
-from payload.training.optimizers.loss_scale import LossScale
-from payload.training.optimizers.weight_average import WeightAverage
+
+
+class WeightAverage:
+    """The moving average of a model's weights, and of the moments of its batch normalisations.
+
+    The moments belong to the weights that made them, so they are averaged too. In the first steps the decay is less,
+    (1 + n) / (10 + n) after n steps, as in TensorFlow's ExponentialMovingAverage; otherwise the initial, random weights
+    would dominate the average for long.
+    """
+
+    def __init__(self, variables: Sequence[Any], decay: float) -> None:
+        """Start from the current variables; those that are not floating-point, as random states, are left out."""
+        self._decay = decay
+        self._averaged = [variable for variable in variables if variable.value.dtype.is_floating]
+        with keras.name_scope("average", caller=self):
+            self.variables = [
+                keras.Variable(
+                    variable.numpy(), name=variable.path.replace("/", "_"), dtype=variable.dtype, trainable=False
+                )
+                for variable in self._averaged
+            ]
+
+    def update(self, steps: Any) -> None:
+        """Move the average towards the weights (within the graph). `steps`: how many were taken before this one."""
+        count = tf.cast(steps, tf.float32)
+        share = 1 - tf.minimum(self._decay, (1 + count) / (10 + count))
+        for average, variable in zip(self.variables, self._averaged, strict=True):
+            difference = variable.value - average.value
+            average.value.assign_add(tf.cast(share, difference.dtype) * difference)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Use the average in place of the model's weights within a block, then restore them, bit for bit."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for average, variable in zip(self.variables, self._averaged, strict=True):
+            kept = tf.identity(variable.value)
+            variable.value.assign(average.value)
+            average.value.assign(kept)
+
+
+FIRST_SCALE: Final = 2.0**15
+GOOD_STEPS: Final = 2000
+"""Steps after which a larger scale is tried."""
+
+
+class LossScale:
+    """Scale a loss, and undo it in the gradients; `dynamic`: adapt the scale."""
+
+    def __init__(self, scale: float = FIRST_SCALE, *, dynamic: bool) -> None:
+        self._dynamic = dynamic
+        with keras.name_scope("loss_scale", caller=self):
+            self._scale = keras.Variable(scale, name="scale", dtype="float32", trainable=False)
+            self._good_steps = keras.Variable(0, name="good_steps", dtype="int32", trainable=False)
+
+    @property
+    def variables(self) -> list[Any]:
+        """List what must be saved."""
+        return [self._scale, self._good_steps]
+
+    def scaled(self, loss: Any) -> Any:
+        """Multiply a loss (within the graph)."""
+        return loss * tf.cast(self._scale.value, loss.dtype)
+
+    def apply(self, gradients: Sequence[Any], update: Callable[[Sequence[Any]], None]) -> None:
+        """Divide summed gradients and update with them; a dynamic scale does not where one is not finite.
+
+        At a scale of 1 it updates in any case: then the scale is not at fault, and the loss will show it.
+        """
+        factor = 1 / self._scale.value
+        gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+        if not self._dynamic:
+            update(gradients)
+            return
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
+
+        def good() -> None:
+            update(gradients)
+            steps = self._good_steps.value.assign_add(1)
+            grown = steps >= GOOD_STEPS
+            self._scale.value.assign(tf.where(grown, self._scale.value * 2, self._scale.value))
+            self._good_steps.value.assign(tf.where(grown, 0, steps))
+
+        def bad() -> None:
+            self._scale.value.assign(tf.maximum(self._scale.value / 2, 1.0))
+            self._good_steps.value.assign(0)
+
+        tf.cond(finite | (self._scale.value <= 1), good, bad)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

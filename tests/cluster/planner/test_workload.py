@@ -10,7 +10,6 @@ from cluster.errors import UsageError
 from cluster.planner.workload import IMAGES, NETWORKS, workload_of
 from payload.models.registry import NETWORKS as REGISTERED
 from payload.models.registry import Network as RegisteredNetwork
-from payload.models.work import WORK
 from payload.recipes import RECIPES, Recipe
 from payload.recipes.digits import DIGITS
 from payload.recipes.fashion_mnist import FASHION_MNIST
@@ -84,4 +83,4 @@ def test_run_to_an_epoch_ends_within_the_phase_of_that_epoch() -> None:
 def test_networks_of_the_planner_are_those_of_the_training_program(network: RegisteredNetwork) -> None:
     known = NETWORKS[network.name]
     assert (known.image_size, known.weights) == (network.image_size, network.parameters)
-    assert known.multiply_adds == WORK[network.name].multiply_adds
+    assert known.multiply_adds == network.multiply_adds

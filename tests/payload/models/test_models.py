@@ -10,7 +10,6 @@ import pytest
 
 from payload.models.registry import NETWORKS, Network, parameter_count
 from payload.models.registry import network as named
-from payload.models.work import WORK
 
 pytestmark = pytest.mark.tensorflow
 
@@ -88,7 +87,7 @@ def test_it_has_the_published_number_of_weights_the_stated_work_and_the_grids_of
     model = network.build(network.image_shape, network.classes)
     assert parameter_count(model) == network.parameters
     assert model.output_shape == (None, network.classes)
-    assert multiply_adds(model) == WORK[network.name].multiply_adds
+    assert multiply_adds(model) == network.multiply_adds
     grids = GRIDS.get(network.name, {})
     assert {name: model.get_layer(f"{name}_concat").output.shape[1:] for name in grids} == grids
 

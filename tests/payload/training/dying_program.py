@@ -14,7 +14,7 @@ from pathlib import Path
 from payload import train
 from payload.data.types import Batch
 from payload.training import epoch
-from payload.training.context import TrainingContext
+from payload.training.epoch import TrainingContext
 from payload.training.progress import StepSums
 
 

@@ -38,8 +38,8 @@ from payload.training.checkpoints import store as stores
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage, Fill
 from payload.training.checkpoints.store import read_header, store_for
-from payload.training.context import TrainingContext
 from payload.training.distributed import Ranks
+from payload.training.epoch import TrainingContext
 from payload.training.progress import StepSums
 from payload.training.schedule import Schedule, schedule_for
 from payload.training.state import TrainState, new_state

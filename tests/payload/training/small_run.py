@@ -15,7 +15,7 @@ from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
-from payload.training.context import TrainingEnd
+from payload.training.epoch import TrainingEnd
 from payload.training.rank_setup import set_up_rank
 from payload.training.run_files import Provenance
 

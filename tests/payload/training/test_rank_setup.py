@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from agent.hardware.placement import Placement
+from agent.hardware.placement import Placement, unplaced
 from payload.settings import Settings
-from payload.training.rank_setup import RankSetup, job_of, set_up_rank, set_up_untuned_rank
+from payload.training.rank_setup import RankSetup, job_of, set_up_rank, set_up_tensorflow, set_up_untuned_rank
+from payload.training.rank_tuning import tune
 from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
 
 RANK = {"HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SIZE": "4"}
@@ -103,5 +107,55 @@ def test_the_job_follows_from_the_settings() -> None:
     settings = Settings(network="resnet50", image_size=112, global_batch=64, compression="fp16")
     job = job_of(settings, ranks=4)
     assert (job.batch_per_rank, job.bytes_per_gradient, job.parameters) == (16, 2, 25_557_032)
-    assert job.work.multiply_adds == pytest.approx(4_089_184_256 / 4, abs=1)
+    assert job.multiply_adds == pytest.approx(4_089_184_256 / 4, abs=1)
     assert job_of(Settings(network="lenet", batch_per_rank=256), ranks=4).batch_per_rank == 256
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Note what TensorFlow is told, in a stand-in for it that has no GPU."""
+    found: dict[str, Any] = {"gpus": []}
+    tensorflow: Any = ModuleType("tensorflow")
+    tensorflow.config = SimpleNamespace(
+        threading=SimpleNamespace(
+            set_intra_op_parallelism_threads=lambda threads: found.update(intra=threads),
+            set_inter_op_parallelism_threads=lambda threads: found.update(inter=threads),
+        ),
+        list_physical_devices=lambda kind: found["gpus"],
+        set_visible_devices=lambda device, kind: found.update(taken=(device, kind)),
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    return found
+
+
+def rank_setup() -> RankSetup:
+    placed = unplaced(1)
+    tuning = tune(
+        job_of(Settings(network="lenet"), ranks=4),
+        placed.placement,
+        vector_bits=256,
+        environ={},
+        intra_op_threads=3,
+        inter_op_threads=2,
+    )
+    return RankSetup(placed=placed, tuning=tuning)
+
+
+def test_a_rank_has_the_threads_that_were_chosen_and_a_host_may_have_no_gpu(told: dict[str, Any]) -> None:
+    set_up_tensorflow(rank_setup(), 0)
+    assert told == {"gpus": [], "intra": 3, "inter": 2}
+
+
+def test_a_rank_that_is_shown_its_gpu_alone_takes_that(told: dict[str, Any]) -> None:
+    told["gpus"] = ["GPU:0"]
+    set_up_tensorflow(rank_setup(), 3)
+    assert "taken" not in told
+
+
+@pytest.mark.parametrize(("local_rank", "taken"), [(0, "GPU:0"), (3, "GPU:3"), (5, "GPU:1")])
+def test_a_rank_that_is_shown_all_gpus_takes_the_one_of_its_number(
+    told: dict[str, Any], local_rank: int, taken: str
+) -> None:
+    told["gpus"] = [f"GPU:{number}" for number in range(4)]
+    set_up_tensorflow(rank_setup(), local_rank)
+    assert told["taken"] == (taken, "GPU")

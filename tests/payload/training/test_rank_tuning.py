@@ -6,12 +6,19 @@ from hypothesis import strategies as st
 
 from agent.hardware.gpus import PciGpu
 from agent.hardware.placement import Placement
-from payload.models.work import WORK, Work
+from payload.models.registry import network as registered
 from payload.training.rank_tuning import LARGEST_BUFFER_MIB, Job, buffer_mib, step_ms, tune
 
 
 def job(ranks: int = 2, network: str = "resnet50", batch: int = 16, parameters: int = 25_557_032) -> Job:
-    return Job(work=WORK[network], parameters=parameters, batch_per_rank=batch, ranks=ranks)
+    known = registered(network)
+    return Job(
+        multiply_adds=known.multiply_adds,
+        branches=known.branches,
+        parameters=parameters,
+        batch_per_rank=batch,
+        ranks=ranks,
+    )
 
 
 def on_cores(cores: int, gpu: PciGpu | None = None) -> Placement:
@@ -90,8 +97,7 @@ def test_the_estimate_grows_with_the_batch_and_falls_with_the_cores(cores: int, 
 
 
 def test_compressed_gradients_are_half_as_large() -> None:
-    work = Work(multiply_adds=1, branches=1)
-    halved = Job(work=work, parameters=1 << 20, batch_per_rank=1, ranks=2, bytes_per_gradient=2)
+    halved = Job(multiply_adds=1, branches=1, parameters=1 << 20, batch_per_rank=1, ranks=2, bytes_per_gradient=2)
     assert halved.gradient_mib == 2
 
 

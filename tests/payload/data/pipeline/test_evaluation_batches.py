@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from payload.data.records.reader import RecordReader
-from payload.data.records.record_split import RecordSplit, open_record_splits
+from payload.data.records.record_split import RecordReader, RecordSplit, open_record_splits
 from payload.data.types import View
 from tests.payload.data.drawings import drawing, encoded, record, write_records
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.records.example import IMAGE, LABEL, example, locate
-from payload.data.records.lazy_bytes import LazyBytes
+from payload.data.records.example import IMAGE, LABEL, LazyBytes, example, locate
 
 VALUES = st.one_of(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1))
 
@@ -72,3 +71,19 @@ def test_tensorflow_reads_what_was_written_and_the_other_way_round() -> None:
     written = read.SerializeToString()
     found = locate(lazy(written))
     assert (written[found.start : found.start + found.size], found.label) == (b"pixels", 7)
+
+
+@given(st.binary(min_size=1, max_size=20_000), st.data())
+def test_any_part_is_what_the_whole_has_there(content: bytes, data: st.DataObject) -> None:
+    lazy = LazyBytes(lambda start, size: content[start : start + size], len(content))
+    for _ in range(4):
+        start = data.draw(st.integers(0, len(content)))
+        size = data.draw(st.integers(0, len(content) - start))
+        assert lazy.part(start, size) == content[start : start + size]
+    with pytest.raises(ValueError, match="of"):
+        lazy.part(0, len(content) + 1)
+
+
+def test_a_fetch_that_gives_less_is_an_error() -> None:
+    with pytest.raises(ValueError, match="3 bytes at 0, where 10 should be"):
+        LazyBytes(lambda start, size: b"abc", 10).part(0, 10)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from payload.data.records.example import LazyBytes
 from payload.data.records.image_header import JPEG, PNG, ImageHeader, read_header
 from payload.data.records.index import RECORD
-from payload.data.records.lazy_bytes import LazyBytes
 
 
 def header_of(content: bytes) -> ImageHeader:
