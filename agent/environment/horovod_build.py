@@ -23,7 +23,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -41,7 +40,7 @@ from agent.environment.toolchain import (
     find_toolkit,
 )
 from agent.environment.virtual_environment import base_python, print_line, print_made
-from agent.files.build_once import build_once
+from agent.files.build_once import build_once, temporary_files_beside
 from agent.spec.frameworks import TENSORFLOW
 
 ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")
@@ -132,8 +131,7 @@ def build(
 
     `base` is the environment to start from; `report` gets a line for each step that takes time. Raises BuildError.
     """
-    name = fingerprint(settings, toolchain)
-    directory = cache / "horovod" / name
+    directory = cache / "horovod" / fingerprint(settings, toolchain)
     lock = directory.with_suffix(".lock")
 
     def build_wheel() -> Path:
@@ -141,12 +139,9 @@ def build(
             f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
             f"{settings.operations}: 3 to 6 minutes on two cores"
         )
-        for left in directory.parent.glob(f"{name}-*"):  # by a build that was killed; this one has the lock
-            shutil.rmtree(left)
-        # Not in /tmp, which many systems keep in memory: the objects take some 300 MiB.
-        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory.parent) as scratch:
-            env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=Path(scratch))
-            built = _build_in(Path(scratch), env, directory.with_suffix(".log"))
+        with temporary_files_beside(directory) as scratch:  # the objects take some 300 MiB
+            env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)
+            built = _build_in(scratch, env, directory.with_suffix(".log"))
             directory.mkdir(exist_ok=True)
             partial = directory / f"{built.name}.part"
             shutil.copyfile(built, partial)

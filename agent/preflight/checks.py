@@ -61,7 +61,7 @@ def allreduce_command(python: str, spec: RunSpec) -> list[str]:
 def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
     """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that sent any."""
     facts: dict[str, NodeFacts] = {}
-    findings: list[Finding] = []
+    cells: dict[str, dict[str, str | Finding]] = {}
     for host in spec.hosts:
         answer = answers[host.name]
         try:
@@ -69,71 +69,59 @@ def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> 
                 raise ValueError((answer.output.strip().splitlines() or [f"status {answer.status}"])[-1])
             facts[host.name] = NodeFacts.parse(answer.output)
         except ValueError as error:
-            findings.append(Finding(node=host.name, check="ssh", what=str(error), remedy=replace_remedy(host.name)))
+            trouble = Finding(node=host.name, check="ssh", what=str(error), remedy=replace_remedy(host.name))
+            cells[host.name] = {"ssh": trouble}
     common = _most(dict(found.versions).items() for found in facts.values())
     efa_wanted = max((len(found.efa_domains or ()) for found in facts.values()), default=0)
     for host in spec.hosts:
         if found := facts.get(host.name):
-            findings += _judge_node(
-                host,
-                found,
-                answers[host.name],
-                spec_sha256,
-                common,
-                efa_wanted,
-                tensorflow=spec.rank_launcher == HOROVOD,
-            )
-    wrong = {(finding.node, finding.check): finding for finding in findings}
+            judged = _judge_node(host, found, answers[host.name], spec_sha256, common, efa_wanted)
+            judged["gpus"] = _judge_gpus(host, found, tensorflow=spec.rank_launcher == HOROVOD)
+            cells[host.name] = judged
+    findings = [cell for each in cells.values() for name in COLUMNS if isinstance(cell := each.get(name), Finding)]
     rows = []
     for host in spec.hosts:
-        known = facts.get(host.name)
-        cells = [wrong[host.name, c].what if (host.name, c) in wrong else _well(c, known) for c in COLUMNS[1:]]
-        rows.append((host.name, *cells))
+        row = [cells[host.name].get(column, "-") for column in COLUMNS[1:]]
+        rows.append((host.name, *(cell.what if isinstance(cell, Finding) else cell for cell in row)))
     return Report(cells=tuple(rows), findings=tuple(findings)), facts
 
 
 def _judge_node(
-    host: Node,
-    found: NodeFacts,
-    answer: Completed,
-    spec_sha256: str,
-    common: Mapping[str, str],
-    efa_wanted: int,
-    *,
-    tensorflow: bool,
-) -> list[Finding]:
-    wrong: list[Finding] = []
+    host: Node, found: NodeFacts, answer: Completed, spec_sha256: str, common: Mapping[str, str], efa_wanted: int
+) -> dict[str, str | Finding]:
+    """Return by column what is well with a node, for its cell of the table, or what is wrong."""
 
-    def add(check: str, what: str, remedy: str = "", detail: str = "") -> None:
-        remedy = remedy or replace_remedy(host.name)
-        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy, detail=detail))
+    def wrong(check: str, what: str, remedy: str = "") -> Finding:
+        return Finding(node=host.name, check=check, what=what, remedy=remedy or replace_remedy(host.name))
 
+    cells: dict[str, str | Finding] = dict.fromkeys(("ssh", "clock", "shared files", "versions"), OK)
+    cells |= {"disk": f"{_gib(found.free_bytes)} free", "interface": found.interface}
+    cells["efa"] = "-" if found.efa_domains is None else f"{len(found.efa_domains)} devices"
     skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
     if abs(skew) > CLOCK_LIMIT_S:
-        way = "ahead" if skew > 0 else "behind"
-        add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {replace_remedy(host.name)}")
+        remedy = f"`fab run -- sudo chronyc makestep`, or {replace_remedy(host.name)}"
+        cells["clock"] = wrong("clock", f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}", remedy)
     if found.free_bytes < FREE_LEAST:
-        add("disk", f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted")
+        cells["disk"] = wrong("disk", f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted")
     if found.spec_sha256 != spec_sha256:
-        add("shared files", "does not show this run" if not found.spec_sha256 else "shows another spec of this run")
+        what = "shows another spec of this run" if found.spec_sha256 else "does not show this run"
+        cells["shared files"] = wrong("shared files", what)
     elif found.shared_free_bytes < SHARED_FREE_LEAST:
-        add("shared files", f"{_mib(found.shared_free_bytes)} free", "`fab rm` removes a run")
+        free = f"{_mib(found.shared_free_bytes)} free"
+        cells["shared files"] = wrong("shared files", free, "`fab rm` removes a run")
     if not found.interface:
-        add("interface", f"none has {host.address}")
-    differing = sorted(name for name, version in found.versions if common.get(name) != version)
-    differing += sorted(common.keys() - dict(found.versions).keys())
-    if differing:
-        mine = dict(found.versions)
-        add("versions", ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing))
-    if trouble := _gpu_trouble(host, found, tensorflow=tensorflow):
-        wrong.append(trouble)
+        cells["interface"] = wrong("interface", f"none has {host.address}")
+    mine = dict(found.versions)
+    if differing := [name for name in sorted({*mine, *common}) if common.get(name) != mine.get(name)]:
+        what = ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing)
+        cells["versions"] = wrong("versions", what)
     if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
-        add("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
-    return wrong
+        cells["efa"] = wrong("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
+    return cells
 
 
-def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> Finding | None:
-    """Return what is wrong with a node's GPUs; None where nothing is.
+def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Finding:
+    """Return what is wrong with a node's GPUs, or their names for the table.
 
     A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word. Where ranks are
     not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.allreduce`).
@@ -146,14 +134,15 @@ def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> Finding |
 
     if found.gpu_trouble:
         return finding(found.gpu_trouble)
+    well = f"{len(found.gpus)} x {found.gpus[0].name}, driver {found.gpus[0].driver}" if found.gpus else "-"
     if not there:
-        return None
+        return well
     if there < host.slots:
         return finding(f"{there} of {host.slots}", degraded=True)
     if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
         return finding(f"{errors} uncorrected memory errors")
     if not tensorflow:
-        return None
+        return well
     if found.framework_trouble:
         return finding(f"TensorFlow did not say how many it sees: {found.framework_trouble}", _driver_shows(found))
     if (found.visible_gpus or 0) < host.slots:
@@ -162,7 +151,7 @@ def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> Finding |
         remedy = GPUS_SINCE_BOOT + replace_remedy(host.name) if for_cpus else ""
         what = f"TensorFlow sees {found.visible_gpus or 0} of {there}"
         return finding(what, _driver_shows(found) + said, remedy, degraded=True)
-    return None
+    return well
 
 
 def _driver_shows(found: NodeFacts) -> str:
@@ -195,33 +184,31 @@ def judge_allreduce(
     if is_unchecked(output):
         return _without_pytorch(spec, report)
     blind = {found["host"]: f"PyTorch sees {found['seen']} of {found['ranks']} GPUs" for found in marked(output, BLIND)}
-    results = {(found.get("host"), n): found for n, found in enumerate(marked(output, MARK))}
+    figures = marked(output, MARK)
     here = {str(found.get("host")) for found in marked(output, HERE)}
-    done = Counter(str(host) for host, _ in results)
     findings: list[Finding] = []
+
+    def add(node: str, what: str, remedy: str = "", *, degraded: bool = False) -> None:
+        findings.append(Finding(node=node, check="allreduce", what=what, remedy=remedy, degraded=degraded))
+
     for host in spec.hosts:
         if host.name in blind:
-            what = blind[host.name]
-            findings.append(
-                Finding(node=host.name, check="allreduce", what=what, remedy=PYTORCH_FOR_GPUS, degraded=True)
-            )
-        mine = [found for (name, _), found in results.items() if name == host.name]
+            add(host.name, blind[host.name], PYTORCH_FOR_GPUS, degraded=True)
+        mine = [found for found in figures if found.get("host") == host.name]
         errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
         if errors:
-            what = f"its sums are wrong by up to {max(map(float, errors)):g}"
-            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replace_remedy(host.name)))
+            add(host.name, f"its sums are wrong by up to {max(map(float, errors)):g}", replace_remedy(host.name))
         elif host.name not in here:
-            what = "its ranks did not start"
-            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replace_remedy(host.name)))
-        elif done[host.name] < host.slots:
-            findings.append(Finding(node=host.name, check="allreduce", what="did not end"))
+            add(host.name, "its ranks did not start", replace_remedy(host.name))
+        elif len(mine) < host.slots:
+            add(host.name, "did not end")
     # Where one node does not start its ranks, none gets to the end: only that node is at fault.
     absent = [finding for finding in findings if finding.remedy and not finding.degraded]
-    findings = absent or [finding for finding in findings if finding.degraded and not spec.allow_degraded] or findings
+    degraded = [finding for finding in findings if finding.degraded and not spec.allow_degraded]
+    findings = absent or degraded or findings
     if not findings and status != 0:
         last = (output.strip().splitlines() or ["no output"])[-1]
-        findings = [Finding(node="", check="allreduce", what=f"the allreduce ended with status {status}: {last}")]
-    figures = list(results.values())
+        add("", f"the allreduce ended with status {status}: {last}")
     judged = not findings and gpu_checks.has_gpus(spec, facts or {})
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
     seconds = max((float(found.get("seconds", 0)) for found in figures), default=0.0)
@@ -256,21 +243,6 @@ def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
         proved += [spec.efa, dataclasses.asdict(spec.floors)]
     text = json.dumps(proved)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _well(check: str, found: NodeFacts | None) -> str:
-    if found is None or check == "allreduce":
-        return "-"
-    match check:
-        case "disk":
-            return f"{_gib(found.free_bytes)} free"
-        case "interface":
-            return found.interface
-        case "gpus":
-            return f"{len(found.gpus)} x {found.gpus[0].name}, driver {found.gpus[0].driver}" if found.gpus else "-"
-        case "efa":
-            return "-" if found.efa_domains is None else f"{len(found.efa_domains)} devices"
-    return OK
 
 
 def software(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
