@@ -55,17 +55,6 @@ _FAILING: dict[str, Callable[[], dict[str, Any]]] = {
         "Files": {"Type": "AWS::EFS::FileSystem", "Properties": {}},
         "Target": _target(6, "A"),
     },
-    "a profile of a role that is not there": lambda: {
-        **network(),
-        "Profile": {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": ["nobody"]}},
-    },
-    "a group with a tag too many": lambda: nodes(
-        1,
-        Properties={
-            **nodes(1)["Nodes"]["Properties"],
-            "Tags": [{"Key": f"k{n}", "Value": "v", "PropagateAtLaunch": True} for n in range(60)],
-        },
-    ),
 }
 
 

@@ -87,5 +87,3 @@ def test_a_console_is_read_late_and_in_the_order_of_its_lines() -> None:
     assert console.read("i-1") == "booting\nready\n"
     console.write("i-1", "booting\nready\nend\n")
     assert console.read("i-1") == "booting\nready\nend\n"
-    console.forget("i-1")
-    assert console.read("i-1") is None

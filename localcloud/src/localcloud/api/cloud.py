@@ -9,17 +9,29 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from moto.backends import get_backend
+from moto.core.base_backend import BackendDict
+from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
 from localcloud import snapshot
 from localcloud.api import failed_calls, monkeypatch, snapshot_reader
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
-from localcloud.api.ec2 import instances, spot_interruption
+from localcloud.api.cloudformation.account import Account
+from localcloud.api.cloudformation.actions.describe import Application as Formation
+from localcloud.api.cloudwatch.metrics import Recorder
+from localcloud.api.cloudwatch.watcher import Watcher
+from localcloud.api.ec2 import instances, public_images, spot_interruption
 from localcloud.api.error_replies import Outage, Reply
+from localcloud.api.loopback import Loopback
+from localcloud.api.permissions import gate
 from localcloud.api.permissions.caller import Caller
 from localcloud.api.permissions.evaluator import Evaluator
 from localcloud.api.permissions.request import Signature
+from localcloud.api.server import Application
+from localcloud.api.session_manager import Application as Sessions
+from localcloud.api_faults.faults import ApiFaults
 from localcloud.laptop import ACCESS_KEY_ID
 from localcloud.sessions.service import SessionService
 from localcloud.snapshot import HostLoad, Snapshot
@@ -41,13 +53,6 @@ class Cloud:
     def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None) -> None:
         self._metrics_speed = metrics_speed
         monkeypatch.apply()
-        # moto and its WSGI application are imported here: importing this module costs nothing.
-        from localcloud.api.cloudformation.account import Account
-        from localcloud.api.cloudformation.actions.describe import Application as Formation
-        from localcloud.api.loopback import Loopback
-        from localcloud.api.permissions import gate
-        from localcloud.api.server import Application
-        from localcloud.api_faults.faults import ApiFaults
 
         _reset_moto()
         self._faults = None if fault_seed is None else ApiFaults(fault_seed, self._backend)
@@ -100,7 +105,6 @@ class Cloud:
 
         The socket may belong to another network namespace. `close()` ends it.
         """
-        from moto.moto_server.werkzeug_app import MotoRequestHandler
 
         class QuietHandler(MotoRequestHandler):
             """Keep connections open, and leave the log to the application."""
@@ -122,8 +126,6 @@ class Cloud:
 
     def serve_sessions(self, service: SessionService) -> None:
         """Answer Session Manager's requests too."""
-        from localcloud.api.session_manager import Application as Sessions
-
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
@@ -181,8 +183,6 @@ class Cloud:
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
         """Add a public image and the public SSM parameter that names it; return the image's id."""
-        from localcloud.api.ec2 import public_images
-
         with self.lock:
             return public_images.publish(
                 self._backend("ec2"),
@@ -272,9 +272,6 @@ class Cloud:
 
         Call it once a minute, or `metrics_speed` times as often: the periods of alarms are shorter by the same factor.
         """
-        from localcloud.api.cloudwatch.metrics import Recorder
-        from localcloud.api.cloudwatch.watcher import Watcher
-
         with self.lock:
             recorder = Recorder(self._backend("cloudwatch"))
             recorder.hosts(loads)
@@ -288,7 +285,6 @@ class Cloud:
         return failed_calls.mark(self._backend("ec2"), self._backend("efs"))
 
     def _backend(self, service: str) -> Any:
-        from moto.backends import get_backend
 
         find: Any = get_backend  # overloaded for a literal name each
         return find(service)[ACCOUNT]["aws" if service in _EVERYWHERE else REGION]
@@ -296,8 +292,6 @@ class Cloud:
 
 def _reset_moto() -> None:
     """Empty moto's backends, which belong to the process and not to a Cloud."""
-    from moto.core.base_backend import BackendDict
-
     registry: Any = BackendDict
     for services in list(registry._instances):
         for regions in list(services.values()):

@@ -46,7 +46,6 @@ class Application:
         """Takes a request; returns the answer to one that policies do not allow."""
         self._throttled = throttled
         """Takes a client's request, its service and action; returns the answer to a throttled one. None: none is."""
-        self.requests = 0
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
         self.moto = _Moto(create_backend_app)
@@ -65,7 +64,6 @@ class Application:
             return self._send(refused, environ, start_response, f"{service or '-'} {action}", started)
         # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.
         with contextlib.nullcontext() if service in self.own else self.lock:
-            self.requests += 1
             writes = not action.startswith(_READING)
             undo = self._mark() if writes and service in failed_calls.SERVICES else None
             with visibility.answering(service if is_client else "", action):

@@ -145,15 +145,6 @@ def test_a_change_of_state_alone_is_told(cloud: Cloud, stacks: Stacks) -> None:
     assert told == [True, True, False, False], "the successor, and then the end of the other"
 
 
-def test_a_group_without_it_waits_until_the_instance_is_gone(cloud: Cloud, stacks: Stacks) -> None:
-    stacks.create(mixed(2))
-    victim, _ = before = cloud.snapshot().instances
-    cloud.recommend(victim.id)
-    assert settled(cloud).keys() == {instance.id for instance in before}
-    cloud.interrupt(victim.id, 0)
-    assert victim.id not in settled(cloud)
-
-
 def test_it_is_switched_on_and_off_by_an_update(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     resources = rebalanced(2)
     name = stacks.create(resources)

@@ -89,45 +89,28 @@ def test_mappings_are_looked_up() -> None:
     assert scope.resolve({"Fn::FindInMap": ["Regions", {"Ref": "AWS::Region"}, "arch"]}) == "x86"
 
 
+_SELECT = "Template error: Fn::Select cannot select nonexistent value at index "
+_MAPPING = "Template error: Unable to get mapping for "
+_FORMAT = "Template format error:"
+_UNKNOWN = " is not a condition that the embedded cloud knows"
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (
-            {"Fn::Select": [5, ["a"]]},
-            "Template error: Fn::Select cannot select nonexistent value at index 5",
-        ),
-        (
-            {"Fn::Select": [-1, ["a"]]},
-            "Template error: Fn::Select cannot select nonexistent value at index -1",
-        ),
-        (
-            {"Fn::Select": [1, ["a"]]},
-            "Template error: Fn::Select cannot select nonexistent value at index 1",
-        ),
-        (
-            {"Fn::Select": [0, "text"]},
-            "Template error: Fn::Select cannot select nonexistent value at index 0",
-        ),
-        ({"Fn::FindInMap": ["No", "such", "map"]}, "Template error: Unable to get mapping for No::such::map"),
-        ({"Fn::FindInMap": ["Sizes", 1, "big"]}, "Template error: Unable to get mapping for Sizes::1::big"),
-        ({"Fn::FindInMap": ["Sizes", 1, "small", "x"]}, "Template error: Unable to get mapping for Sizes::1::small::x"),
+        ({"Fn::Select": [-1, ["a"]]}, f"{_SELECT}-1"),
+        ({"Fn::Select": [1, ["a"]]}, f"{_SELECT}1"),
+        ({"Fn::Select": [0, "text"]}, f"{_SELECT}0"),
+        ({"Fn::FindInMap": ["No", "such", "map"]}, f"{_MAPPING}No::such::map"),
+        ({"Fn::FindInMap": ["Sizes", 1, "small", "x"]}, f"{_MAPPING}Sizes::1::small::x"),
         ({"Fn::ImportValue": "nothing"}, "No export named nothing found."),
         (
             {"Fn::If": ["Unknown", 1, 2]},
-            "Template format error: Unresolved condition dependency Unknown in the template",
+            f"{_FORMAT} Unresolved condition dependency Unknown in the template",
         ),
-        (
-            {"Fn::If": ["Odd", 1, 2]},
-            "Template format error: {'Fn::Xor': []} is not a condition that the embedded cloud knows",
-        ),
-        (
-            {"Fn::If": ["Bare", 1, 2]},
-            "Template format error: 'yes' is not a condition that the embedded cloud knows",
-        ),
-        (
-            {"Fn::If": ["Two", 1, 2]},
-            "Template format error: {'Fn::Not': [], 'Fn::Or': []} is not a condition that the embedded cloud knows",
-        ),
+        ({"Fn::If": ["Odd", 1, 2]}, f"{_FORMAT} {{'Fn::Xor': []}}{_UNKNOWN}"),
+        ({"Fn::If": ["Bare", 1, 2]}, f"{_FORMAT} 'yes'{_UNKNOWN}"),
+        ({"Fn::If": ["Two", 1, 2]}, f"{_FORMAT} {{'Fn::Not': [], 'Fn::Or': []}}{_UNKNOWN}"),
     ],
 )
 def test_what_cannot_be_resolved_says_so(value: Any, message: str) -> None:

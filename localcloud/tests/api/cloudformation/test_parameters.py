@@ -94,29 +94,6 @@ def test_an_unknown_parameter_is_refused() -> None:
         parameters.choose({}, [{"ParameterKey": "X", "ParameterValue": "1"}], {})
 
 
-@pytest.mark.parametrize(("version", "holds"), [("21", True), ("5", False)])
-def test_the_cdks_rule_on_the_bootstrap_version_is_checked(version: str, holds: bool) -> None:
-    assertion = {"Fn::Not": [{"Fn::Contains": [["1", "2", "3", "4", "5"], {"Ref": "BootstrapVersion"}]}]}
-    rule = {"Assertions": [{"Assert": assertion, "AssertDescription": "bootstrap again"}]}
-    scope = Scope(
-        {},
-        parameters={"BootstrapVersion": version},
-        pseudo={},
-        zones=[],
-        exports={},
-        reference=str,
-        attribute=lambda name, key: "",
-    )
-    template = {"Rules": {"CheckBootstrapVersion": rule}}
-    if holds:
-        parameters.check_rules(template, scope)
-    else:
-        with pytest.raises(ValidationError) as refused:
-            parameters.check_rules(template, scope)
-        failed = "Template error: Rule CheckBootstrapVersion failed: bootstrap again"
-        assert str(refused.value) == f"ValidationError: {failed}"
-
-
 @pytest.mark.parametrize(
     ("declaration", "given"),
     [
@@ -148,16 +125,6 @@ def test_a_list_of_the_store_or_of_any_type_is_split_and_an_empty_one_has_no_mem
     assert found == {"A": ["ami-1"], "B": [], "C": ["ami-1"]}
 
 
-def test_a_rule_whose_condition_does_not_hold_is_not_checked() -> None:
-    scope = Scope(
-        {}, parameters={"P": "x"}, pseudo={}, zones=[], exports={}, reference=str, attribute=lambda name, key: ""
-    )
-    never = {"Fn::Equals": [{"Ref": "P"}, "y"]}
-    parameters.check_rules({"Rules": {"R": {"RuleCondition": never, "Assertions": [{"Assert": never}]}}}, scope)
-    with pytest.raises(ValidationError, match=r"Rule R failed: its assertion does not hold$"):
-        parameters.check_rules({"Rules": {"R": {"Assertions": [{"Assert": never}]}}}, scope)
-
-
 def test_a_value_that_is_given_is_taken_as_text_and_the_stacks_only_where_it_is_asked_for() -> None:
     old = {"A": Parameter(key="A", given="old", value="old", secret=False, stored=False)}
     given: list[dict[str, Any]] = [
@@ -167,14 +134,35 @@ def test_a_value_that_is_given_is_taken_as_text_and_the_stacks_only_where_it_is_
     assert parameters.choose({"A": {}, "B": {}}, given, old) == {"A": "7"}
 
 
-def test_one_condition_that_does_not_hold_leaves_the_other_rules_to_be_checked() -> None:
-    scope = Scope({}, parameters={}, pseudo={}, zones=[], exports={}, reference=str, attribute=lambda name, key: "")
-    never, always = {"Fn::Equals": ["x", "y"]}, {"Fn::Equals": ["x", "x"]}
-    rules = {
-        "Skipped": {"RuleCondition": never, "Assertions": [{"Assert": never}]},
-        "Bare": {},
-        "Broken": {"RuleCondition": always, "Assertions": [{"Assert": always}, {"Assert": never}]},
-    }
-    with pytest.raises(ValidationError, match="Rule Broken failed"):
-        parameters.check_rules({"Rules": rules}, scope)
-    parameters.check_rules({}, scope)
+_EMPTY_SCOPE = Scope(
+    {}, parameters={"P": "x"}, pseudo={}, zones=[], exports={}, reference=str, attribute=lambda name, key: ""
+)
+_NEVER, _ALWAYS = {"Fn::Equals": [{"Ref": "P"}, "y"]}, {"Fn::Equals": [{"Ref": "P"}, "x"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({}, ""),
+        ({"Bare": {}, "R": {"RuleCondition": _NEVER, "Assertions": [{"Assert": _NEVER}]}}, ""),
+        ({"R": {"RuleCondition": _ALWAYS, "Assertions": [{"Assert": _ALWAYS}]}}, ""),
+        ({"R": {"Assertions": [{"Assert": _ALWAYS}, {"Assert": _NEVER}]}}, "R failed: its assertion does not hold"),
+        (
+            {"R": {"Assertions": [{"Assert": _NEVER, "AssertDescription": "bootstrap again"}]}},
+            "R failed: boot",
+        ),
+        (
+            {
+                "Skipped": {"RuleCondition": _NEVER, "Assertions": [{"Assert": _NEVER}]},
+                "R": {"Assertions": [{"Assert": _NEVER}]},
+            },
+            "Rule R failed",
+        ),
+    ],
+)
+def test_rules_whose_condition_holds_are_checked(rules: dict[str, Any], message: str) -> None:
+    if not message:
+        parameters.check_rules({"Rules": rules}, _EMPTY_SCOPE)
+        return
+    with pytest.raises(ValidationError, match=message):
+        parameters.check_rules({"Rules": rules}, _EMPTY_SCOPE)

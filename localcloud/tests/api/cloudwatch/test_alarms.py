@@ -118,19 +118,6 @@ def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
     assert "monitor alarm idle in state ALARM triggered policy empty" in activity["Cause"]
 
 
-def test_hosts_of_which_nothing_is_known_are_not_idle(
-    cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
-) -> None:
-    minutes(cloud, clock, 5, cpu=1, group=group)
-    minutes(cloud, clock, 3)
-    assert size(cloud) == 2
-    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
-    minutes(cloud, clock, 60)
-    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=2)
-    minutes(cloud, clock, 60)
-    assert (state(client, idle), size(cloud)) == ("OK", 2)
-
-
 def test_a_topic_is_told_once_and_a_queue_behind_it_is_measured(
     cloud: Cloud, client: Client, clock: Clock, group: str
 ) -> None:
@@ -211,17 +198,3 @@ def test_what_is_not_carried_out_is_refused_by_name(client: Client, change: dict
     with pytest.raises(ClientError, match=message):
         client("cloudwatch").put_metric_alarm(**{key: value for key, value in values.items() if value is not None})
     assert client("cloudwatch").describe_alarms(AlarmNames=["refused"])["MetricAlarms"] == []
-
-
-def test_expressions_that_name_nothing_are_refused(client: Client) -> None:
-    with pytest.raises(ClientError, match=r"Error in expression '[a-z]+': Undefined variable [a-z]+"):
-        client("cloudwatch").put_metric_alarm(
-            AlarmName="refused",
-            ComparisonOperator="GreaterThanThreshold",
-            Threshold=0,
-            EvaluationPeriods=1,
-            Metrics=[
-                {"Id": "e", "Expression": "lost + size"},
-                metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", "nodes"),
-            ],
-        )

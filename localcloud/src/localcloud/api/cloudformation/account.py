@@ -87,9 +87,8 @@ class Account:
 
     def new_stack(self, name: str) -> Stack:
         """Register a stack."""
-        unique = str(uuid.uuid4())
-        stack_id = f"arn:aws:cloudformation:{self.region}:{self.account}:stack/{name}/{unique}"
-        stack = Stack(stack_id=stack_id, name=name, suffix=unique.replace("-", "")[:12])
+        stack_id = f"arn:aws:cloudformation:{self.region}:{self.account}:stack/{name}/{uuid.uuid4()}"
+        stack = Stack(stack_id=stack_id, name=name)
         self.stacks[stack_id] = stack
         return stack
 
@@ -139,7 +138,6 @@ class Account:
 
     def scope(self, stack: Stack, target: Target) -> Scope:
         """Return a resolver for a template whose references go to the stack's resources as they are now."""
-        zones = [f"{self.region}{letter}" for letter in "abcdef"]
 
         def reference(name: str) -> str:
             resource = stack.resources.get(name)
@@ -170,7 +168,7 @@ class Account:
                 "AWS::StackName": stack.name,
                 "AWS::URLSuffix": "amazonaws.com",
             },
-            zones=zones,
+            zones=[f"{self.region}{letter}" for letter in "abcdef"],
             exports={name: value for name, (value, _) in self.exports().items()},
             reference=reference,
             attribute=attribute,

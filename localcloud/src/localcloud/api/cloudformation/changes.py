@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from localcloud.api.cloudformation.intrinsics import dependencies, order, references
+from localcloud.api.cloudformation.intrinsics import dependencies, order, references, split_attribute
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target
 from localcloud.api.cloudformation.template import walk
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES
@@ -106,9 +106,8 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
     """Return how a value refers to resources that change: by their id, or by an attribute of theirs."""
     attributes = set()
     for each in walk(value):
-        getatt = each.get("Fn::GetAtt")
-        if getatt:
-            name, key = getatt.split(".", 1) if isinstance(getatt, str) else (getatt[0], getatt[1])
+        if each.get("Fn::GetAtt"):
+            name, key = split_attribute(each["Fn::GetAtt"])
             if name in touched:
                 attributes.add(("ResourceAttribute", f"{name}.{key}"))
     named = {cause.split(".", 1)[0] for _, cause in attributes}
@@ -119,21 +118,22 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
 
 
 def _modification(resource: Resource, type_name: str, details: list[_Detail]) -> dict[str, Any]:
-    resource_type = RESOURCE_TYPES[type_name]
-    replacing = {each.name or each.attribute for each in details if _recreates(resource_type, each)}
+    recreations = [_recreation(RESOURCE_TYPES[type_name], each) for each in details]
+    shown = zip(details, recreations, strict=True)
+    replacing = {each.name or each.attribute for each, recreation in shown if recreation == "Always"}
     direct = {each.name or each.attribute for each in details if each.source == "DirectModification"}
-    # Whether a referenced value really changes is known only when it has been made.
-    certain = "True" if replacing & direct else "Conditional"
-    perhaps = any(_may_recreate(resource_type, each) for each in details)
-    replacement = certain if replacing else "Conditional" if perhaps else "False"
-    if resource.type != type_name:
+    replacement = "False"
+    if resource.type != type_name or replacing & direct:
         replacement = "True"
+    elif replacing or "Conditionally" in recreations:
+        # Whether a referenced value really changes is known only when it has been made.
+        replacement = "Conditional"
     change = _change("Modify", resource.logical_id, type_name)
     change["ResourceChange"].update(
         PhysicalResourceId=resource.physical_id,
         Replacement=replacement,
         Scope=sorted({each.attribute for each in details}),
-        Details=[_shown(resource_type, each) for each in details],
+        Details=[_shown(*each) for each in zip(details, recreations, strict=True)],
     )
     if replacement != "False":
         # As it is carried out: by the declaration of the old resource, not of the new one.
@@ -142,32 +142,23 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
     return change
 
 
-def _recreates(resource_type: ResourceType, detail: _Detail) -> bool:
-    """Return whether this change replaces the resource, as ResourceChanger does it."""
-    if detail.attribute not in ("Properties", "Tags"):
-        return False
-    return resource_type.update is None or (detail.name or _TAGS) in resource_type.replaced_by
+def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
+    """Return whether a change replaces the resource (Always, Conditionally or Never), as ResourceChanger does it."""
+    if detail.attribute in _ATTRIBUTES:
+        return "Never"
+    name = detail.name or _TAGS
+    if resource_type.update is None or name in resource_type.replaced_by:
+        return "Always"
+    return "Conditionally" if name in resource_type.perhaps_replaced_by else "Never"
 
 
-def _may_recreate(resource_type: ResourceType, detail: _Detail) -> bool:
-    return detail.attribute == "Properties" and detail.name in resource_type.perhaps_replaced_by
-
-
-def _shown(resource_type: ResourceType, detail: _Detail) -> dict[str, Any]:
-    target = {
-        "Attribute": detail.attribute,
-        "RequiresRecreation": "Always"
-        if _recreates(resource_type, detail)
-        else "Conditionally"
-        if _may_recreate(resource_type, detail)
-        else "Never",
-    }
-    shown: dict[str, Any] = {
-        "Target": {**target, "Name": detail.name} if detail.name else target,
+def _shown(detail: _Detail, recreation: str) -> dict[str, Any]:
+    name = {"Name": detail.name} if detail.name else {}
+    cause = {"CausingEntity": detail.cause} if detail.cause else {}
+    return {
+        "Target": {"Attribute": detail.attribute, "RequiresRecreation": recreation, **name},
         # The value of a parameter is known beforehand, that of a resource only once it has been made.
         "Evaluation": "Dynamic" if detail.source.startswith("Resource") else "Static",
         "ChangeSource": detail.source,
+        **cause,
     }
-    if detail.cause:
-        shown["CausingEntity"] = detail.cause
-    return shown

@@ -154,8 +154,8 @@ class Scope:
         return self._reference(name)
 
     def _get_attribute(self, argument: Any) -> Any:
-        parts = argument.split(".", 1) if isinstance(argument, str) else argument
-        return self._attribute(parts[0], str(self.resolve(parts[1])))
+        name, key = split_attribute(argument)
+        return self._attribute(name, str(self.resolve(key)))
 
     def _select(self, argument: Any) -> Any:
         index, members = int(self.resolve(argument[0])), self.resolve(argument[1])
@@ -192,15 +192,20 @@ class Scope:
         return self._exports[name]
 
 
+def split_attribute(argument: Any) -> tuple[str, Any]:
+    """Return resource and attribute of a Fn::GetAtt, which may be a list or `Resource.Attribute`."""
+    name, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
+    return name, attribute
+
+
 def references(value: Any) -> set[str]:
     """Return every name that a value refers to by Ref, Fn::GetAtt or Fn::Sub."""
     found = set()
     for each in walk(value):
         if isinstance(each.get("Ref"), str):
             found.add(each["Ref"])
-        getatt = each.get("Fn::GetAtt")
-        if getatt:
-            found.add(getatt.split(".", 1)[0] if isinstance(getatt, str) else getatt[0])
+        if each.get("Fn::GetAtt"):
+            found.add(split_attribute(each["Fn::GetAtt"])[0])
         sub = each.get("Fn::Sub")
         if sub:
             text, given = (sub[0], sub[1]) if isinstance(sub, list) else (sub, {})

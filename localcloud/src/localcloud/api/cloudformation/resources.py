@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import traceback
 from collections.abc import Callable, Mapping
@@ -144,7 +145,7 @@ class ResourceChanger:
         resource.physical = self._call(resource, change)
         resource.properties, resource.declaration = properties, declaration
         if replaces_instances(declaration, old, properties):
-            roll(self.account, self.stack, resource, wait=not undoing)
+            roll(self.account, resource, functools.partial(self.note, resource, "UPDATE_IN_PROGRESS"), wait=not undoing)
         self.note(resource, "UPDATE_COMPLETE")
 
     def _call(self, resource: Resource, handler: Callable[[], Any]) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.errors import ResourceError
 from localcloud.api.cloudformation.signals import parse_duration, wait_for
-from localcloud.api.cloudformation.stacks import Resource, Stack
+from localcloud.api.cloudformation.stacks import Resource
 
 log = logging.getLogger("localcloud.api")
 
@@ -24,9 +24,10 @@ def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], n
     return any(old.get(key) != new.get(key) for key in _REPLACING)
 
 
-def roll(account: Account, stack: Stack, resource: Resource, *, wait: bool) -> None:
+def roll(account: Account, resource: Resource, note: Callable[[str], None], *, wait: bool) -> None:
     """Replace the obsolete instances batch by batch, waiting for the signals of each where the policy does.
 
+    `note` records what is done as an event of the resource.
     Raises ResourceError for a batch without all signals, or with a FAILURE.
     """
     policy = resource.declaration["UpdatePolicy"]["AutoScalingRollingUpdate"]
@@ -40,20 +41,14 @@ def roll(account: Account, stack: Stack, resource: Resource, *, wait: bool) -> N
     )
     if not obsolete:
         return
-    _note(
-        account,
-        stack,
-        resource,
+    note(
         f"Rolling update initiated. Terminating {len(obsolete)} obsolete instance(s) in batches of {batch_size}.",
     )
     for start in range(0, len(obsolete), batch_size):
         batch = obsolete[start : start + batch_size]
         with account.condition:
             resource.signals.clear()
-        _note(
-            account,
-            stack,
-            resource,
+        note(
             f"Terminating instance(s) [{','.join(batch)}]; replacing with {len(batch)} new instance(s).",
         )
         for instance_id in batch:
@@ -76,12 +71,6 @@ def _await(account: Account, resource: Resource, count: int, pause: str, percent
             account.condition.wait(demand.left_s())
     if verdict:
         raise ResourceError(verdict)
-
-
-def _note(account: Account, stack: Stack, resource: Resource, reason: str) -> None:
-    with account.condition:
-        stack.note(resource, "UPDATE_IN_PROGRESS", reason)
-        account.condition.notify_all()
 
 
 def _describe(account: Account, name: str) -> dict[str, Any]:

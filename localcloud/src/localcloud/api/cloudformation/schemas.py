@@ -11,11 +11,13 @@ in place of a value; those of keywords that are cfn-lint's are worded alike.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import ipaddress
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -66,17 +68,11 @@ def check(type_name: str, properties: Mapping[str, Any]) -> list[Violation]:
     return list(_violations(schema, {"type": "object", **schema}, properties, ()))
 
 
-def resolved(root: Schema, schema: Schema) -> Schema:
-    """Return a schema without its reference."""
-    while "$ref" in schema:
-        schema = root["definitions"][schema["$ref"].rsplit("/", 1)[1]]
-    return schema
-
-
 def _violations(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
     if value is UNKNOWN:
         return
-    schema = resolved(root, schema)
+    while "$ref" in schema:
+        schema = root["definitions"][schema["$ref"].rsplit("/", 1)[1]]
     given, fits = _coerced(schema, value)
     if not fits:
         wanted = schema["type"] if isinstance(schema["type"], str) else ", ".join(schema["type"])
@@ -97,16 +93,12 @@ def _members(root: Schema, schema: Schema, value: Mapping[str, Any], path: tuple
     for key in schema.get("required", ()):
         if key not in value:
             yield Violation(path=path, text=f"required key [{key}] not found")
-    known = schema.get("properties", {})
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for key, each in value.items():
         if key in known:
             yield from _violations(root, known[key], each, (*path, key))
-        elif not _fitting_pattern(schema, key) and known and schema.get("additionalProperties") is False:
+        elif known and schema.get("additionalProperties") is False and not any(regex.search(p, key) for p in patterns):
             yield Violation(path=path, text=f"extraneous key [{key}] is not permitted")
-
-
-def _fitting_pattern(schema: Schema, key: str) -> bool:
-    return any(regex.search(pattern, key) for pattern in schema.get("patternProperties", {}))
 
 
 def _among(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
@@ -146,18 +138,11 @@ def _read(kinds: tuple[str, ...], text: str) -> tuple[Any, bool]:
     number = regex.fullmatch(r"-?\d+(\.\d+)?", text)
     if number and ("number" in kinds or ("integer" in kinds and not number[1])):
         return float(text) if number[1] else int(text), True
-    if "object" in kinds:
-        return _document(text)
+    if "object" in kinds:  # a JSON document
+        with contextlib.suppress(ValueError):
+            found = json.loads(text)
+            return found, isinstance(found, dict)
     return text, False
-
-
-def _document(text: str) -> tuple[Any, bool]:
-    """Return a JSON document that a template holds as text."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text, False
-    return found, isinstance(found, dict)
 
 
 _PYTHON: Final[Mapping[str, Any]] = {
@@ -183,26 +168,22 @@ def _scrubbed(keyword: str, broken: Callable[[Any, Any], bool]) -> Callable[[Any
     return lambda value, given: f"failed validation constraint for keyword [{keyword}]" if broken(value, given) else ""
 
 
-def _bound(what: str, kind: type[str | list[Any]], least: bool) -> Callable[[Any, Any], str]:
-    def rule(value: Any, limit: Any) -> str:
-        if not isinstance(value, kind) or (len(value) >= limit if least else len(value) <= limit):
-            return ""
-        if what == "item count":
-            return f"expected {'minimum' if least else 'maximum'} item count: {limit}, found: {len(value)}"
-        return f"expected {'minLength' if least else 'maxLength'}: {limit}, actual: {len(value)}"
-
-    return rule
+def _bound(kind: type[str | list[Any]], text: str, broken: Callable[[int, int], bool]) -> Callable[[Any, Any], str]:
+    """Return a rule about a length; its text has places for the limit and the length."""
+    return lambda value, limit: (
+        text.format(limit, len(value)) if isinstance(value, kind) and broken(len(value), limit) else ""
+    )
 
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _repeats(value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
+def _repeats(value: Any, unique: bool) -> str:
+    if not unique or not isinstance(value, list):
+        return ""
     texts = [json.dumps(each, sort_keys=True, default=repr) for each in value if each is not UNKNOWN]
-    return len(set(texts)) < len(texts)
+    return "array items are not unique" if len(set(texts)) < len(texts) else ""
 
 
 def _present(value: Any, keys: list[str]) -> list[str]:
@@ -219,22 +200,20 @@ def _at_least_one(value: Any, keys: list[str]) -> str:
 
 
 def _together(value: Any, given: Mapping[str, list[str]]) -> str:
-    for key, needed in given.items():
-        missing = [each for each in needed if _present(value, [key]) and not _present(value, [each])]
-        if missing:
+    for key in _present(value, list(given)):
+        if missing := [each for each in given[key] if each not in value]:
             return f"property [{key}] requires [{', '.join(missing)}]"
     return ""
 
 
 def _apart(value: Any, given: Mapping[str, list[str]]) -> str:
-    for key, excluded in given.items():
-        found = _present(value, excluded) if _present(value, [key]) else []
-        if found:
+    for key in _present(value, list(given)):
+        if found := _present(value, given[key]):
             return f"property [{key}] excludes [{', '.join(found)}]"
     return ""
 
 
-def _network(value: Any, kind: str) -> bool:
+def _no_network(value: Any, kind: str) -> bool:
     if kind != "ipv4-network" or not isinstance(value, str):
         return False
     try:
@@ -250,20 +229,17 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], str]]] = {
         "enum", lambda value, allowed: isinstance(value, str) and value.lower() not in map(str.lower, allowed)
     ),
     "pattern": _scrubbed("pattern", lambda value, pattern: isinstance(value, str) and not regex.search(pattern, value)),
-    "minLength": _bound("length", str, least=True),
-    "maxLength": _bound("length", str, least=False),
-    "minItems": _bound("item count", list, least=True),
-    "maxItems": _bound("item count", list, least=False),
+    "minLength": _bound(str, "expected minLength: {}, actual: {}", operator.lt),
+    "maxLength": _bound(str, "expected maxLength: {}, actual: {}", operator.gt),
+    "minItems": _bound(list, "expected minimum item count: {}, found: {}", operator.lt),
+    "maxItems": _bound(list, "expected maximum item count: {}, found: {}", operator.gt),
     "minimum": _scrubbed("minimum", lambda value, least: _number(value) and value < least),
     "maximum": _scrubbed("maximum", lambda value, most: _number(value) and value > most),
-    "uniqueItems": lambda value, unique: "array items are not unique" if unique and _repeats(value) else "",
-    "format": _scrubbed("format", _network),
+    "uniqueItems": _repeats,
+    "format": _scrubbed("format", _no_network),
     "requiredXor": _exactly_one,
     "requiredOr": _at_least_one,
     "dependentRequired": _together,
     "dependentExcluded": _apart,
 }
 """Rules by keyword: each returns what is broken, or nothing. `type`, `required` and the like are above."""
-
-KEYWORDS: Final = frozenset({*_RULES, "type", "required", "additionalProperties", "anyOf", "oneOf"})
-"""The keywords that are checked."""

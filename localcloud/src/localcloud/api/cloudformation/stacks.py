@@ -45,20 +45,6 @@ class Resource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Event:
-    """One line of a stack's history."""
-
-    event_id: str
-    logical_id: str
-    physical_id: str
-    type: str
-    status: str
-    reason: str
-    timestamp: datetime.datetime
-    token: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
     """What a stack is to become."""
 
@@ -74,7 +60,6 @@ class Stack:
 
     stack_id: str
     name: str
-    suffix: str
     target: Target | None = None
     """What it is, or is becoming; None while its first change set waits."""
     status: str = "REVIEW_IN_PROGRESS"
@@ -93,7 +78,8 @@ class Stack:
     """ClientRequestToken of the operation in progress, which its events carry."""
     resources: dict[str, Resource] = dataclasses.field(default_factory=dict)
     outputs: list[dict[str, str]] = dataclasses.field(default_factory=list)
-    events: list[Event] = dataclasses.field(default_factory=list)
+    events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """In the shape of the API, oldest first."""
 
     @property
     def busy(self) -> bool:
@@ -112,18 +98,20 @@ class Stack:
 
     def _record(self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str) -> None:
         # The CLI orders events by their time, in milliseconds.
-        earliest = self.events[-1].timestamp + datetime.timedelta(milliseconds=1) if self.events else now()
+        earliest = self.events[-1]["Timestamp"] + datetime.timedelta(milliseconds=1) if self.events else now()
         self.events.append(
-            Event(
-                event_id=str(uuid.uuid4()),
-                logical_id=logical_id,
-                physical_id=physical_id,
-                type=type_name,
-                status=status,
-                reason=reason,
-                timestamp=max(now(), earliest),
-                token=self.token,
-            )
+            {
+                "StackId": self.stack_id,
+                "StackName": self.name,
+                "EventId": str(uuid.uuid4()),
+                "LogicalResourceId": logical_id,
+                "PhysicalResourceId": physical_id,
+                "ResourceType": type_name,
+                "Timestamp": max(now(), earliest),
+                "ResourceStatus": status,
+                "ResourceStatusReason": reason or None,
+                "ClientRequestToken": self.token or None,
+            }
         )
 
 
@@ -134,8 +122,6 @@ class ChangeSet:
     change_set_id: str
     name: str
     stack: Stack
-    kind: str
-    """CREATE or UPDATE."""
     target: Target
     changes: list[dict[str, Any]]
     status: str = "CREATE_COMPLETE"

@@ -134,10 +134,6 @@ class Console:
         read = sum(since <= now for since, _ in found)
         return found[max(0, read - 1) :]
 
-    def forget(self, instance_id: str) -> None:
-        """Drop the output of an instance that is gone."""
-        self._texts.pop(instance_id, None)
-
 
 CONSOLE: Final = Console()
 """The consoles of all instances."""

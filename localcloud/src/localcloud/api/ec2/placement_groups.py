@@ -7,16 +7,12 @@ are AWS's: the instance type must support it, all its instances are in one zone,
 from __future__ import annotations
 
 import dataclasses
-import functools
-import gzip
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-import moto.ec2
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, random_id
 
@@ -107,7 +103,10 @@ def admit(ec2: Any, placement: Mapping[str, Any], instance_type: str, subnet_id:
         return ""
     by_id = {group.id: group.name for group in _groups(ec2).values()}
     group = _known(ec2, placement.get("GroupName") or by_id.get(placement["GroupId"]) or placement["GroupId"])
-    if _STRATEGY not in _strategies().get(instance_type, (_STRATEGY,)):
+    supported = (
+        INSTANCE_TYPES.get(instance_type, {}).get("PlacementGroupInfo", {}).get("SupportedStrategies", [_STRATEGY])
+    )
+    if _STRATEGY not in supported:
         raise EC2ClientError(
             "InvalidParameterCombination",
             f"Cluster placement groups are not supported by the '{instance_type}' instance type. Specify a supported "
@@ -168,11 +167,3 @@ def _matches(described: Mapping[str, Any], key: str, wanted: list[str]) -> bool:
     if key == "tag-key":
         return bool(set(tags) & set(wanted))
     raise EC2ClientError("InvalidParameterValue", f"The filter '{key}' is invalid")
-
-
-@functools.cache
-def _strategies() -> dict[str, tuple[str, ...]]:
-    """Return the strategies that each instance type supports, as moto recorded them on AWS."""
-    path = Path(str(moto.ec2.__file__)).parent / "resources" / "instance_types.json.gz"
-    types = json.loads(gzip.decompress(path.read_bytes()))
-    return {name: tuple(each["PlacementGroupInfo"]["SupportedStrategies"]) for name, each in types.items()}

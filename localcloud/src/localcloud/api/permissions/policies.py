@@ -52,20 +52,18 @@ class Policies:
         service, _, _, name = arn.split(":", 5)[2:] if arn.count(":") >= 5 else ("", "", "", "")
         match service:
             case "s3":
-                bucket = self._backend("s3").buckets.get(name.partition("/")[0])
-                return _parsed(bucket.policy) if bucket is not None else None
+                holder = self._backend("s3").buckets.get(name.partition("/")[0])
             case "kms":
-                key = self._backend("kms").keys.get(name.removeprefix("key/"))
-                return _parsed(key.policy) if key is not None else None
+                holder = self._backend("kms").keys.get(name.removeprefix("key/"))
             case "sns":
-                topic = self._backend("sns").topics.get(arn)
-                return _parsed(topic.policy) if topic is not None else None
+                holder = self._backend("sns").topics.get(arn)
             case "sqs":
-                queue = self._backend("sqs").queues.get(name)
-                return _parsed(queue.policy) if queue is not None else None
+                holder = self._backend("sqs").queues.get(name)
             case "iam" if action.lower() == "sts:assumerole":
                 return self.trust(arn)
-        return None
+            case _:
+                return None
+        return _parsed(holder.policy) if holder is not None else None
 
     def trust(self, role_arn: str) -> Policy | None:
         """Return the trust policy of a role; None for an unknown role."""

@@ -67,7 +67,6 @@ class ObjectNeed:
     bucket: str = ""
     key: str | None = None
     """None: the bucket itself; with an empty bucket: all buckets."""
-    versioned: bool = False
 
     @property
     def arn(self) -> str:
@@ -111,7 +110,7 @@ def _deleted(bucket: str, params: Mapping[str, Any]) -> Iterator[ObjectNeed]:
 def _versioned(need: ObjectNeed, version: Any) -> ObjectNeed:
     if not version or need.action not in _OF_VERSIONS:
         return need
-    return dataclasses.replace(need, action=need.action.replace("Object", "ObjectVersion", 1), versioned=True)
+    return dataclasses.replace(need, action=need.action.replace("Object", "ObjectVersion", 1))
 
 
 def key_actions(operation: str) -> tuple[str, ...]:

@@ -70,14 +70,6 @@ def test_an_alarm_comes_changes_in_place_and_goes(client: Client, stacks: Stacks
     assert client("autoscaling").describe_policies()["ScalingPolicies"] == []
 
 
-def test_an_alarm_that_is_not_carried_out_fails_its_stack_with_the_reason(stacks: Stacks) -> None:
-    resources = guarded()
-    resources["Cap"]["Properties"]["Metrics"][0]["Expression"] = "RATE(size)"
-    name = stacks.create(resources)
-    assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
-    assert any("does not know the function RATE" in reason for reason in stacks.reasons(name, "Cap"))
-
-
 def test_percentiles_are_refused_before_anything_is_made(stacks: Stacks) -> None:
     resources = guarded()
     resources["Cap"]["Properties"]["ExtendedStatistic"] = "p99"

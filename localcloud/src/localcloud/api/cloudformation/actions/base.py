@@ -187,15 +187,16 @@ def sorted_resources(stack: Stack) -> list[Resource]:
     return sorted(stack.resources.values(), key=lambda each: each.logical_id)
 
 
-def show_resource(stack: Stack, resource: Resource, time_key: str) -> dict[str, Any]:
-    """Return a resource; AWS names the time of its last change differently here and there."""
+def show_resource(stack: Stack, resource: Resource) -> dict[str, Any]:
+    """Return a resource; AWS names the time of its last change in two ways."""
     return {
         "StackName": stack.name,
         "StackId": stack.stack_id,
         "LogicalResourceId": resource.logical_id,
         "PhysicalResourceId": resource.physical_id,
         "ResourceType": resource.type,
-        time_key: resource.changed,
+        "Timestamp": resource.changed,
+        "LastUpdatedTimestamp": resource.changed,
         "ResourceStatus": resource.status,
         "ResourceStatusReason": resource.reason or None,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import Final
+from typing import Any, Final
 
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, EmptyResult
@@ -40,7 +40,7 @@ class ChangeSetActions(Actions):
             target = self._read_target(stack)
             with account.condition:
                 self._refuse_unless_fitting(stack, name, kind)  # Others may have come first while the target was read.
-                change_set = self._change_set(name, kind, stack, target)
+                change_set = self._change_set(name, stack, target)
                 account.change_sets[change_set.change_set_id] = change_set
                 if fresh:
                     stack.set_status("REVIEW_IN_PROGRESS", "User Initiated")
@@ -65,7 +65,7 @@ class ChangeSetActions(Actions):
         if any(each.name == name and not each.executed for each in self._account.change_sets_of(stack)):
             raise FormationError("AlreadyExistsException", f"ChangeSet {name} already exists")
 
-    def _change_set(self, name: str, kind: str, stack: Stack, target: Target) -> ChangeSet:
+    def _change_set(self, name: str, stack: Stack, target: Target) -> ChangeSet:
         account = self._account
         arn = f"arn:aws:cloudformation:{account.region}:{account.account}:changeSet/{name}/{uuid.uuid4()}"
         found = changes.describe(stack, target, account.active_resources(stack, target))
@@ -73,7 +73,6 @@ class ChangeSetActions(Actions):
             change_set_id=arn,
             name=name,
             stack=stack,
-            kind=kind,
             target=target,
             changes=found,
             description=self._text("Description"),
@@ -92,24 +91,7 @@ class ChangeSetActions(Actions):
 
     def describe_change_set(self) -> ActionResult:
         """Show a change set."""
-        each = self._find_change_set()
-        return ActionResult(
-            {
-                "ChangeSetName": each.name,
-                "ChangeSetId": each.change_set_id,
-                "StackId": each.stack.stack_id,
-                "StackName": each.stack.name,
-                "Description": each.description or None,
-                "Parameters": show_parameters(each.target),
-                "CreationTime": each.created,
-                "ExecutionStatus": each.execution_status,
-                "Status": each.status,
-                "StatusReason": each.reason or None,
-                "Capabilities": each.capabilities,
-                "Tags": show_tags(each.target),
-                "Changes": each.changes,
-            }
-        )
+        return ActionResult(_shown(self._find_change_set()))
 
     def describe_events(self) -> ActionResult:
         """Show what early validation found of a change set."""
@@ -142,23 +124,8 @@ class ChangeSetActions(Actions):
     def list_change_sets(self) -> ActionResult:
         """List the change sets of a stack that have not been executed."""
         stack = self._account.get(self._text("StackName"))
-        found = [each for each in self._account.change_sets_of(stack) if not each.executed]
-        return ActionResult(
-            {
-                "Summaries": [
-                    {
-                        "ChangeSetId": each.change_set_id,
-                        "ChangeSetName": each.name,
-                        "StackId": stack.stack_id,
-                        "StackName": stack.name,
-                        "Status": each.status,
-                        "ExecutionStatus": each.execution_status,
-                        "CreationTime": each.created,
-                    }
-                    for each in found
-                ]
-            }
-        )
+        found = [_shown(each) for each in self._account.change_sets_of(stack) if not each.executed]
+        return ActionResult({"Summaries": found})
 
     def delete_change_set(self) -> ActionResult:
         """Forget a change set; that there is none is no error on AWS, where its stack exists."""
@@ -210,3 +177,21 @@ def _unfit(change_set: ChangeSet, state: str) -> FormationError:
     return FormationError(
         "InvalidChangeSetStatus", f"ChangeSet [{change_set.change_set_id}] cannot be executed in its current {state}"
     )
+
+
+def _shown(change_set: ChangeSet) -> dict[str, Any]:
+    return {
+        "ChangeSetName": change_set.name,
+        "ChangeSetId": change_set.change_set_id,
+        "StackId": change_set.stack.stack_id,
+        "StackName": change_set.stack.name,
+        "Description": change_set.description or None,
+        "Parameters": show_parameters(change_set.target),
+        "CreationTime": change_set.created,
+        "ExecutionStatus": change_set.execution_status,
+        "Status": change_set.status,
+        "StatusReason": change_set.reason or None,
+        "Capabilities": change_set.capabilities,
+        "Tags": show_tags(change_set.target),
+        "Changes": change_set.changes,
+    }

@@ -36,44 +36,16 @@ class Responses(ChangeSetActions, StackActions):
         """List the stacks, deleted ones included."""
         wanted = self._get_param("StackStatusFilter", [])
         found = [stack for stack in self._account.stacks.values() if not wanted or stack.status in wanted]
+        shown = [show_stack(stack) for stack in found]
         return ActionResult(
-            {
-                "StackSummaries": [
-                    {
-                        "StackId": stack.stack_id,
-                        "StackName": stack.name,
-                        "TemplateDescription": stack.target.template.get("Description") if stack.target else None,
-                        "CreationTime": stack.created,
-                        "LastUpdatedTime": stack.updated,
-                        "DeletionTime": stack.deleted,
-                        "StackStatus": stack.status,
-                        "StackStatusReason": stack.reason or None,
-                    }
-                    for stack in found
-                ]
-            }
+            {"StackSummaries": [{**each, "TemplateDescription": each["Description"]} for each in shown]}
         )
 
     def describe_stack_events(self) -> ActionResult:
         """Show a stack's history, latest first."""
         stack = self._account.get(self._text("StackName"))
         with self._account.condition:
-            events = [
-                {
-                    "StackId": stack.stack_id,
-                    "StackName": stack.name,
-                    "EventId": event.event_id,
-                    "LogicalResourceId": event.logical_id,
-                    "PhysicalResourceId": event.physical_id,
-                    "ResourceType": event.type,
-                    "Timestamp": event.timestamp,
-                    "ResourceStatus": event.status,
-                    "ResourceStatusReason": event.reason or None,
-                    "ClientRequestToken": event.token or None,
-                }
-                for event in reversed(stack.events)
-            ]
-        return ActionResult({"StackEvents": events})
+            return ActionResult({"StackEvents": list(reversed(stack.events))})
 
     def describe_stack_resources(self) -> ActionResult:
         """Show the resources of a stack, or one of them."""
@@ -83,7 +55,7 @@ class Responses(ChangeSetActions, StackActions):
             stack = self._account.get(self._text("StackName"))
         name = self._text("LogicalResourceId")
         found = [each for each in sorted_resources(stack) if not name or each.logical_id == name]
-        return ActionResult({"StackResources": [show_resource(stack, each, "Timestamp") for each in found]})
+        return ActionResult({"StackResources": [show_resource(stack, each) for each in found]})
 
     def _holder_of(self, physical_id: str) -> Stack:
         for stack in self._account.live():
@@ -97,13 +69,13 @@ class Responses(ChangeSetActions, StackActions):
         name = self._text("LogicalResourceId")
         for each in sorted_resources(stack):
             if each.logical_id == name:
-                return ActionResult({"StackResourceDetail": show_resource(stack, each, "LastUpdatedTimestamp")})
+                return ActionResult({"StackResourceDetail": show_resource(stack, each)})
         raise ValidationError(f"Resource {name} does not exist for stack {stack.name}")
 
     def list_stack_resources(self) -> ActionResult:
         """List the resources of a stack."""
         stack = self._account.get(self._text("StackName"))
-        found = [show_resource(stack, each, "LastUpdatedTimestamp") for each in sorted_resources(stack)]
+        found = [show_resource(stack, each) for each in sorted_resources(stack)]
         return ActionResult({"StackResourceSummaries": found})
 
     def get_template(self) -> ActionResult:
@@ -139,12 +111,14 @@ class Responses(ChangeSetActions, StackActions):
     def validate_template(self) -> ActionResult:
         """Check that a template can be read."""
         document = template.parse(self._body(None))
-        shown = [
-            {key: each[key] for key in ("ParameterKey", "DefaultValue", "NoEcho", "Description")}
-            for each in show_declared(document)
-        ]
         needed = needed_capabilities(document)
-        return ActionResult({"Parameters": shown, "Description": document.get("Description"), "Capabilities": needed})
+        return ActionResult(
+            {
+                "Parameters": show_declared(document),
+                "Description": document.get("Description"),
+                "Capabilities": needed,
+            }
+        )
 
     def list_exports(self) -> ActionResult:
         """List the exports of all stacks."""

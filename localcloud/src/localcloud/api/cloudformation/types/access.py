@@ -23,9 +23,7 @@ _GONE = ("NoSuchEntity",)
 def _create_role(context: Context, properties: Properties) -> Physical:
     iam = context.aws.client("iam")
     name = properties.get("RoleName") or context.name(64)
-    described = {"Description": properties["Description"]} if properties.get("Description") else {}
-    if properties.get("PermissionsBoundary"):
-        described["PermissionsBoundary"] = properties["PermissionsBoundary"]
+    described = {key: properties[key] for key in ("Description", "PermissionsBoundary") if properties.get(key)}
     role = iam.create_role(
         RoleName=name,
         Path=properties.get("Path", "/"),

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Final
 
 from localcloud.api.cloudformation.errors import ValidationError
-from localcloud.api.cloudformation.intrinsics import FUNCTIONS, PSEUDO, depends_on, references
+from localcloud.api.cloudformation.intrinsics import FUNCTIONS, PSEUDO, depends_on, references, split_attribute
 from localcloud.api.cloudformation.signals import parse_duration
 from localcloud.api.cloudformation.template import Template, walk
 from localcloud.api.cloudformation.types import (
@@ -207,7 +207,7 @@ def _check_references(template: Template, made: Mapping[str, Any]) -> None:
 def _check_attribute(getatt: Any, template: Template) -> None:
     if not getatt:
         return
-    name, attribute = getatt.split(".", 1) if isinstance(getatt, str) else getatt
+    name, attribute = split_attribute(getatt)
     resource = template["Resources"].get(name)
     resource_type = RESOURCE_TYPES.get(resource["Type"]) if resource else None
     if resource_type is not None and isinstance(attribute, str) and attribute not in resource_type.attributes:

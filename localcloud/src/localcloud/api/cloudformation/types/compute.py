@@ -65,7 +65,6 @@ def _create_placement(context: Context, properties: Properties) -> Physical:
 
 _MIX = "MixedInstancesPolicy"
 _ORDER = "nothing has a price here, and a type has room until `localcloud limit`: the order of the types decides"
-_LAUNCHED = "what it launches is looked at: see AWS::EC2::LaunchTemplate"
 _HOOK = names("AutoScalingGroupName LifecycleTransition HeartbeatTimeout DefaultResult")
 _STEP = names("PolicyType AutoScalingGroupName AdjustmentType StepAdjustments")
 _GROUP_VALUES = names(

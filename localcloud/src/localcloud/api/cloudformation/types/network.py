@@ -16,7 +16,6 @@ from localcloud.api.cloudformation.types.resource_type import (
     retag_only,
     tagged,
     truth,
-    unless_gone,
 )
 
 _VPC_FLAGS = ("EnableDnsSupport", "EnableDnsHostnames")
@@ -47,10 +46,6 @@ def _update_vpc(context: Context, resource: Physical, old: Properties, new: Prop
     _set_vpc_flags(ec2, resource.id, new)
     retag(ec2, resource.id, context, old, new)
     return resource
-
-
-def _delete_vpc(context: Context, resource: Physical, properties: Properties) -> None:
-    unless_gone(("InvalidVpcID.NotFound",), context.aws.client("ec2").delete_vpc, VpcId=resource.id)
 
 
 def _create_internet_gateway(context: Context, properties: Properties) -> Physical:
@@ -93,10 +88,6 @@ def _update_subnet(context: Context, resource: Physical, old: Properties, new: P
     _map_public(ec2, resource.id, new)
     retag(ec2, resource.id, context, old, new)
     return resource
-
-
-def _delete_subnet(context: Context, resource: Physical, properties: Properties) -> None:
-    unless_gone(("InvalidSubnetID.NotFound",), context.aws.client("ec2").delete_subnet, SubnetId=resource.id)
 
 
 def _create_route_table(context: Context, properties: Properties) -> Physical:
@@ -200,7 +191,7 @@ RESOURCE_TYPES = (
         attributes=names("VpcId CidrBlock DefaultSecurityGroup"),
         create=_create_vpc,
         update=_update_vpc,
-        delete=_delete_vpc,
+        delete=delete_with("ec2", "delete_vpc", "VpcId", gone=("InvalidVpcID.NotFound",)),
     ),
     ResourceType(
         name="AWS::EC2::InternetGateway",
@@ -233,7 +224,7 @@ RESOURCE_TYPES = (
         attributes=names("SubnetId VpcId CidrBlock AvailabilityZone"),
         create=_create_subnet,
         update=_update_subnet,
-        delete=_delete_subnet,
+        delete=delete_with("ec2", "delete_subnet", "SubnetId", gone=("InvalidSubnetID.NotFound",)),
     ),
     ResourceType(
         name="AWS::EC2::RouteTable",

@@ -29,12 +29,9 @@ def _create_bucket(context: Context, properties: Properties) -> Physical:
     name = properties.get("BucketName") or context.name(63).lower()
     _check_acl(properties)
     _check_lifecycle(properties)
-    try:
-        s3.head_bucket(Bucket=name)
-    except ClientError:
-        s3.create_bucket(Bucket=name)
-    else:
+    if _has_bucket(s3, name):
         raise ResourceError(f"{name} already exists")
+    s3.create_bucket(Bucket=name)
     domain = f"{name}.s3.amazonaws.com"
     physical = Physical(
         id=name,
