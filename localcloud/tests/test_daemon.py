@@ -60,7 +60,7 @@ def test_what_hosts_cannot_be_is_refused_at_the_start(words: list[str], why: str
 
 
 def test_hosts_find_the_api() -> None:
-    assert guest_environment("us-east-1")["AWS_ENDPOINT_URL"] == "http://198.18.0.1"
+    assert guest_environment()["AWS_ENDPOINT_URL"] == "http://198.18.0.1"
 
 
 def test_tail_of_a_log(tmp_path: Path) -> None:

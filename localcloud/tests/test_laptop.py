@@ -13,7 +13,7 @@ from localcloud.layout import Layout
 
 
 def variables(**caller: str) -> dict[str, str]:
-    return environment(caller, layout=Layout(name="lc0"), endpoint="http://198.18.0.1", region="us-east-1")
+    return environment(caller, layout=Layout(name="lc0"), endpoint="http://198.18.0.1")
 
 
 def test_callers_credentials_and_proxies_do_not_come_along() -> None:

@@ -146,7 +146,7 @@ class SmallCloud:
         self.layout.run.mkdir(parents=True)
         self.layout.efs.mkdir(parents=True)
         self.layout.layers.symlink_to(layers)
-        environment = guest_environment("us-east-1")
+        environment = guest_environment()
         (layers / "image").mkdir()
         (directory / "shown").mkdir()
         (directory / "shown/word").write_text("seen\n")
@@ -164,12 +164,9 @@ class SmallCloud:
             internet=self.internet,
             kind=NamespaceHosts(
                 images=Images(machine=image),
-                region="us-east-1",
                 layers=self.layout.layers,
                 shared=SharedDirectory(path=self.layout.efs, caches=nfs),
             ),
-            region="us-east-1",
-            account="123456789012",
             outside=self.internet.forward(packages.servers, packages.ports),
         )
 

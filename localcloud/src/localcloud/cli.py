@@ -193,7 +193,7 @@ def _enter_namespace(name: str, place: str, command: Sequence[str]) -> int:
     state = lifecycle.read_state(layout)
     if os.geteuid() != 0:
         raise LocalCloudError("only root can enter the laptop's namespace; run it with sudo")
-    variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"], region=state["region"])
+    variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"])
     sys.stdout.flush()
     return _execute(lambda: laptop.replace_process(state, place, command, variables), command[0])
 

@@ -28,6 +28,7 @@ from localcloud.network.internet import Internet
 from localcloud.options import Options
 from localcloud.reconciler import Reconciler
 from localcloud.sessions.service import SESSIONS_PORT, Relay, SessionService
+from localcloud.snapshot import ACCOUNT, REGION
 
 log = logging.getLogger("localcloud.daemon")
 
@@ -38,11 +39,10 @@ class Daemon:
     """Run the parts of one cloud until it is stopped."""
 
     def __init__(self, options: Options) -> None:
-        from localcloud.api.cloud import ACCOUNT, REGION, Cloud
+        from localcloud.api.cloud import Cloud
 
         self.options = options
         self.layout = Layout(name=options.name)
-        self.account, self.region = ACCOUNT, REGION
         self._stopping = False
         self._error = ""
         self._mount_layers()
@@ -50,9 +50,7 @@ class Daemon:
         self.meter = Meter(options.metrics_speed, cpus=options.cpus)
         self.internet = Internet()
         self._packages = self._package_index()
-        hosts = host_kinds.choose(
-            options, layout=self.layout, region=REGION, packages=self._packages, publish=self._publish
-        )
+        hosts = host_kinds.choose(options, layout=self.layout, packages=self._packages, publish=self._publish)
         reached = {*options.reach, *hosts.archive, *self._packages.servers}
         self._outside = self.internet.forward(reached, self._packages.ports)
         self.reconciler = Reconciler(
@@ -60,8 +58,6 @@ class Daemon:
             layout=self.layout,
             internet=self.internet,
             kind=hosts.kind,
-            region=REGION,
-            account=ACCOUNT,
             outside=self._outside,
             link_mbit=options.link_mbit,
         )
@@ -153,7 +149,7 @@ class Daemon:
             "pid": os.getpid(),
             "supervisor_pid": os.getppid(),
             "endpoint": ENDPOINT,
-            "region": self.region,
+            "region": REGION,
             "started": time.time(),
             "api_faults": self.options.api_faults,
             "packages": {name: self._outside[name] for name in sorted(self._packages.servers)},
@@ -170,8 +166,8 @@ class Daemon:
             "name": self.options.name,
             "pid": os.getpid(),
             "endpoint": ENDPOINT,
-            "region": self.region,
-            "account": self.account,
+            "region": REGION,
+            "account": ACCOUNT,
             "access_key_id": ACCESS_KEY_ID,
             "secret_access_key": SECRET_ACCESS_KEY,
             "laptop_address": LAPTOP_ADDRESS,

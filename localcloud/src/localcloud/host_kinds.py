@@ -36,34 +36,34 @@ class Chosen:
     """Names of the hosts of the real internet that have the packages of their images."""
 
 
-def guest_environment(region: str) -> dict[str, str]:
+def guest_environment() -> dict[str, str]:
     """Return the variables by which programs on the hosts find the cloud's API."""
-    return {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": region, "AWS_REGION": region}
+    return {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}
 
 
 def prepare(options: Options, environment: Mapping[str, str]) -> None:
     """Make what takes minutes and is kept in the user's cache: call it before `choose`, which waits for nothing."""
     cache = debian_root.default_cache(environment)
     if options.hosts == MACHINES:
-        disks.node_disk(DISTRIBUTIONS[options.image], guest_environment(REGION), cache)
+        disks.node_disk(DISTRIBUTIONS[options.image], guest_environment(), cache)
         disks.server_disk(DISTRIBUTIONS[options.image], cache)
         disks.shown_disk(options.mount, cache)
     elif options.image:
         debian_root.root_of(DISTRIBUTIONS[options.image].root, cache)
 
 
-def choose(options: Options, *, layout: Layout, region: str, packages: PackageIndex, publish: Publish) -> Chosen:
+def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
     """Return the hosts that the options ask for."""
     if options.hosts == MACHINES:
-        return _machines(options, layout, region, publish)
-    return _namespaces(options, layout, region, packages, publish)
+        return _machines(options, layout, publish)
+    return _namespaces(options, layout, packages, publish)
 
 
-def _namespaces(options: Options, layout: Layout, region: str, packages: PackageIndex, publish: Publish) -> Chosen:
+def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
     binds = (*options.mount, *packages.binds)
     layer = layout.layers / "image"
     layer.mkdir()
-    machine = machine_image.build(layer, (*interpreter_binds(), *aws_cli_binds(), *binds), guest_environment(region))
+    machine = machine_image.build(layer, (*interpreter_binds(), *aws_cli_binds(), *binds), guest_environment())
     packages.install(layer)
     if options.nfs_client:
         nfs_client.install(layer)
@@ -74,7 +74,7 @@ def _namespaces(options: Options, layout: Layout, region: str, packages: Package
         root = debian_root.root_of(distribution.root, debian_root.default_cache(os.environ))
         layer = layout.layers / distribution.name
         layer.mkdir()
-        image = debian_image.build(layer, root, distribution, binds, guest_environment(region))
+        image = debian_image.build(layer, root, distribution, binds, guest_environment())
         packages.install(layer)
         if options.nfs_client:
             nfs_client.install(layer)
@@ -83,17 +83,17 @@ def _namespaces(options: Options, layout: Layout, region: str, packages: Package
     shared = SharedDirectory(path=layout.efs, caches=options.nfs_client)
     images = Images(machine=machine, by_id=by_id)
     limit = CpuLimit(cloud=layout.name, cpus=options.cpus) if options.cpus else None
-    kind = NamespaceHosts(images=images, region=region, layers=layout.layers, shared=shared, cpu_limit=limit)
+    kind = NamespaceHosts(images=images, layers=layout.layers, shared=shared, cpu_limit=limit)
     return Chosen(kind=kind, archive=archive)
 
 
-def _machines(options: Options, layout: Layout, region: str, publish: Publish) -> Chosen:
+def _machines(options: Options, layout: Layout, publish: Publish) -> Chosen:
     cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
-    root = disks.node_disk(distribution, guest_environment(region), cache)
+    root = disks.node_disk(distribution, guest_environment(), cache)
     accelerator = qemu.accelerator(root.kernel)
     image = MachineImage(root=root, shown=disks.shown_disk(options.mount, cache), accelerator=accelerator)
     server = ServerImage(root=disks.server_disk(distribution, cache), accelerator=accelerator)
     if options.efs_size:
         server = dataclasses.replace(server, size=options.efs_size.upper())
-    kind = MachineHosts(images={publish(distribution): image}, server=server, layout=layout, region=region)
+    kind = MachineHosts(images={publish(distribution): image}, server=server, layout=layout)
     return Chosen(kind=kind, archive=root.archive)

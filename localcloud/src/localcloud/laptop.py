@@ -12,6 +12,7 @@ from typing import Any, Final
 from localcloud.cleanup import MARKER
 from localcloud.layout import Layout
 from localcloud.network.namespaces import leave_mount_namespace, set_namespace, show_file
+from localcloud.snapshot import REGION
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """Unlike any real key: the CDK caches accounts by access key."""
@@ -23,7 +24,7 @@ _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
 _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
 
 
-def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str, region: str) -> dict[str, str]:
+def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> dict[str, str]:
     """Return the variables of a command on the laptop: the caller's, with the cloud in place of AWS and of proxies."""
     kept = {
         key: value
@@ -37,8 +38,8 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str, reg
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
         "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
-        "AWS_REGION": region,
-        "AWS_DEFAULT_REGION": region,
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",  # the laptop is no instance: do not wait for one's metadata
         "CDK_HOME": str(layout.laptop / ".cdk"),
         "CDK_DISABLE_CLI_TELEMETRY": "true",

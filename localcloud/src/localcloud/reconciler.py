@@ -73,15 +73,13 @@ class Reconciler:
         layout: Layout,
         internet: Internet,
         kind: HostKind,
-        region: str,
-        account: str,
         outside: Mapping[str, str],
         link_mbit: int = 0,
     ) -> None:
         """`link_mbit`: bandwidth of each host's link, Mbit/s; 0: what the machine can do."""
         self.link_mbit = link_mbit
         self.cloud, self.layout, self.internet, self.kind = cloud, layout, internet, kind
-        self.region, self.account, self.outside = region, account, outside
+        self.outside = outside
         self.fd_poller = FdPoller()
         self.routers: dict[str, Router] = {}
         self.hosts: dict[str, Host] = {}
@@ -162,8 +160,6 @@ class Reconciler:
                 index=index,
                 fd_poller=self.fd_poller,
                 credentials=self.cloud.role_credentials,
-                region=self.region,
-                account=self.account,
                 outside=self.outside,
                 answers_mounts=self.kind.answers_mounts,
                 link_mbit=self.link_mbit,

@@ -6,7 +6,9 @@ import dataclasses
 from typing import Final
 
 REGION: Final = "us-east-1"
-"""The one region that there is."""
+"""The only region."""
+ACCOUNT: Final = "123456789012"
+"""The account that every request belongs to."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from localcloud.hosts.host import domain, firmware_id, hostname, read_result
+from localcloud.hosts.host import firmware_id, hostname, read_result
 
 
-def test_a_host_is_named_after_its_address_and_its_region() -> None:
+def test_a_host_is_named_after_its_address() -> None:
     assert hostname("10.0.1.10") == "ip-10-0-1-10"
-    assert (domain("us-east-1"), domain("eu-west-1")) == ("ec2.internal", "eu-west-1.compute.internal")
 
 
 def test_the_firmware_names_ec2_and_the_instance() -> None:

@@ -16,7 +16,7 @@ DEBIAN = dataclasses.replace(MACHINE, boot="boot_cloud_init", accounts=False)
 
 def found(image: Image = MACHINE, **changes: object) -> dict[str, GuestFile]:
     instance = dataclasses.replace(WORKER, **changes)  # type: ignore[arg-type]
-    return {file.path: file for file in files(instance, SUBNET, "us-east-1", image)}
+    return {file.path: file for file in files(instance, SUBNET, image)}
 
 
 def content(path: str, **changes: object) -> str:

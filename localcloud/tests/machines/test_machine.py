@@ -19,7 +19,6 @@ def hosts(directory: Path) -> MachineHosts:
         images={"ami-debian": MachineImage(root=root, shown=None, accelerator="tcg")},
         server=ServerImage(root=root, accelerator="tcg"),
         layout=Layout(name="lc0", run_root=directory / "run", data_root=directory / "data"),
-        region="us-east-1",
     )
 
 

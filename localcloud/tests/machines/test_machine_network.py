@@ -31,7 +31,7 @@ def test_the_bridge_has_the_gateways_address_and_does_not_answer_for_it() -> Non
 
 
 def test_dhcp_gives_an_instance_its_own_address_and_what_a_vpc_tells() -> None:
-    lines = dhcp_configuration(WORKER, SUBNET, "us-east-1").splitlines()
+    lines = dhcp_configuration(WORKER, SUBNET).splitlines()
     assert "dhcp-host=02:42:0a:00:01:0a,10.0.1.10,ip-10-0-1-10,infinite" in lines
     assert "dhcp-range=10.0.1.0,static,255.255.255.0,infinite" in lines
     assert "dhcp-option=option:router,10.0.1.1" in lines

@@ -26,7 +26,7 @@ ROLE = dataclasses.replace(
 
 def ask(instance: Instance, path: str) -> str | None:
     credentials = FakeCloud().role_credentials
-    found = answer(instance, path, region="us-east-1", account="123456789012", credentials=credentials)
+    found = answer(instance, path, credentials)
     return None if found is None else found.decode()
 
 
@@ -108,7 +108,7 @@ def server() -> Iterator[MetadataServer]:
     listener = socket.create_server(("127.0.0.1", 0))
     hosts = {"127.0.0.1": ROLE}
     credentials = FakeCloud().role_credentials
-    server = MetadataServer(listener, find=hosts.get, credentials=credentials, region="us-east-1", account="1")
+    server = MetadataServer(listener, find=hosts.get, credentials=credentials)
     yield server
     server.close()
 

@@ -21,7 +21,7 @@ def question(name: str, kind: int = 1) -> bytes:
 
 def find(name: str, asker: str = WORKER_IP) -> str:
     outside = {"packages.example.org": "198.18.255.129"}
-    return lookup(snapshot(MASTER, WORKER, OTHER), VPC, "us-east-1", name, asker, outside)
+    return lookup(snapshot(MASTER, WORKER, OTHER), VPC, name, asker, outside)
 
 
 def test_instances_are_found_by_their_private_names() -> None:
@@ -32,17 +32,17 @@ def test_instances_are_found_by_their_private_names() -> None:
 def test_file_system_is_found_in_the_askers_zone() -> None:
     assert find(EFS) == "10.0.1.200"
     elsewhere = dataclasses.replace(WORKER, zone="us-east-1b")
-    assert lookup(snapshot(elsewhere), VPC, "us-east-1", EFS, WORKER_IP, {}) == ""
-    assert lookup(snapshot(elsewhere), VPC, "us-east-1", f"us-east-1a.{EFS}", WORKER_IP, {}) == "10.0.1.200"
+    assert lookup(snapshot(elsewhere), VPC, EFS, WORKER_IP, {}) == ""
+    assert lookup(snapshot(elsewhere), VPC, f"us-east-1a.{EFS}", WORKER_IP, {}) == "10.0.1.200"
 
 
 def test_a_lustre_file_system_is_found_from_every_zone() -> None:
     now = snapshot(dataclasses.replace(WORKER, zone="us-east-1b"))
     lustre = dataclasses.replace(now.mount_targets[0], file_system_id="fs-4567", ip="10.0.1.201", service="fsx")
     now = dataclasses.replace(now, mount_targets=(*now.mount_targets, lustre))
-    assert lookup(now, VPC, "us-east-1", "fs-4567.fsx.us-east-1.amazonaws.com", WORKER_IP, {}) == "10.0.1.201"
-    assert lookup(now, VPC, "us-east-1", "fs-4567.efs.us-east-1.amazonaws.com", WORKER_IP, {}) == ""
-    assert lookup(now, "vpc-2", "us-east-1", "fs-4567.fsx.us-east-1.amazonaws.com", WORKER_IP, {}) == ""
+    assert lookup(now, VPC, "fs-4567.fsx.us-east-1.amazonaws.com", WORKER_IP, {}) == "10.0.1.201"
+    assert lookup(now, VPC, "fs-4567.efs.us-east-1.amazonaws.com", WORKER_IP, {}) == ""
+    assert lookup(now, "vpc-2", "fs-4567.fsx.us-east-1.amazonaws.com", WORKER_IP, {}) == ""
 
 
 def test_a_host_of_the_real_internet_that_may_be_reached_has_an_address_in_this_one() -> None:
@@ -51,7 +51,7 @@ def test_a_host_of_the_real_internet_that_may_be_reached_has_an_address_in_this_
 
 
 def test_names_of_another_network_are_unknown() -> None:
-    assert lookup(snapshot(WORKER), "vpc-2", "us-east-1", EFS, WORKER_IP, {}) == ""
+    assert lookup(snapshot(WORKER), "vpc-2", EFS, WORKER_IP, {}) == ""
 
 
 def test_known_name_is_answered_with_its_address() -> None:

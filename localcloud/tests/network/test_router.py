@@ -27,8 +27,6 @@ def make_router(*, link_mbit: int = 0) -> Iterator[Router]:
         index=0,
         fd_poller=poller,
         credentials=FakeCloud().role_credentials,
-        region="us-east-1",
-        account="123456789012",
         outside={},
         link_mbit=link_mbit,
     )

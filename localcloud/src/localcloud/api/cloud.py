@@ -38,8 +38,7 @@ from localcloud.snapshot import HostLoad, Snapshot
 
 log = logging.getLogger("localcloud.api")
 
-ACCOUNT: Final = "123456789012"
-"""The account that every request belongs to."""
+ACCOUNT: Final = snapshot.ACCOUNT
 REGION: Final = snapshot.REGION
 ADMINISTRATOR: Final = "administrator"
 """The user whose access key the laptop has: not the root user, who may not assume a role."""

@@ -23,16 +23,13 @@ from localcloud.snapshot import Instance, Subnet
 # clock and raw input and output are not among it.
 _DROPPED: Final = "-sys_module,-sys_time,-sys_rawio,-sys_boot,-syslog,-mac_admin,-mac_override"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DOMAIN: Final = "ec2.internal"
+"""The domain of private names in us-east-1."""
 
 
 def hostname(private_ip: str) -> str:
     """Return the name that EC2 gives an instance: ip-10-0-1-5 for 10.0.1.5."""
     return "ip-" + private_ip.replace(".", "-")
-
-
-def domain(region: str) -> str:
-    """Return the region's domain of private names."""
-    return "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
 
 
 def firmware_id(instance_id: str) -> str:
@@ -124,11 +121,10 @@ class Host(abc.ABC):
     grace_s: ClassVar[float]
     """How long it may take to shut down: as on AWS, services see that the node leaves."""
 
-    def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path, region: str) -> None:
+    def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path) -> None:
         self.instance = instance
         self.subnet = subnet
         self.directory = directory
-        self.region = region
         self.process: FirstProcess | None = None
         self.reboots = instance.reboots
         self.directory.mkdir(parents=True)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from localcloud.hosts import nfs_client
 from localcloud.hosts.cpu_limit import CpuLimit
-from localcloud.hosts.host import FirstProcess, Host, domain, firmware_id, hostname
+from localcloud.hosts.host import DOMAIN, FirstProcess, Host, firmware_id, hostname
 from localcloud.hosts.images import Image, Images
 from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
@@ -38,11 +38,11 @@ class GuestFile:
     owner: int = 0
 
 
-def files(instance: Instance, subnet: Subnet, region: str, image: Image) -> tuple[GuestFile, ...]:
+def files(instance: Instance, subnet: Subnet, image: Image) -> tuple[GuestFile, ...]:
     """Return the files that differ between hosts. An image with cloud-init writes most of them itself."""
     name = hostname(instance.private_ip)
-    hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{domain(region)} {name}\n"
-    resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {domain(region)}\noptions timeout:2 attempts:2\n"
+    hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{DOMAIN} {name}\n"
+    resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {DOMAIN}\noptions timeout:2 attempts:2\n"
     found = [
         GuestFile(path="etc/resolv.conf", content=resolver.encode()),
         GuestFile(path="run/localcloud/network", content="\n".join([*guest_commands(instance, subnet), ""]).encode()),
@@ -75,19 +75,18 @@ class NamespaceHost(Host):
         instance: Instance,
         subnet: Subnet,
         directory: Path,
-        region: str,
         image: Image,
         shared: SharedDirectory,
         cpu_limit: CpuLimit | None = None,
     ) -> None:
         self.image, self.shared, self.cpu_limit = image, shared, cpu_limit
-        super().__init__(instance=instance, subnet=subnet, directory=directory, region=region)
+        super().__init__(instance=instance, subnet=subnet, directory=directory)
 
     def _prepare(self) -> None:
         for name in ("upper", "work", "root"):
             (self.directory / name).mkdir()
         (self.directory / "upper").chmod(0o755)
-        for file in files(self.instance, self.subnet, self.region, self.image):
+        for file in files(self.instance, self.subnet, self.image):
             path = self.directory / "upper" / file.path
             _make_parents(self.directory / "upper", path.parent, file.owner)
             path.write_bytes(file.content)
@@ -126,7 +125,6 @@ class NamespaceHosts:
     """Hosts in namespaces, which share directories of this machine as their file systems."""
 
     images: Images
-    region: str
     layers: Path
     """Directory of the hosts' layers."""
     shared: SharedDirectory
@@ -145,7 +143,6 @@ class NamespaceHosts:
             instance=instance,
             subnet=subnet,
             directory=directory,
-            region=self.region,
             image=image,
             shared=self.shared,
             cpu_limit=self.cpu_limit,

@@ -46,17 +46,15 @@ class Machine(Host):
 
     grace_s = 30.0
 
-    def __init__(
-        self, *, instance: Instance, subnet: Subnet, directory: Path, region: str, image: MachineImage
-    ) -> None:
+    def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path, image: MachineImage) -> None:
         self.image = image
-        super().__init__(instance=instance, subnet=subnet, directory=directory, region=region)
+        super().__init__(instance=instance, subnet=subnet, directory=directory)
 
     def _prepare(self) -> None:
         run(qemu.overlay(self.image.root.disk, self.directory / "disk", _ROOT_SIZE))
         commands = bridge_commands(self.instance, self.subnet)
         (self.directory / "network").write_text("".join(f"{line}\n" for line in commands), encoding="utf-8")
-        configuration = dhcp_configuration(self.instance, self.subnet, self.region)
+        configuration = dhcp_configuration(self.instance, self.subnet)
         (self.directory / "dhcp").write_text(configuration, encoding="utf-8")
 
     def _start(self) -> FirstProcess:
@@ -119,7 +117,6 @@ class MachineHosts:
     """By the id of the AMI."""
     server: ServerImage
     layout: Layout
-    region: str
     servers: dict[str, FileServer] = dataclasses.field(default_factory=dict)
     """The file servers that run, by the id of the file system."""
     answers_mounts: ClassVar[bool] = False
@@ -133,7 +130,7 @@ class MachineHosts:
         if instance.image_id not in self.images:
             raise NoMachineError(instance.image_id, sorted(self.images))
         image = self.images[instance.image_id]
-        return Machine(instance=instance, subnet=subnet, directory=directory, region=self.region, image=image)
+        return Machine(instance=instance, subnet=subnet, directory=directory, image=image)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
         """Have a file server for each file system that has a mount target. Of Lustre there is none."""

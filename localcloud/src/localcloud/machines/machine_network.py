@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from localcloud.hosts.host import domain, hostname
+from localcloud.hosts.host import DOMAIN, hostname
 from localcloud.machines.qemu import TAP
 from localcloud.network.addressing import RESOLVER_ADDRESS, gateway, mac
 from localcloud.snapshot import Instance, Subnet
@@ -45,7 +45,7 @@ def bridge_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
     )
 
 
-def dhcp_configuration(instance: Instance, subnet: Subnet, region: str) -> str:
+def dhcp_configuration(instance: Instance, subnet: Subnet) -> str:
     """Return dnsmasq's configuration: what the DHCP server of a VPC tells an instance, and no DNS."""
     ip, network = instance.private_ip, ipaddress.IPv4Network(subnet.cidr)
     lines = [
@@ -62,7 +62,7 @@ def dhcp_configuration(instance: Instance, subnet: Subnet, region: str) -> str:
         f"dhcp-host={mac(ip)},{ip},{hostname(ip)},infinite",
         f"dhcp-option=option:router,{gateway(subnet.cidr)}",
         f"dhcp-option=option:dns-server,{RESOLVER_ADDRESS}",
-        f"dhcp-option=option:domain-name,{domain(region)}",
+        f"dhcp-option=option:domain-name,{DOMAIN}",
     ]
     return "".join(f"{line}\n" for line in lines)
 

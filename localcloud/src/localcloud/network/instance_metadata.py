@@ -11,9 +11,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from localcloud.hosts.host import domain, hostname
+from localcloud.hosts.host import DOMAIN, hostname
 from localcloud.network.addressing import mac
-from localcloud.snapshot import Instance
+from localcloud.snapshot import ACCOUNT, REGION, Instance
 
 MAX_TOKEN_TTL_S: Final = 21600
 Credentials = Callable[[str, str], dict[str, Any]]
@@ -23,7 +23,7 @@ Credentials = Callable[[str, str], dict[str, Any]]
 _DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity": "document"}
 
 
-def answer(instance: Instance, path: str, *, region: str, account: str, credentials: Credentials) -> bytes | None:
+def answer(instance: Instance, path: str, credentials: Credentials) -> bytes | None:
     """Return the answer for `path`, such as `meta-data/instance-id`; None where there is nothing."""
     path = path.strip("/")
     if path == "user-data":
@@ -31,20 +31,20 @@ def answer(instance: Instance, path: str, *, region: str, account: str, credenti
     if path in _DYNAMIC:
         return _DYNAMIC[path].encode()
     if path == "dynamic/instance-identity/document":
-        return json.dumps(_identity(instance, region, account), indent=2).encode()
+        return json.dumps(_identity(instance), indent=2).encode()
     if not (path == "meta-data" or path.startswith("meta-data/")):
         return None
     key = path.removeprefix("meta-data").strip("/")
     if instance.role_name and key == f"iam/security-credentials/{instance.role_name}":
         return json.dumps(_credentials(credentials(instance.role_name, instance.id)), indent=2).encode()
-    tree = _tree(instance, region)
+    tree = _tree(instance)
     if key in tree:
         return tree[key].encode()
     return _listing(tree, key, instance)
 
 
-def _tree(instance: Instance, region: str) -> dict[str, str]:
-    name = f"{hostname(instance.private_ip)}.{domain(region)}"
+def _tree(instance: Instance) -> dict[str, str]:
+    name = f"{hostname(instance.private_ip)}.{DOMAIN}"
     tree = {
         "ami-id": instance.image_id,
         "hostname": name,
@@ -55,7 +55,7 @@ def _tree(instance: Instance, region: str) -> dict[str, str]:
         "local-ipv4": instance.private_ip,
         "mac": mac(instance.private_ip),
         "placement/availability-zone": instance.zone,
-        "placement/region": region,
+        "placement/region": REGION,
         "security-groups": "\n".join(instance.group_ids),
         "services/domain": "amazonaws.com",
         "services/partition": "aws",
@@ -110,16 +110,16 @@ def _credentials(given: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _identity(instance: Instance, region: str, account: str) -> dict[str, str]:
+def _identity(instance: Instance) -> dict[str, str]:
     return {
-        "accountId": account,
+        "accountId": ACCOUNT,
         "architecture": "x86_64",
         "availabilityZone": instance.zone,
         "imageId": instance.image_id,
         "instanceId": instance.id,
         "instanceType": instance.instance_type,
         "privateIp": instance.private_ip,
-        "region": region,
+        "region": REGION,
         "version": "2017-09-30",
     }
 
@@ -162,13 +162,11 @@ class MetadataServer(ThreadingHTTPServer):
         *,
         find: Callable[[str], Instance | None],
         credentials: Credentials,
-        region: str,
-        account: str,
     ) -> None:
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        self.find, self.credentials, self.region, self.account = find, credentials, region, account
+        self.find, self.credentials = find, credentials
         self.tokens = Tokens()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.2}, name="metadata", daemon=True).start()
 
@@ -210,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         if version != "latest" and not version[:4].isdigit():
             return self._send(404)
         server = self.server
-        body = answer(instance, path, region=server.region, account=server.account, credentials=server.credentials)
+        body = answer(instance, path, server.credentials)
         return self._send(404) if body is None else self._send(200, body)
 
     def _send(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:

@@ -7,14 +7,14 @@ from typing import Final
 
 from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSHeader, DNSRecord
 
-from localcloud.hosts.host import domain, hostname
-from localcloud.snapshot import Snapshot
+from localcloud.hosts.host import DOMAIN, hostname
+from localcloud.snapshot import REGION, Snapshot
 
 _TTL_S: Final = 5
 _HEADER_BYTES: Final = 12
 
 
-def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str, outside: Mapping[str, str]) -> str:
+def lookup(snapshot: Snapshot, vpc_id: str, name: str, asker: str, outside: Mapping[str, str]) -> str:
     """Return the address of `name` for the instance whose address is `asker`; empty for an unknown name.
 
     `fs-ID.efs.REGION.amazonaws.com` is the mount target in the asker's zone, as on AWS; a mount target of another zone
@@ -23,13 +23,13 @@ def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str, 
     """
     instances = [instance for instance in snapshot.instances if instance.vpc_id == vpc_id]
     for instance in instances:
-        if name == f"{hostname(instance.private_ip)}.{domain(region)}":
+        if name == f"{hostname(instance.private_ip)}.{DOMAIN}":
             return instance.private_ip
     zones = {subnet.id: subnet.zone for subnet in snapshot.subnets}
     asking_zone = next((instance.zone for instance in instances if instance.private_ip == asker), "")
     for target in snapshot.mount_targets:
         zone = zones.get(target.subnet_id, "")
-        full = f"{target.file_system_id}.{target.service}.{region}.amazonaws.com"
+        full = f"{target.file_system_id}.{target.service}.{REGION}.amazonaws.com"
         near = target.service == "fsx" or zone == asking_zone
         if target.vpc_id == vpc_id and (name == f"{zone}.{full}" or (name == full and near)):
             return target.ip

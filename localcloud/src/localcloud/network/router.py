@@ -40,8 +40,6 @@ class Router:
         index: int,
         fd_poller: FdPoller,
         credentials: Credentials,
-        region: str,
-        account: str,
         outside: Mapping[str, str],
         answers_mounts: bool = True,
         link_mbit: int = 0,
@@ -52,7 +50,7 @@ class Router:
         """
         self._link_mbit = link_mbit
         self._answers_mounts = answers_mounts
-        self.vpc_id, self.index, self.region, self.outside = vpc_id, index, region, outside
+        self.vpc_id, self.index, self.outside = vpc_id, index, outside
         self._fd_poller = fd_poller
         self._snapshot = Snapshot()
         self._instances: dict[str, Instance] = {}
@@ -67,8 +65,6 @@ class Router:
             self.namespace.listen(addressing.METADATA_ADDRESS, 80),
             find=lambda address: self._instances.get(address),
             credentials=credentials,
-            region=region,
-            account=account,
         )
         self._names = self.namespace.listen(addressing.RESOLVER_ADDRESS, 53, socket.SOCK_DGRAM)
         self._names.setblocking(False)
@@ -140,7 +136,7 @@ class Router:
         query, asker = self._names.recvfrom(4096)
 
         def find(name: str) -> str:
-            return resolver.lookup(self._snapshot, self.vpc_id, self.region, name, asker[0], self.outside)
+            return resolver.lookup(self._snapshot, self.vpc_id, name, asker[0], self.outside)
 
         answer = resolver.respond(query, find)
         if answer:
