@@ -155,17 +155,6 @@ def test_daemon_ends_with_its_supervisor(started: dict[str, Any]) -> None:
     assert trace() == started
 
 
-def test_clouds_of_two_names_live_side_by_side(started: dict[str, Any]) -> None:
-    other = f"{NAME}b"
-    try:
-        assert call("start", name=other).returncode == 0
-        assert call("stop").returncode == 0
-        assert call("status", name=other).returncode == 0
-    finally:
-        assert call("stop", name=other).returncode == 0
-    assert trace() == started
-
-
 def test_laptop_passes_exit_code_directory_and_output(started: dict[str, Any]) -> None:
     done = call("run", "--", "sh", "-c", "pwd; echo $HOME; echo $AWS_ENDPOINT_URL; exit 7")
     assert done.returncode == 7
@@ -197,14 +186,6 @@ def test_laptop_reaches_the_api_and_not_the_machine(started: dict[str, Any]) -> 
                 assert probe.returncode != 0, address
         finally:
             server.terminate()
-
-
-def test_shared_file_systems_can_be_bounded(clean: dict[str, Any]) -> None:
-    assert call("start", "--efs-size", "8m").returncode == 0
-    mounts = Path(f"/proc/{state()['pid']}/mounts").read_text()
-    assert any(str(LAYOUT.efs) in line and "size=8192k" in line for line in mounts.splitlines())
-    assert call("stop").returncode == 0
-    assert trace() == clean
 
 
 def test_a_daemon_that_cannot_start_says_why(clean: dict[str, Any], tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from localcloud import requirements
 from localcloud.api.permissions import evaluator
 from localcloud.errors import MissingRequirementsError
-from localcloud.requirements import missing_commands, missing_for_machines
+from localcloud.requirements import missing
 
 
 def test_every_missing_command_is_named_with_its_package() -> None:
-    lines = missing_commands({"bash": "/bin/bash"}.get)
+    lines = missing({"bash": "/bin/bash"}.get)
     assert "command nft not found; on Debian or Ubuntu: apt-get install nftables" in lines
     assert "command sshd not found; on Debian or Ubuntu: apt-get install openssh-server" in lines
     assert not any("bash" in line for line in lines)
@@ -33,18 +33,24 @@ def test_a_missing_evaluator_of_policies_is_named_with_the_command_that_installs
         requirements.check()
 
 
-def test_what_only_machines_need_is_only_asked_for_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = missing_for_machines({"mke2fs": "/sbin/mke2fs"}.get, tmp_path / "tun")
-    assert "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base" in lines
-    assert "--hosts vm: command qemu-img not found; on Debian or Ubuntu: apt-get install qemu-utils" in lines
-    assert any("modprobe tun" in line for line in lines)
-    assert not any("mke2fs" in line for line in lines)
+def test_an_option_names_its_missing_commands_and_devices(tmp_path: Path) -> None:
+    commands = {"bash": "bash", "dnsmasq": "dnsmasq-base"}
+    assert missing({"bash": "/bin/bash"}.get, commands, "--hosts vm", {tmp_path: "tun", Path("/dev/null"): "null"}) == [
+        "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base",
+        f"--hosts vm: there is no {tmp_path}; load it with: modprobe tun",
+    ]
+
+
+@pytest.mark.parametrize(("option", "package"), [("nfs", "bindfs"), ("machines", "qemu-system-x86")])
+def test_what_an_option_needs_is_only_checked_with_it(
+    option: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr("localcloud.requirements.shutil.which", lambda command, path: None)
-    for machines in (False, True):
+    for given in (False, True):
         with pytest.raises(MissingRequirementsError) as found:
-            requirements.check(machines=machines)
-        assert ("qemu-system-x86" in str(found.value)) is machines
+            requirements.check(**{option: given})
+        assert (f"apt-get install {package}" in str(found.value)) is given
 
 
 @pytest.mark.root

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from localcloud.api.permissions import evaluator
@@ -16,7 +17,7 @@ from localcloud.network.nftables import ruleset
 from localcloud.snapshot import Snapshot
 
 _SEARCH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Command to Debian and Ubuntu package.
+# Debian and Ubuntu packages by command.
 _COMMANDS: Final = {
     "bash": "bash",
     "curl": "curl",
@@ -32,7 +33,7 @@ _COMMANDS: Final = {
     "unshare": "util-linux",
 }
 
-
+_NFS_COMMANDS: Final = {nfs_client.COMMAND: "bindfs", nfs_client.COMPILER: "gcc libc6-dev"}
 _MACHINE_COMMANDS: Final = {
     "dnsmasq": "dnsmasq-base",
     "mke2fs": "e2fsprogs",
@@ -40,39 +41,50 @@ _MACHINE_COMMANDS: Final = {
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
 }
-_TUN: Final = Path("/dev/net/tun")
 
 
-def missing_commands(find: Callable[[str], str | None], commands: Mapping[str, str] = _COMMANDS) -> list[str]:
-    """Return one line for each command that `find` does not know; `commands`: each with its package."""
-    absent = [command for command in commands if find(command) is None]
-    return [
-        f"command {command} not found; on Debian or Ubuntu: apt-get install {commands[command]}" for command in absent
+def missing(
+    find: Callable[[str], str | None],
+    commands: Mapping[str, str] = _COMMANDS,
+    option: str = "",
+    devices: Mapping[Path, str] = MappingProxyType({}),
+) -> list[str]:
+    """Return one line for each missing command and device.
+
+    `find` returns where a command is. `commands` maps commands to packages, `devices` maps devices to kernel modules.
+    `option` is the option of `start` that needs them.
+    """
+    lines = [
+        f"command {command} not found; on Debian or Ubuntu: apt-get install {package}"
+        for command, package in commands.items()
+        if find(command) is None
     ]
-
-
-def missing_for_machines(find: Callable[[str], str | None], tun: Path = _TUN) -> list[str]:
-    """Return one line for each thing that machines need and this one lacks."""
-    lines = [f"--hosts vm: {line}" for line in missing_commands(find, _MACHINE_COMMANDS)]
-    if not tun.is_char_device():
-        lines.append(f"--hosts vm: there is no {tun}; load it with: modprobe tun")
-    return lines
+    lines += [
+        f"there is no {path}; load it with: modprobe {module}"
+        for path, module in devices.items()
+        if not path.is_char_device()
+    ]
+    return [f"{option}: {line}" for line in lines] if option else lines
 
 
 def check(*, nfs: bool = False, machines: bool = False) -> None:
     """Raise MissingRequirementsError, which lists all that this machine lacks; with what `nfs`, `machines` need."""
-    absent = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
-    missing = [*absent, *evaluator.missing()]
+
+    def find(command: str) -> str | None:
+        return shutil.which(command, path=_SEARCH)
+
+    absent = missing(find)
+    lines = [*absent, *evaluator.missing()]
     if machines:
-        missing += missing_for_machines(lambda command: shutil.which(command, path=_SEARCH))
+        lines += missing(find, _MACHINE_COMMANDS, "--hosts vm", {Path("/dev/net/tun"): "tun"})
     if nfs:
-        missing += nfs_client.missing(lambda command: shutil.which(command, path=_SEARCH))
+        lines += missing(find, _NFS_COMMANDS, "--nfs-client", {Path("/dev/fuse"): "fuse"})
     if os.geteuid() != 0:
-        missing.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
+        lines.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
     else:
-        missing += _missing_abilities(network=not absent)
-    if missing:
-        raise MissingRequirementsError(missing)
+        lines += _missing_abilities(network=not absent)
+    if lines:
+        raise MissingRequirementsError(lines)
 
 
 def _missing_abilities(*, network: bool) -> list[str]:

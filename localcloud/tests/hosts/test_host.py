@@ -1,10 +1,49 @@
-"""What every host has, of whatever it is made."""
+"""What hosts have: names, firmware, results of user data, and files of their own."""
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 
 from localcloud.hosts.host import firmware_id, hostname, read_result
+from localcloud.hosts.images import Image
+from localcloud.hosts.namespace_host import GuestFile, files
+from testbed import WORKER, snapshot
+
+SUBNET = snapshot().subnets[1]
+MACHINE = Image(lower=(), boot="boot_machine", environment={})
+DEBIAN = dataclasses.replace(MACHINE, boot="boot_cloud_init", accounts=False)
+
+
+def found(image: Image = MACHINE, **changes: object) -> dict[str, GuestFile]:
+    instance = dataclasses.replace(WORKER, **changes)  # type: ignore[arg-type]
+    return {file.path: file for file in files(instance, SUBNET, image)}
+
+
+def content(path: str, **changes: object) -> str:
+    return found(MACHINE, **changes)[path].content.decode()
+
+
+def test_host_is_named_after_its_address() -> None:
+    assert content("etc/hostname") == "ip-10-0-1-10\n"
+    assert "10.0.1.10 ip-10-0-1-10.ec2.internal ip-10-0-1-10\n" in content("etc/hosts")
+
+
+def test_key_pair_may_log_in_and_only_it() -> None:
+    key = "ssh-ed25519 AAAA me"
+    assert content("home/ec2-user/.ssh/authorized_keys", public_key=key) == f"{key}\n"
+    assert not any("authorized_keys" in path for path in found())
+
+
+def test_user_data_is_kept_byte_by_byte() -> None:
+    file = found(user_data=b"#!/bin/sh\n\xff")["var/lib/cloud/instance/user-data.txt"]
+    assert (file.content, file.mode) == (b"#!/bin/sh\n\xff", 0o700)
+
+
+def test_an_image_with_cloud_init_is_given_its_network_and_firmware_and_writes_the_rest_itself() -> None:
+    files = found(DEBIAN, public_key="ssh-ed25519 AAAA me", user_data=b"#!/bin/sh\n")
+    assert set(files) == {"etc/resolv.conf", "run/localcloud/network", "run/localcloud/firmware-id"}
+    assert files["run/localcloud/firmware-id"].content.decode() == f"{firmware_id(WORKER.id)}\n"
 
 
 def test_a_host_is_named_after_its_address() -> None:

@@ -24,14 +24,6 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCloud]:
         yield testbed
 
 
-def test_a_machine_without_bindfs_a_compiler_or_fuse_is_told_what_to_install(tmp_path: Path) -> None:
-    assert nfs_client.missing(lambda command: f"/usr/bin/{command}", Path("/dev/null")) == []
-    no_bindfs, no_compiler, no_device = nfs_client.missing(lambda _: None, tmp_path / "fuse")
-    assert "apt-get install bindfs" in no_bindfs
-    assert "apt-get install gcc" in no_compiler
-    assert "modprobe fuse" in no_device
-
-
 @pytest.mark.root
 def test_a_new_file_stays_unseen_by_the_host_that_had_looked_for_it(testbed: SmallCloud) -> None:
     began = time.monotonic()

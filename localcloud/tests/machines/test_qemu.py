@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localcloud.machines import qemu
-from localcloud.machines.qemu import Disk, Hardware, command, empty, overlay
+from localcloud.machines.qemu import Disk, Hardware, command
 
 HARDWARE = Hardware(
     kernel=Path("/images/vmlinuz"),
@@ -49,17 +49,6 @@ def test_disks_come_in_order_and_what_is_shown_cannot_be_written() -> None:
         "file=/i-1/disk,format=qcow2,if=virtio,cache=unsafe,discard=unmap",
         "file=/shown,format=raw,if=virtio,readonly=on",
     ]
-
-
-def test_the_network_card_is_the_instances() -> None:
-    assert "virtio-net-pci,netdev=network,mac=02:42:0a:00:01:0a" in words()
-    assert "tap,id=network,ifname=tap0,script=no,downscript=no" in words()
-
-
-def test_a_machines_disk_begins_as_its_image_and_leaves_that_as_it_is() -> None:
-    made = overlay(Path("/images/disk"), Path("/i-1/disk"), "8G")
-    assert made[-4:] == ["-b", "/images/disk", "/i-1/disk", "8G"]
-    assert empty(Path("/data"), "64M")[-2:] == ["/data", "64M"]
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

@@ -138,17 +138,6 @@ def test_sender_is_bound_to_its_own_link() -> None:
     assert elements(ruleset, "set", "sources") == [f'"{addressing.interface(WORKER.id)}" . {WORKER_IP}']
 
 
-def test_router_answers_at_gateways_mount_targets_metadata_and_resolver() -> None:
-    assert addressing.router_addresses(snapshot(), VPC) == (
-        "10.0.0.1",
-        "10.0.1.1",
-        "10.0.1.200",
-        "10.0.2.1",
-        "169.254.169.253",
-        "169.254.169.254",
-    )
-
-
 @given(st.integers(min_value=0, max_value=2**68 - 1))
 def test_interface_names_fit_the_kernel(number: int) -> None:
     assert len(addressing.interface(f"i-{number:017x}")) <= 15

@@ -50,10 +50,6 @@ def test_a_host_of_the_real_internet_that_may_be_reached_has_an_address_in_this_
     assert find("example.org") == ""
 
 
-def test_names_of_another_network_are_unknown() -> None:
-    assert lookup(snapshot(WORKER), "vpc-2", EFS, WORKER_IP, {}) == ""
-
-
 def test_known_name_is_answered_with_its_address() -> None:
     answer = respond(question("Known.example"), {"known.example": "10.0.0.7"}.get)  # type: ignore[arg-type]
     number, flags, _, answers = struct.unpack("!HHHH", answer[:8])

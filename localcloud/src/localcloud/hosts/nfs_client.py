@@ -11,7 +11,6 @@ What FUSE cannot do, a library does that every program of the host loads: `guest
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,27 +19,12 @@ from localcloud.hosts.machine_image import GUEST, write
 
 COMMAND: Final = "bindfs"
 COMPILER: Final = "cc"
-PACKAGES: Final = {COMMAND: "bindfs", COMPILER: "gcc libc6-dev"}
-"""What brings each command on Debian and Ubuntu."""
-DEVICE: Final = Path("/dev/fuse")
 ATTRIBUTES_S: Final = 3
 NAMES_S: Final = 30
 MOUNT_OPTIONS: Final = f"attr_timeout={ATTRIBUTES_S},entry_timeout={NAMES_S},negative_timeout={NAMES_S},direct_io"
 OPEN_S: Final = 0.002
 """How long an open takes. EFS promises "as low as" 1 ms for reads and 2.7 ms for writes (its performance page)."""
 LIBRARY: Final = "usr/lib/localcloud/nfs_client.so"
-
-
-def missing(find: Callable[[str], str | None], device: Path = DEVICE) -> list[str]:
-    """Return one line for each thing that this machine lacks for it; `find` returns where a command is."""
-    lines = [
-        f"--nfs-client: command {command} not found; on Debian or Ubuntu: apt-get install {package}"
-        for command, package in PACKAGES.items()
-        if find(command) is None
-    ]
-    if not device.is_char_device():
-        lines.append(f"--nfs-client: there is no {device}; load FUSE with: modprobe fuse")
-    return lines
 
 
 def compile_library(target: Path) -> None:
