@@ -19,7 +19,7 @@ from localcloud import control, laptop, lifecycle, options
 from localcloud.chaos import chaos_options
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.hosts import cpu_limit
-from localcloud.layout import Layout, log_tail
+from localcloud.layout import Layout
 from localcloud.machines import sockets
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
@@ -274,7 +274,7 @@ def _logs(arguments: argparse.Namespace) -> int:
     path = layout.console(arguments.instance) if arguments.instance else layout.log
     if not path.exists():
         raise UnknownInstanceError(arguments.instance, sorted(p.stem for p in path.parent.glob("*.log")))
-    print(log_tail(path, lines=2000))
+    print("\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-2000:]))
     return 0
 
 

@@ -85,11 +85,3 @@ class Layout:
     def console(self, instance_id: str) -> Path:
         """Return the file that holds what a host wrote to its console."""
         return self.run / "consoles" / f"{instance_id}.log"
-
-
-def log_tail(path: Path, lines: int = 15) -> str:
-    """Return the last lines of a log, or nothing."""
-    try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-    except FileNotFoundError:
-        return ""

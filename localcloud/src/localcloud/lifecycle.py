@@ -18,7 +18,7 @@ from typing import Any, Final
 from localcloud import cleanup
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.hosts.cpu_limit import CpuLimit
-from localcloud.layout import Layout, log_tail
+from localcloud.layout import Layout
 from localcloud.options import MACHINES, Options
 
 log = logging.getLogger("localcloud.supervisor")
@@ -51,23 +51,25 @@ def start(options: Options) -> dict[str, Any]:
     layout.run.chmod(0o755)
     make_directory(layout.data)
     (layout.laptop / ".ssh").mkdir(parents=True, mode=0o700)
-    with layout.log.open("ab") as output:
+    with layout.log.open("a+", encoding="utf-8", errors="replace") as output:
         supervisor = _spawn("supervise", options, lock, output.fileno())
-    os.close(lock)
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    try:
-        while not layout.state.exists():
-            if supervisor.poll() is not None:
-                raise StartError(f"the embedded cloud {options.name} did not start:\n{_failure_log(layout)}")
-            if time.monotonic() > deadline:
-                raise StartError(f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s")
-            time.sleep(0.01)
-    except BaseException:
-        # Ctrl-C included: leave no half-started cloud.
-        if supervisor.poll() is None:
-            supervisor.terminate()
-            supervisor.wait()
-        raise
+        os.close(lock)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        try:
+            while not layout.state.exists():
+                if supervisor.poll() is not None:
+                    output.seek(0)  # the supervisor has removed the file, which is still open here
+                    last = "".join(output.readlines()[-15:]).rstrip()
+                    raise StartError(f"the embedded cloud {options.name} did not start:\n{last}")
+                if time.monotonic() > deadline:
+                    raise StartError(f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s")
+                time.sleep(0.01)
+        except BaseException:
+            # Ctrl-C included: leave no half-started cloud.
+            if supervisor.poll() is None:
+                supervisor.terminate()
+                supervisor.wait()
+            raise
     return read_state(layout)
 
 
@@ -140,8 +142,6 @@ def supervise(options: Options, lock: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = daemon.wait()
     _reap_orphans()
-    if not layout.state.exists():  # it never was ready: leave the end of its log to `start`
-        (layout.run_root / f"{layout.name}.failed").write_text(log_tail(layout.log), encoding="utf-8")
     cleanup.remove(layout)
     _release(layout, lock)
     return code
@@ -234,12 +234,3 @@ def _reap_orphans() -> None:
         except ChildProcessError:
             return
     log.warning("some processes of the hosts did not end")
-
-
-def _failure_log(layout: Layout) -> str:
-    path = layout.run_root / f"{layout.name}.failed"
-    text = log_tail(path)
-    path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        layout.run_root.rmdir()
-    return text

@@ -36,8 +36,8 @@ class Propagation:
         call_after(iam, "create_role", lambda role: self._delay("role", [role]))
         call_after(iam, "create_instance_profile", lambda profile: self._delay("instance profile", [profile]))
         _hide_instances(ec2)
-        _hide_roles(iam)
-        _hide_profiles(iam)
+        _hide_from_iam(iam, "get_role", "list_roles", "The role with name {} cannot be found.")
+        _hide_from_iam(iam, "get_instance_profile", "get_instance_profiles", "Instance Profile {} cannot be found.")
         _refuse_new_profiles(ec2)
 
     def _delay(self, kind: str, things: Iterable[Any]) -> None:
@@ -70,37 +70,24 @@ def _hide_instances(ec2: Any) -> None:
     replace(ec2, "all_reservations", all_reservations)
 
 
-def _hide_roles(iam: Any) -> None:
-    original, original_list = iam.get_role, iam.list_roles
+def _hide_from_iam(iam: Any, get: str, get_all: str, missing: str) -> None:
+    """Hide new things from two methods of IAM's backend that read; `missing` is the message for a hidden one."""
+    original, original_list = getattr(iam, get), getattr(iam, get_all)
 
-    def get_role(role_name: str) -> Any:
-        role = original(role_name)
-        if visibility.is_hidden(role, "iam", _reads):
-            raise NotFoundException(f"The role with name {role_name} cannot be found.")
-        return role
+    def get_one(*args: Any, **kwargs: Any) -> Any:
+        found = original(*args, **kwargs)
+        if visibility.is_hidden(found, "iam", _reads):
+            raise NotFoundException(missing.format(found.name))
+        return found
 
-    def list_roles(*args: Any, **kwargs: Any) -> Any:
-        roles, marker = original_list(*args, **kwargs)
-        return [role for role in roles if not visibility.is_hidden(role, "iam", _reads)], marker
+    def list_all(*args: Any, **kwargs: Any) -> Any:
+        found = original_list(*args, **kwargs)
+        things, *marker = found if isinstance(found, tuple) else (found,)
+        seen = [thing for thing in things if not visibility.is_hidden(thing, "iam", _reads)]
+        return (seen, *marker) if marker else seen
 
-    replace(iam, "get_role", get_role)
-    replace(iam, "list_roles", list_roles)
-
-
-def _hide_profiles(iam: Any) -> None:
-    original, original_list = iam.get_instance_profile, iam.get_instance_profiles
-
-    def get_instance_profile(profile_name: str) -> Any:
-        profile = original(profile_name)
-        if visibility.is_hidden(profile, "iam", _reads):
-            raise NotFoundException(f"Instance Profile {profile_name} cannot be found.")
-        return profile
-
-    def get_instance_profiles() -> list[Any]:
-        return [each for each in original_list() if not visibility.is_hidden(each, "iam", _reads)]
-
-    replace(iam, "get_instance_profile", get_instance_profile)
-    replace(iam, "get_instance_profiles", get_instance_profiles)
+    replace(iam, get, get_one)
+    replace(iam, get_all, list_all)
 
 
 def _refuse_new_profiles(ec2: Any) -> None:
