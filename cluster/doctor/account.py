@@ -31,18 +31,17 @@ def configuration(subject: Subject) -> Iterator[Finding]:
 def programs(subject: Subject) -> Iterator[Finding]:
     """Check the programs that the tasks start on the laptop."""
     try:
-        found = [str(cdk.find_cli(subject.project)), str(cdk.find_node())]
-        yield finding("programs", OK, ", ".join(found))
+        yield finding("programs", OK, f"{cdk.find_cli(subject.project)}, {cdk.find_node()}")
     except DeepcdkError as error:
         yield finding("programs", FAIL, error.what, error.remedy)
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
-        yield Finding(
-            check="session manager",
-            state=FAIL if missing else OK,
-            what=f"not in PATH: {', '.join(missing)}" if missing else "aws and session-manager-plugin are in PATH",
-            remedy="install them: without an SSH port they are the only way to the master" if missing else "",
-        )
+        found = functools.partial(finding, "session manager")
+        remedy = "install them: without an SSH port they are the only way to the master"
+        if missing:
+            yield found(FAIL, f"not in PATH: {', '.join(missing)}", remedy)
+        else:
+            yield found(OK, "aws and session-manager-plugin are in PATH")
 
 
 def credentials(subject: Subject) -> Iterator[Finding]:
@@ -53,12 +52,9 @@ def credentials(subject: Subject) -> Iterator[Finding]:
         raise AwsError("no AWS region is set", remedy="set AWS_REGION, or a region in your profile")
     place = subject.aws.region + (f", API at {subject.aws.endpoint}" if subject.aws.endpoint else "")
     root = str(found["Arn"]).endswith(":root")
-    yield Finding(
-        check="credentials",
-        state=WARN if root else OK,
-        what=f"account {found['Account']} as {found['Arn']}, {place}",
-        remedy="use the credentials of a user or a role, not of the account's root" if root else "",
-    )
+    remedy = "use the credentials of a user or a role, not of the account's root" if root else ""
+    what = f"account {found['Account']} as {found['Arn']}, {place}"
+    yield finding("credentials", WARN if root else OK, what, remedy)
 
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
@@ -70,10 +66,8 @@ def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:
     """Judge the CDK's own stack by its entry of DescribeStacks."""
     name = "CDK bootstrap"
     if toolkit is None:
-        what = f"the CDK is not bootstrapped in {region}"
-        return Finding(
-            check=name, state=WARN, what=what, remedy="`fab up` does it, once; it creates a bucket and roles"
-        )
+        remedy = "`fab up` does it, once; it creates a bucket and roles"
+        return finding(name, WARN, f"the CDK is not bootstrapped in {region}", remedy)
     status = toolkit["StackStatus"]
     if status not in cdk.COMPLETE:
         remedy = f"repair or delete stack {cdk.TOOLKIT}; `fab up` bootstraps again"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cluster.doctor import account, existing_resources, firewall, nodes, purchases, quotas, routes
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject, finding
 from cluster.errors import DeepcdkError
 from cluster.terminal.tables import Table
 
@@ -38,16 +38,16 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
 
 def examine(subject: Subject) -> tuple[Finding, ...]:
     """Return all findings, in the order of the checks. Nothing is changed, and nothing costs money."""
-    found = [finding for name, check in LOCAL for finding in _examine(name, check, subject)]
+    found = [each for name, check in LOCAL for each in _examine(name, check, subject)]
     try:
         found += account.credentials(subject)
     except DeepcdkError as error:
-        found.append(Finding(check="credentials", state=FAIL, what=_line(error), remedy=error.remedy))
         rest = ", ".join(name for name, _ in REMOTE)
-        found.append(
-            Finding(check="the others", state=UNKNOWN, what=f"not checked: {rest}", remedy="sign in, then repeat")
+        return (
+            *found,
+            finding("credentials", FAIL, _line(error), error.remedy),
+            finding("the others", UNKNOWN, f"not checked: {rest}", "sign in, then repeat"),
         )
-        return tuple(found)
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(REMOTE)) as pool:
         for findings in pool.map(lambda each: _examine(each[0], each[1], subject), REMOTE):
             found += findings
@@ -58,10 +58,10 @@ def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:
     """Run one check; if it cannot be made the result is unknown, with the reason."""
     found: list[Finding] = []
     try:
-        for finding in check(subject):
-            found.append(finding)
+        for each in check(subject):
+            found.append(each)
     except DeepcdkError as error:
-        found.append(Finding(check=name, state=UNKNOWN, what=_line(error), remedy=error.remedy))
+        found.append(finding(name, UNKNOWN, _line(error), error.remedy))
     return found
 
 
@@ -72,7 +72,7 @@ def _line(error: DeepcdkError) -> str:
 
 def summary(findings: Sequence[Finding]) -> str:
     """Return the number of findings by state, in one line."""
-    counts = Counter(finding.state for finding in findings)
+    counts = Counter(each.state for each in findings)
     words = {FAIL: "failed", WARN: "with a drawback", UNKNOWN: "unknown", OK: "ok"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 

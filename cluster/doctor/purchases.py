@@ -68,8 +68,5 @@ def budget(subject: Subject) -> Iterator[Finding]:
         account = subject.aws.client("sts").get_caller_identity()["Account"]
         answer = subject.aws.impatient("budgets").describe_budgets(AccountId=account, MaxResults=100)
     there = len(answer.get("Budgets", ()))
-    yield Finding(
-        check="budget",
-        state=OK,
-        what=f"budgets can be read, {there} exist; the role of the deployment decides whether one can be created",
-    )
+    what = f"budgets can be read, {there} exist; the role of the deployment decides whether one can be created"
+    yield finding("budget", OK, what)

@@ -96,6 +96,13 @@ def status_document(
     }
 
 
+def read_status(found: Inventory, prices: Prices, *, wait_s: float) -> dict[str, Any]:
+    """Return the status as JSON values, with prices that are known within `wait_s` seconds."""
+    kinds = [i.type for i in found.instances]
+    known, now = prices.per_hour(kinds, wait_s), datetime.datetime.now(datetime.UTC)
+    return status_document(found, known, now, prices.dated(kinds))
+
+
 def print_status(
     found: Inventory,
     prices: Prices,
@@ -105,12 +112,11 @@ def print_status(
     bound: tuple[Limit, ...] | str = (),
 ) -> None:
     """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the limits on its workers."""
-    kinds = [i.type for i in found.instances]
-    known, dated = prices.per_hour(kinds, wait_s), prices.dated(kinds)
     now = datetime.datetime.now(datetime.UTC)
     if as_json:
         known_bounds = None if isinstance(bound, str) else [each.to_document(now) for each in bound]
-        print(json.dumps({**status_document(found, known, now, dated), "bounds": known_bounds}, indent=1))
+        print(json.dumps({**read_status(found, prices, wait_s=wait_s), "bounds": known_bounds}, indent=1))
     else:
-        table = status_table(found, known, now, dated)
+        kinds = [i.type for i in found.instances]
+        table = status_table(found, prices.per_hour(kinds, wait_s), now, prices.dated(kinds))
         print_table(dataclasses.replace(table, footer=(*table.footer, *limits.lines(bound, now))))

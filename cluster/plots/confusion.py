@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cluster.plots.style import INK, LINE, SERIES, Drawn, drawing, new_figure, page_svg
+from cluster.plots.style import INK, LINE, SERIES, Drawn, drawing, new_figure
 from cluster.report.classes import ConfusionMatrix
 from cluster.report.wording import percent
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 MAX_CELLS: Final = 20
 """Up to this number of classes, each cell shows its count. Above, each pair of classes that occurs is a dot."""
 MAX_DOTS: Final = 2000
-TITLE: Final = "Confusion matrix"
 
 Cell = tuple[float, int, int, int]
 """Share of the true class, count, row and column."""
@@ -49,8 +48,7 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
         axes.set_aspect("equal")
         axes.set_xlabel("recognised as")
         axes.set_ylabel("true class")
-        svg = page_svg(figure, name="confusion", title=TITLE, description=description)
-    return Drawn(name="confusion", title=TITLE, description=description, svg=svg)
+        return Drawn.of(figure, name="confusion", title="Confusion matrix", description=description)
 
 
 def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:

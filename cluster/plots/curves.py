@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.plots.style import DASHES, MARKERS, SERIES, Drawn, drawing, label_decades, new_figure, page_svg
+from cluster.plots.style import DASHES, MARKERS, SERIES, Drawn, drawing, label_decades, new_figure
 from cluster.report.comparison import Comparison
 from cluster.report.curves import Curves, EpochPoint, StepPoint
 from cluster.report.wording import time_text
@@ -159,8 +159,7 @@ def draw_plot(plot: Plot) -> Drawn:
             axes.set_ylim(bottom=0, top=1.12 * max(values) or 1)
         if len(lines) > 1:
             figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
-        svg = page_svg(figure, name=plot.name, title=plot.title, description=plot.description)
-    return Drawn(name=plot.name, title=plot.title, description=plot.description, svg=svg)
+        return Drawn.of(figure, name=plot.name, title=plot.title, description=plot.description)
 
 
 def _draw_line(axes: Axes, line: Line, *, dashes: Any, plot: Plot) -> None:

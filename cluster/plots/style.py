@@ -94,6 +94,12 @@ class Drawn:
     narrow_svg: str = ""
     """The same figure for a narrow screen, if it needs the full width of a page."""
 
+    @classmethod
+    def of(cls, figure: Figure, *, name: str, title: str, description: str) -> Drawn:
+        """Return a figure for a page."""
+        svg = page_svg(figure, name=name, title=title, description=description)
+        return cls(name=name, title=title, description=description, svg=svg)
+
 
 @contextlib.contextmanager
 def drawing(**settings: Any) -> Iterator[None]:

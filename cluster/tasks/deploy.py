@@ -1,13 +1,14 @@
-"""The tasks that begin, change and end a cluster."""
+"""The tasks that check, begin, change and end a cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
+
+from invoke.exceptions import Exit
 
 from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
@@ -26,6 +27,31 @@ from cluster.terminal.tables import print_table
 
 CHANGE: Final = "the change"
 Force = Annotated[bool, "do it although a run is live: each live run is stopped first, with a checkpoint"]
+
+
+@task()
+def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
+    """
+    Check what a deployment needs of account and laptop: credentials, key, images, zones, quotas, room.
+
+    It changes nothing and costs nothing. It ends with 1 where something would fail.
+
+    Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
+    """
+    # Its many modules are of no use to the other tasks, nor to `fab --list`.
+    from cluster.doctor import examination as examiner
+    from cluster.doctor.finding import FAIL, Subject
+
+    session = Session(PROJECT, set_, key=key)
+    subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
+    with status_line.doing("asking AWS"):
+        findings = examiner.examine(subject)
+    if json:
+        print_result(examiner.document(findings), json=True)
+    else:
+        print_table(examiner.findings_table(session.config.stack_name, findings))
+    if any(each.state == FAIL for each in findings):
+        raise Exit(code=1)
 
 
 @task(short_flags=False)
@@ -73,9 +99,7 @@ def up(
                 change_set.execute(session.aws, PROJECT, agreed, progress, to_stderr=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
-        kinds = [i.type for i in found.instances]
-        prices, dated = session.prices.per_hour(kinds, 2.0), session.prices.dated(kinds)
-        document = status.status_document(found, prices, datetime.datetime.now(datetime.UTC), dated)
+        document = status.read_status(found, session.prices, wait_s=2.0)
         print_result({**agreed.document(), "status": document}, json=True)
     else:
         status.print_status(found, session.prices, wait_s=2.0)

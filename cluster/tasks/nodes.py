@@ -1,4 +1,4 @@
-"""The tasks of the nodes: how many there are, and a shell on one."""
+"""The tasks of the nodes: how many there are, whether the budget allows any, and a shell on one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from agent.spec.nodes import Node
+from cluster.aws import limits
 from cluster.cli import PROJECT
 from cluster.cli.flags import parse_whole
 from cluster.cli.task import Json, Key, Set, Yes, task
@@ -73,6 +74,36 @@ def replace(
         task = GroupTask(session=session, master=master, name="fab replace", yes=yes, force=force, report=progress)
         done = replacing.replace(task, node)
     print_result(dataclasses.asdict(done), str(done), json=json)
+
+
+@task()
+def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
+    """
+    Allow workers again after the budget stopped them all.
+
+    Raise budget_usd first, or nothing limits them: the budget alarms once a month only.
+
+    Example: fab release && fab scale 4
+    """
+    session = Session(PROJECT, set_)
+    stack, progress = session.stack.name, progress_printer(json=json)
+    with doing("asking AWS for the limits"):
+        found = limits.read(session.aws, stack)
+    budget = next((limit for limit in found if limit.kind == "budget"), None)
+    if budget is None:
+        raise DeepcdkError(
+            f"stack {stack} has no budget that terminates workers", remedy="`fab status` shows its limits"
+        )
+    held = bool(limits.count_messages(session.aws, budget))
+    if held:
+        confirm("allow workers again, although the budget is spent.", yes=yes)
+        limits.purge_messages(session.aws, budget)
+        limits.wait_for_end(session.aws, stack, progress)
+        progress("released; `fab scale` and `fab train` grow the group again")
+    else:
+        progress("the budget holds no workers back")
+    if json:
+        print_result({"stack": stack, "released": held}, json=True, indent=None)
 
 
 @task()

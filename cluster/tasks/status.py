@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import datetime
 import sys
 import time
 from typing import Annotated, Final
@@ -12,7 +11,7 @@ from cluster.aws import inventory, limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.nodes import load as loads
-from cluster.nodes.status import print_status, status_document
+from cluster.nodes.status import print_status, read_status
 from cluster.session import Session
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_note, print_result
@@ -64,9 +63,7 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     found = inventory.refresh(session.aws, session.stack)
     rows = loads.rows(found, nodes, measured, occupied)
     if as_json:
-        kinds = [i.type for i in found.instances]
-        known, dated = session.prices.per_hour(kinds, 0.3), session.prices.dated(kinds)
-        document = status_document(found, known, datetime.datetime.now(datetime.UTC), dated)
+        document = read_status(found, session.prices, wait_s=0.3)
         print_result({**document, "load": loads.documents(rows)}, json=True, indent=None)
         return
     if clearing:
