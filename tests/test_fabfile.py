@@ -8,19 +8,21 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
-from moto import mock_aws
 
+from cluster.aws.client import Aws
 from cluster.cli.loader import MODULES
 from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError
 from cluster.session import Session
+from tests.cluster.conftest import aws  # noqa: F401  # a fixture
 from tests.factories import make_inventory
 from tests.words import LONG
 
@@ -47,19 +49,9 @@ Fab = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def fab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Fab]:
+def fab(aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Fab:  # noqa: F811  # the fixture above
     """Return a caller of `fab` in this process, with an AWS that holds nothing."""
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "testing"),
-        ("AWS_SECRET_ACCESS_KEY", "testing"),
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_DEFAULT_REGION", "us-east-1"),
-        ("AWS_EC2_METADATA_DISABLED", "true"),
-        ("HOME", str(tmp_path)),
-    ):
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(PROJECT)
 
     def call(*arguments: str) -> tuple[int, str]:
@@ -73,8 +65,8 @@ def fab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFi
         captured = capfd.readouterr()
         return status, captured.out + captured.err
 
-    with mock_aws():
-        yield call
+    del aws  # which serves an empty account
+    return call
 
 
 def test_every_task_is_listed(fab: Fab) -> None:
@@ -255,10 +247,16 @@ def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
     assert "fab up" in text
 
 
-def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab, tmp_path: Path) -> None:
+def left_bucket() -> tuple[Any, str]:
+    """Return a client of S3, and the name of a bucket that a cluster left."""
     s3, name = boto3.Session().client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
     s3.create_bucket(Bucket=name)
     s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": "deepcdk"}]})
+    return s3, name
+
+
+def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab, tmp_path: Path) -> None:
+    s3, name = left_bucket()
     state = {"run_id": "one", "state": "succeeded", "started": 0, "updated": 61, "hosts": ["w1"], "epoch": None}
     rest = {"checkpoints": [], "attempts": 1, "files": 2, "bytes": 10}
     record = {"run_id": "one", "directory": "/mnt/efs/runs/one", "state": state, "spec": None, "result": None, **rest}
@@ -276,9 +274,7 @@ def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab
 def test_without_a_stack_a_report_is_written_from_the_bucket_over_one_that_came_from_there(
     fab: Fab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s3, name = boto3.Session().client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
-    s3.create_bucket(Bucket=name)
-    s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": "deepcdk"}]})
+    s3, name = left_bucket()
     run_id = json.loads((PROJECT / RECORDED / "record.json").read_text())["run_id"]
     for path in (PROJECT / RECORDED).iterdir():
         s3.put_object(Bucket=name, Key=f"runs/{run_id}/{path.name}", Body=path.read_bytes())
@@ -309,7 +305,7 @@ def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
 def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(
     fab: Fab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda aws, service: {})
+    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda *_: {})
     status, text = fab("doctor")
     assert (status, "Traceback" in text) == (1, False)
     assert "ssh_cidr = (): empty" in text

@@ -18,6 +18,8 @@ from cluster.runs.supervisor import supervisor_command
 from tests.factories import make_stack
 from tests.words import WORDS
 
+PARSER, STACK = _parser(), make_stack()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
@@ -114,7 +116,7 @@ def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: s
         assert "must be a run's id, 1 to 128 of" in error.rule
         return
     for verb in ("status", "show", "remove", "follow", "logs", "stop"):
-        assert _parser().parse_args(supervisor_command(make_stack(), verb, word)[3:]).run == text
+        assert PARSER.parse_args(supervisor_command(STACK, verb, word)[3:]).run == text
 
 
 @pytest.mark.parametrize("text", ["../x", "-rf", "--grace=0", "$(id)", "a b", "x" * 129, ".live", "A", "a/b", "a\n"])

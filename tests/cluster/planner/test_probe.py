@@ -41,12 +41,6 @@ def test_the_network_of_the_recipe_is_measured_on_one_worker_and_on_all_and_the_
         assert {each.kind for each in probed(SETTINGS, workers).cells()} == {TRAINING}, "one worker has no link"
 
 
-def test_a_batch_of_all_ranks_is_shared_by_the_ranks_of_all_workers() -> None:
-    whole = dataclasses.replace(BENCHMARK.settings, global_batch=2048)
-    assert {each.batch_per_rank for each in training(probed(whole, 4, ranks_per_node=8))} == {64}
-    assert {each.batch_per_rank for each in training(probed(whole, 4))} == {512}
-
-
 @pytest.mark.parametrize(("workers", "batch"), [(4, 32), (8, 16), (256, 1)])
 def test_a_batch_that_the_recipe_limits_is_measured_as_it_is_trained(workers: int, batch: int) -> None:
     assert {each.batch_per_rank for each in training(probed(SETTINGS, workers))} == {batch}
