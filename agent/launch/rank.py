@@ -36,8 +36,8 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if spec.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
-    # A recipe imports modules of the agent. For a program, the guard reports what would fail silently under Keras 3.
-    path = f"{spec.agent_directory}/agent/launch/keras3_guard" if spec.program else spec.agent_directory
+    # A recipe imports modules of the agent. For a program, the check reports what would fail silently under Keras 3.
+    path = f"{spec.agent_directory}/agent/launch/keras3_check" if spec.program else spec.agent_directory
     return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
 
 

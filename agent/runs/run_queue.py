@@ -19,7 +19,7 @@ WITHDRAWN: Final = "taken out of the queue"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunQueue:
-    """The queue of one cluster. Every change holds the guard of the runs, so that two never happen at once."""
+    """The queue of one cluster. Every change holds the mutex of the runs, so that two never happen at once."""
 
     runs: Runs
 
@@ -57,13 +57,13 @@ class RunQueue:
         The place comes first: one without a run that waits counts for nothing, but a run that waited without a place
         would never start or end. So nothing is half done where `store` raises, or this process ends.
         """
-        with self.runs.guard():
+        with self.runs.mutex():
             self._write([*(each for each in self.ids() if each != run_id), run_id])
             store()
 
     def start(self, state: State, spec: str) -> bool:
         """Take a run out and store that it starts; return whether it was still waiting."""
-        with self.runs.guard():
+        with self.runs.mutex():
             if not (was_waiting := self._take(state.run_id)):
                 return was_waiting
             write_atomically(self.runs[state.run_id].spec, spec)
@@ -72,7 +72,7 @@ class RunQueue:
 
     def finish(self, run_id: str, state: str, reason: str) -> bool:
         """Take a run out and store its final state; return whether it was still waiting."""
-        with self.runs.guard():
+        with self.runs.mutex():
             if not (was_waiting := self._take(run_id)):
                 return was_waiting
             directory = self.runs[run_id]
@@ -82,7 +82,7 @@ class RunQueue:
 
     def set_reason(self, run_id: str, reason: str) -> None:
         """Store why a run still waits."""
-        with self.runs.guard():
+        with self.runs.mutex():
             if run_id not in self.ids():
                 return
             directory = self.runs[run_id]

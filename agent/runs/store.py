@@ -101,11 +101,11 @@ class Runs:
         """Claim nodes for a run that is not live, or for a `task`, all or none of them; None claims every node.
 
         Return the ids of other runs that held any and have lost their supervisor; they hold none any more. Raises
-        LiveRunError while a live run has one of the nodes, and what `check` raises, which is called under the guard.
+        LiveRunError while a live run has one of the nodes, and what `check` raises, which is called under the mutex.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = Claim.on(run_id, owner, hosts, task)
-        with self.guard():
+        with self.mutex():
             check()
             found = self.claims()
             held = [claim for claim in found if self._is_in_force(claim)]
@@ -122,7 +122,7 @@ class Runs:
         Raises LiveRunError while another live run has one of them, and RuntimeError where this run's claim has been
         taken away.
         """
-        with self.guard():
+        with self.mutex():
             held = [claim for claim in self.held() if claim.run_id != run_id]
             wanted = Claim.on(run_id, ProcessIdentity.of(os.getpid()), hosts)
             if others := [claim for claim in held if claim.excludes(wanted)]:
@@ -132,7 +132,7 @@ class Runs:
     def claim_every_node(self, run_id: str) -> None:
         """Let no run begin until this one releases its claim; nodes that another live run has stay with it, too.
 
-        Called under the guard. Raises RuntimeError as `move`.
+        Called under the mutex. Raises RuntimeError as `move`.
         """
         self._change(run_id, nodes=None)
 
@@ -148,7 +148,7 @@ class Runs:
 
         Raises RuntimeError where the claim has been taken away, or another process that lives has it since.
         """
-        with self.guard():
+        with self.mutex():
             for claim in self.held():
                 if claim.run_id == run_id and claim.owner.pid not in (os.getpid(), os.getppid()):
                     raise RuntimeError(f"run {run_id} is held by process {claim.owner.pid} now")
@@ -156,14 +156,14 @@ class Runs:
 
     def release(self, run_id: str) -> None:
         """Release the nodes that a run has claimed, if any."""
-        with self.guard():
+        with self.mutex():
             found = self.claims()
             if any(claim.run_id == run_id for claim in found):
                 self._write([claim for claim in found if claim.run_id != run_id])
 
     def take_over(self, run_id: str, owner: ProcessIdentity) -> bool:
         """Make a process the owner of a lost run's claim; return False where there is none, or its owner is alive."""
-        with self.guard():
+        with self.mutex():
             if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):
                 return False
             self._change(run_id, owner=owner)
@@ -174,7 +174,7 @@ class Runs:
 
         Between finding it lost and this, it may have been resumed.
         """
-        with self.guard():
+        with self.mutex():
             found = self.claims()
             if any(claim.run_id == run_id and claim.is_live for claim in found):
                 return False
@@ -184,13 +184,13 @@ class Runs:
     def lost(self) -> list[str]:
         """Return the ids of the runs that hold nodes although their supervisor is gone.
 
-        Under the guard: no claim is handed over, and its former owner ended, between reading it and looking for that.
+        Under the mutex: no claim is handed over, and its former owner ended, between reading it and looking for that.
         """
-        with self.guard():
+        with self.mutex():
             return [claim.run_id for claim in self.claims() if claim.run_id and not claim.is_live]
 
     def _change(self, run_id: str, **changes: Any) -> None:
-        """Change a run's claim, under the guard. Raises RuntimeError where it has been taken away."""
+        """Change a run's claim, under the mutex. Raises RuntimeError where it has been taken away."""
         found = self.claims()
         if all(claim.run_id != run_id for claim in found):
             raise RuntimeError(f"run {run_id} no longer holds its nodes")
@@ -215,7 +215,7 @@ class Runs:
             return (Claim(run_id="", owner=ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")),)
 
     def _write(self, held: Sequence[Claim]) -> None:
-        """Write the lock file, under the guard; on a full disk in the room that it has already."""
+        """Write the lock file, under the mutex; on a full disk in the room that it has already."""
         if not held:
             self.lock.unlink(missing_ok=True)
             return
@@ -229,8 +229,8 @@ class Runs:
                 file.write(text.encode().ljust(self.lock.stat().st_size))
 
     @contextlib.contextmanager
-    def guard(self) -> Iterator[None]:
-        """Lock the guard, so that no other process changes the lock or the queue between a check and a change."""
-        with (self.root / ".guard").open("a") as file:
+    def mutex(self) -> Iterator[None]:
+        """Lock the mutex, so that no other process changes the lock or the queue between a check and a change."""
+        with (self.root / ".mutex").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -23,7 +23,7 @@ from agent.spec.run import RunSpec
 def claim_hosts(runs: Runs, spec: RunSpec, check: Callable[[], object] = lambda: None) -> None:
     """Claim a run's hosts for this process; runs that held nodes without a supervisor are marked as failed.
 
-    Raises LiveRunError while a live run has one of them, and what `check` raises, which is called under the guard. A
+    Raises LiveRunError while a live run has one of them, and what `check` raises, which is called under the mutex. A
     run without hosts claims every node.
     """
     for lost in runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts or None, check):

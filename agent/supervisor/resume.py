@@ -44,7 +44,7 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
 def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
     removed = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
-    with runs.guard():
+    with runs.mutex():
         if not (state := directory.effective_state()).has_ended:
             raise LiveRunError(directory.run_id, state.state)
         # `resume` claims nodes before it looks for the directory.

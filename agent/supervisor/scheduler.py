@@ -51,8 +51,8 @@ def ensure_running(runs: Runs) -> None:
     """Start a scheduler if runs wait or are to be watched, and none is running."""
     if not (RunQueue(runs=runs).ids() or runs.watched()):
         return
-    # Under the guard: one that ends looks and unlocks under it, so that none ends for which this run came too late.
-    with runs.guard(), _scheduler_lock(runs) as alone:
+    # Under the mutex: one that ends looks and unlocks under it, so that none ends for which this run came too late.
+    with runs.mutex(), _scheduler_lock(runs) as alone:
         if not alone:
             return
     with open_to_append(runs.root / ".scheduler.log") as log:
@@ -90,10 +90,10 @@ def run(
             handover.keep_up()
             recover_lost_runs(runs, between=handover.keep_up)
             handover.keep_up()
-            with runs.guard():
+            with runs.mutex():
                 waiting = queue.ids()
                 if not waiting and not runs.watched() and handover.is_settled:
-                    # Unlock while the guard keeps others from adding a run: the command that adds the next one then
+                    # Unlock while the mutex keeps others from adding a run: the command that adds the next one then
                     # starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     break

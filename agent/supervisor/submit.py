@@ -93,7 +93,7 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
     directory = runs[spec.run_id]
     _check_ended(runs, directory)
     _check_resumable(directory, spec)
-    _clear(runs, directory, spec)  # With no guard held: it waits for hosts.
+    _clear(runs, directory, spec)  # With no mutex held: it waits for hosts.
 
     def reopen() -> None:
         _check_ended(runs, directory)

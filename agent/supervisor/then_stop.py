@@ -53,7 +53,7 @@ def stop_workers(
     which this is carried out waits for its nodes as after any other loss.
     """
     remember(runs, policy)
-    with runs.guard():
+    with runs.mutex():
         policy = _remembered(runs)
         if not policy:
             return ""

@@ -32,6 +32,6 @@ def lose(
     course = {**BEGUN, "restarts": [restart(fault) for fault in faults]}
     (directory.path / "course.json").write_text(json.dumps(course))
     directory.write_state(make_state(owner=gone))
-    with runs.guard():
+    with runs.mutex():
         runs._write([*(claim for claim in runs.claims() if claim.run_id != "one"), Claim.on("one", gone, spec.hosts)])
     return directory

@@ -26,8 +26,8 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_modu
 
 
 def modules() -> dict[str, Path]:
-    """Return the agent's modules by name; the guard of Keras 3 is no package, and Python imports it by itself."""
-    paths = [path for path in (PROJECT / "agent").rglob("*.py") if "keras3_guard" not in path.parts]
+    """Return the agent's modules by name; the check of Keras 3 is no package, and Python imports it by itself."""
+    paths = [path for path in (PROJECT / "agent").rglob("*.py") if "keras3_check" not in path.parts]
     return {".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 

@@ -77,7 +77,7 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
 
 def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_user_gave() -> None:
     tree = "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
-    for spec, first in ((make_spec, tree), (make_program_spec, f"{tree}/agent/launch/keras3_guard")):
+    for spec, first in ((make_spec, tree), (make_program_spec, f"{tree}/agent/launch/keras3_check")):
         assert environment(spec(), {}, "/python", "")["PYTHONPATH"] == first
         given = spec(environment=(("PYTHONPATH", "/theirs"),))
         assert environment(given, {}, "/python", "")["PYTHONPATH"] == f"{first}:/theirs"

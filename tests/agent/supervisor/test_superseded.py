@@ -196,15 +196,15 @@ def test_a_run_has_its_place_before_it_waits(ended: Runs) -> None:
 
 def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[bool] = []
-    guard = Runs.guard
+    mutex = Runs.mutex
 
     def queue_first(self: Runs) -> object:
         if not queued:
             queued.append(True)
             RunQueue(runs=self).add("one", lambda: self["one"].write_state(make_state(state=QUEUED)))
-        return guard(self)
+        return mutex(self)
 
-    monkeypatch.setattr(Runs, "guard", queue_first)
+    monkeypatch.setattr(Runs, "mutex", queue_first)
     with pytest.raises(LiveRunError, match="queued"):
         remove(ended, ended["one"])
     assert ended["one"].stored_state().state == QUEUED

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.keras3_guard.sitecustomize import explain
+from agent.launch.keras3_check.sitecustomize import explain
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a rank, with stand-ins for the packages where the test made some."""
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "keras3_guard"), str(tmp_path)])
+    path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "keras3_check"), str(tmp_path)])
     return subprocess.run(
         [sys.executable, tmp_path / "program.py"],
         env={
@@ -81,7 +81,7 @@ def test_outside_of_a_rank_it_does_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "import sys; print(sys.excepthook is sys.__excepthook__)", HOROVOD_RANK="")
     assert done.stdout == "False\n"
     (tmp_path / "program.py").write_text("import sys; print(sys.excepthook is sys.__excepthook__)")
-    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "agent" / "launch" / "keras3_guard")}
+    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "agent" / "launch" / "keras3_check")}
     alone = subprocess.run(
         [sys.executable, tmp_path / "program.py"], env=plain, capture_output=True, text=True, check=True
     )
