@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.files.listing import is_listed
+from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset
 from payload.data.types import Dataset
@@ -28,8 +29,6 @@ from payload.training.export.onnx_conversion import require_converter
 from payload.training.rank_setup import set_up_rank
 from payload.training.run_files import RESULT_FILE, Provenance
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 STOP_FILE: Final = "stop"
 STOP_FILE_INTERVAL_S: Final = 1.0
@@ -96,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     except ReportedError as error:
         # Rank 0 reports what all ranks know. A lost rank is reported by each that is left, since it may be rank 0.
         if rank == 0 or isinstance(error, ConnectionError):
-            _print_error(error)
+            report_error("payload.train", error, EXIT_FAILED)
         return EXIT_USAGE if isinstance(error, SettingError) else EXIT_FAILED
     finally:
         trainer.distributed.leave()
@@ -139,12 +138,7 @@ def _import_trainer() -> Any:
 def _fail_early(error: ReportedError, rank: int, status: int) -> int:
     if rank:
         time.sleep(ROOT_FIRST_S)
-    _print_error(error)
-    return status
-
-
-def _print_error(error: ReportedError) -> None:
-    print(f"payload.train: error: {error}", file=sys.stderr, flush=True)
+    return report_error("payload.train", error, status)
 
 
 if __name__ == "__main__":

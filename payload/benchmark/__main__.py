@@ -23,12 +23,13 @@ from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.hardware.placement import OMP_THREADS, ONEDNN
 from payload.benchmark.cell import ONEDNN_OFF, STOCK, TUNED, Cell
-from payload.command_line import EXIT_FAILED, EXIT_USAGE
+from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
 from payload.settings.groups import NETWORKS
 from payload.settings.parser import SettingsParser
 from payload.settings.rules import check_fields, setting
 
+COMMAND: Final = "payload.benchmark"
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -197,7 +198,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         settings = parse(argv)
     except ReportedError as error:
-        return _fail(error, EXIT_USAGE)
+        return report_error(COMMAND, error, EXIT_USAGE)
     machine = this_machine()
     print(f"{settings.mode} on {machine}", flush=True)
     results: list[Figures] = []
@@ -212,17 +213,12 @@ def main(argv: Sequence[str]) -> int:
             rate = last.get("failure") or f"{last['images_per_s']:.4g} images/s"
             print(f"{number} of {len(cells)}: {describe(last)}: {rate}", file=sys.stderr, flush=True)
     except ReportedError as error:
-        return _fail(error, EXIT_FAILED)
+        return report_error(COMMAND, error, EXIT_FAILED)
     except KeyboardInterrupt:
         print(table(results), flush=True)
         return EXIT_INTERRUPTED
     print(table(results), flush=True)
     return EXIT_FAILED if any("failure" in each for each in results) else 0
-
-
-def _fail(error: ReportedError, status: int) -> int:
-    print(f"payload.benchmark: error: {error}", file=sys.stderr, flush=True)
-    return status
 
 
 if __name__ == "__main__":

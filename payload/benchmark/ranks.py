@@ -21,10 +21,11 @@ from agent.errors import ReportedError
 from agent.hardware.machine import this_machine
 from payload.benchmark.input_images import InputBench
 from payload.benchmark.node_files import StorageBench
+from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
 from payload.settings.bench import BENCH_FILE, CHOSEN, INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
-from payload.train import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, StopRequest
+from payload.train import EXIT_STOPPED, StopRequest
 from payload.training.rank_setup import RankSetup, set_up_rank, set_up_untuned_rank
 
 LEARNING_RATE: Final = 1e-6
@@ -273,7 +274,7 @@ def _origin(bench: BenchSettings, hosts: Sequence[str], rank_setup: RankSetup) -
 
 def _fail(error: ReportedError, rank: int, status: int) -> int:
     if rank == 0 or status != EXIT_USAGE:
-        print(f"payload.benchmark.ranks: error: {error}", file=sys.stderr, flush=True)
+        report_error("payload.benchmark.ranks", error, status)
     return status
 
 

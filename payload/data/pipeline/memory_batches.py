@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from payload.data.datasets.arrays import ArraySplit
+from payload.data.datasets.synthetic import SyntheticSplit
 from payload.data.pipeline.changes import flips, middle_boxes, random_boxes, transforms
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
 from payload.data.types import Batch, View
 
-
-class InMemory(Protocol):
-    """A split whose images are in memory, or made there."""
-
-    @property
-    def labels(self) -> npt.NDArray[np.int32]:
-        """Return the class of each example."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Return height and width of all images."""
-
-    @property
-    def channels(self) -> int:
-        """Return the channels of all images."""
-
-    def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Return the images at these positions."""
+InMemory = ArraySplit | SyntheticSplit
+"""Splits whose images are in memory, or made there."""
 
 
 def batches(

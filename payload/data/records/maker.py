@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.errors import ReportedError
+from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.data.records.record_set import QUALITY, SHARDS, MakerOptions, make_records
 
 
@@ -49,21 +50,16 @@ def main(argv: Sequence[str]) -> int:
     try:
         options = _parse(argv)
     except ReportedError as error:
-        return _fail(error, 2)
+        return report_error("record_maker", error, EXIT_USAGE)
     try:
         manifest = make_records(options, tell)
     except ReportedError as error:
-        return _fail(error, 1)
+        return report_error("record_maker", error, EXIT_FAILED)
     for line in manifest["skipped"]:
         tell(f"left out, damaged: {line}")
     counts = f"{manifest['training']:,} training and {manifest['validation']:,} validation images"
     tell(f"{counts} of {len(manifest['classes']):,} classes, {len(manifest['skipped'])} left out")
     return 0
-
-
-def _fail(error: ReportedError, status: int) -> int:
-    print(f"record_maker: error: {error}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

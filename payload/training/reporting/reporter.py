@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from payload.settings.groups import StepSpan
@@ -99,13 +98,23 @@ class Reporter:
         if self._metrics:
             for each in self._stragglers.step(sums.own_s, seconds):
                 self._straggler(self._metrics, progress, each)
-        figures = StepFigures(
-            images_per_s=self._timer.images_per_s,
-            loss=sums.loss / size,
-            accuracy=sums.correct / size,
-            learning_rate=learning_rate,
-        )
-        self._step(progress, figures)
+        if self._metrics and self._tensorboard and self._metrics.step_due():
+            figures = {
+                "images_per_s": self._timer.images_per_s,
+                "loss": sums.loss / size,
+                "accuracy": sums.correct / size,
+                "learning_rate": learning_rate,
+            }
+            schedule = self._plan.schedule
+            self._metrics.event(
+                "step",
+                epoch=progress.epoch + 1,
+                step=progress.step,
+                steps_per_epoch=schedule.steps(progress.epoch),
+                eta_s=schedule.images_left(progress.epoch, progress.step) / self._timer.images_per_s,
+                **figures,
+            )
+            self._tensorboard.step(progress.total_steps, figures)
         self.profiler.after(progress.total_steps)
 
     def _straggler(self, metrics: Metrics, progress: Progress, straggler: Straggler) -> None:
@@ -122,24 +131,6 @@ class Reporter:
             text=str(straggler),
         )
         print(f"payload.train: {'' if straggler.is_over else 'warning: '}{straggler}", flush=True)
-
-    def _step(self, progress: Progress, values: StepFigures) -> None:
-        if not self._metrics or not self._tensorboard or not self._metrics.step_due():
-            return
-        schedule = self._plan.schedule
-        left = schedule.images_left(progress.epoch, progress.step)
-        self._metrics.event(
-            "step",
-            epoch=progress.epoch + 1,
-            step=progress.step,
-            steps_per_epoch=schedule.steps(progress.epoch),
-            images_per_s=values.images_per_s,
-            loss=values.loss,
-            accuracy=values.accuracy,
-            learning_rate=values.learning_rate,
-            eta_s=left / values.images_per_s,
-        )
-        self._tensorboard.step(progress.total_steps, dataclasses.asdict(values))
 
     def epoch(self, progress: Progress, train: Scores, test: Scores, seconds: float, waits: Sequence[float]) -> None:
         """Report a completed epoch.
@@ -221,13 +212,3 @@ class Reporter:
         )
         if result.onnx_refused:
             print(f"warning: no model.onnx: {result.onnx_refused}", flush=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepFigures:
-    """The figures of one step over all ranks."""
-
-    images_per_s: float
-    loss: float
-    accuracy: float
-    learning_rate: float

@@ -171,3 +171,55 @@ def test_photographs_are_standardised_by_colour_and_grey_images_as_a_whole() -> 
         middle = np.broadcast_to(np.array(expected, np.float32), (1, 8, 8, channels))
         assert np.abs(model(middle).numpy()).max() < 1e-5
         assert model(middle + 0.2255).numpy().mean() == pytest.approx(1, rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 1), (28, 40, 3)])
+def test_lenet_takes_any_size_that_fits(shape: tuple[int, int, int]) -> None:
+    from payload.models.lenet import lenet
+
+    assert lenet(shape, 7)(np.zeros((2, *shape), np.float32)).shape == (2, 7)
+
+
+def test_lenet_refuses_images_that_are_too_small() -> None:
+    from payload.models.lenet import lenet
+
+    with pytest.raises(ValueError, match="8 x 8: LeNet needs at least 16 x 16"):
+        lenet((8, 8, 1), 10)
+
+
+SHAPE = (29, 12, 1)
+
+
+def sequences(lengths: tuple[int, ...], frames: int = SHAPE[0]) -> np.ndarray:
+    drawn = np.random.default_rng(1).uniform(0.1, 0.9, (len(lengths), frames, *SHAPE[1:])).astype(np.float32)
+    for number, length in enumerate(lengths):
+        drawn[number, length:] = 0
+    return drawn
+
+
+def test_what_follows_the_end_of_a_sequence_changes_nothing() -> None:
+    from payload.models.lstm import lstm
+
+    model = lstm(SHAPE, 9)
+    longer = lstm((40, *SHAPE[1:]), 9)
+    longer.set_weights(model.get_weights())
+    given = sequences((7, 20, 29))
+    padded = np.concatenate([given, np.zeros((3, 11, *SHAPE[1:]), np.float32)], axis=1)
+    assert longer(padded).numpy() == pytest.approx(model(given).numpy(), abs=1e-6)
+
+
+def test_lstm_reads_every_frame_and_their_order() -> None:
+    from payload.models.lstm import lstm
+
+    model = lstm(SHAPE, 9)
+    given = np.repeat(sequences((9,)), 11, axis=0)
+    given[range(9), range(9)] += 0.3
+    given[9, [3, 4]] = given[9, [4, 3]]
+    *changed, expected = model(given).numpy()
+    assert (np.abs(np.array(changed) - expected).max(axis=1) > 1e-6).all()
+
+
+def test_a_sequence_without_a_frame_has_finite_logits() -> None:
+    from payload.models.lstm import lstm
+
+    assert np.isfinite(lstm(SHAPE, 9)(sequences((0, 5))).numpy()).all()

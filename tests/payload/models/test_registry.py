@@ -19,14 +19,6 @@ def test_the_setting_takes_each_network_by_its_unique_name() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("known", NETWORKS, ids=lambda known: known.name)
-def test_every_network_is_found_by_its_name_and_says_where_its_count_comes_from(known: object) -> None:
-    assert isinstance(known, type(NETWORKS[0]))
-    assert network(known.name) is known
-    assert known.source
-    assert known.smallest_size <= known.image_size
-
-
 @pytest.mark.parametrize(
     ("name", "nearest"), [("resnet-50", "resnet50"), ("inception3", "inception-v3"), ("VGG-16", "vgg16"), ("", "")]
 )

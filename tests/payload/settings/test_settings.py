@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from payload.settings import SettingError, Settings
+from payload.settings.groups import StepSpan
 
 
 def test_a_step_decay_needs_its_epochs_in_order() -> None:
@@ -19,3 +22,19 @@ def test_settings_from_anywhere_are_checked_as_flags_are() -> None:
         Settings(profile_steps="9-5")
     with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: name a prefix"):
         Settings(checkpoint_dir="s3://my-runs")
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**6))
+def test_a_span_is_read_as_it_is_written(first: int, more: int) -> None:
+    assert StepSpan.parse(f"{first}-{first + more}") == StepSpan(first=first, last=first + more)
+    assert StepSpan.parse(str(first)) == StepSpan(first=first, last=first)
+
+
+def test_without_a_text_there_is_no_span() -> None:
+    assert StepSpan.parse("") is None
+
+
+@pytest.mark.parametrize("text", ["0-3", "5-4", "a-b", "3-", "-3", "1-2-3", " 1-2", "0"])
+def test_what_is_no_span_is_refused_by_its_flag(text: str) -> None:
+    with pytest.raises(SettingError, match=r"--profile-steps .*: must be FIRST-LAST"):
+        StepSpan.parse(text)
