@@ -24,7 +24,6 @@ from cluster.errors import DeepcdkError
 from cluster.session import Session
 from tests.cluster.conftest import aws  # noqa: F401  # a fixture
 from tests.factories import make_inventory
-from tests.words import LONG
 
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = tuple(sorted(name for names in MODULES.values() for name in names))
@@ -127,8 +126,6 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("recipes", "--all"), "is about one recipe"),
         (("bench", "--nodes", "2,1"), "must be ascending, none twice"),
         (("bench", "--run", "runs/", "--repeats", "3"), "leave out what is to be measured"),
-        (("plan", "--nodes", "0"), "must be a whole number from 1"),
-        (("plan", "--instance", "p5.48xlrge"), "did you mean p5.48xlarge"),
         (("plan", "--plot", "plan.gif"), "must end with .png or .svg"),
         (("train", "--env", "NAME"), "must be NAME=VALUE"),
         (("train", "--secret", "NOT_THERE"), "is not in your environment"),
@@ -138,20 +135,16 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("status", "--set", "wrkers=2"), "did you mean workers"),
         (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
         (("up",), "ssh_cidr"),
-        *(((task, f"--run={run}"), "must be a run's id") for task in RUN_TASKS for run in ("../x", LONG)),
-        *((("report", f"--run={run}"), "must be a run's id") for run in ("-rf", "other:A")),
+        *(((task, "--run=../x"), "must be a run's id") for task in RUN_TASKS),
+        (("report", "--run=other:A"), "must be a run's id"),
         (("compare", "--run", "one"), "must name two runs at least"),
         (("compare", "--run", RECORDED, "--run", RECORDED), "is named twice"),
-        (("compare", "--run", "one", "--run", "two", "--format", "csv"), "must be some of html, md, json"),
         (("report", "--run", "one", "--format", "html,md", "--into", "one.html"), "must be a directory"),
         (("report", "--run", "tests"), "no stack deepcdk"),
         (("report", "--run", "./tests"), "has no record.json"),
         (("notebook", "--port", "65536"), "from 1 to 65535"),
         (("notebook", "--requirements", "missing.txt"), "--requirements"),
-        (("tensorboard", "--port", "9" * 5000), "from 1 to 65535"),
         (("stage-data",), "SOURCE"),
-        (("stage-data", "--source", LONG, "--name", "x"), "is neither a directory"),
-        (("stage-data", "--source", "payload", "--name=-rf"), "--name"),
         (("stage-data", "--source", "payload", "--to", "nowhere"), "must be shared or local"),
         (("train", "--secret", "NAME=@~no-such-user/x"), "cannot be read"),
         (("logs", "--rank", "first"), "--rank"),
@@ -162,7 +155,6 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("rm",), "must be the id of the run to remove"),
         (("run",), "must follow after --"),
         (("run", "--nodes", "2", "--master", "--", "true"), "--master"),
-        (("run", "--env", "=secret", "--", "true"), "must be NAME=VALUE"),
         (("status", "--", "true"), "taken by `fab run` and `fab train` alone"),
     ],
 )

@@ -1,14 +1,16 @@
-"""An AWS in this process, for the tests that call the API, and pauses that take no time."""
+"""An AWS in this process, a session, and pauses that take no time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from moto import mock_aws
 
 from cluster import polling
 from cluster.aws.client import Aws
+from cluster.session import Session
 
 
 @pytest.fixture
@@ -23,6 +25,14 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with mock_aws():
         yield Aws()
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Return a session of a cluster of two workers, with an empty home."""
+    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    return Session(tmp_path, [])
 
 
 @pytest.fixture

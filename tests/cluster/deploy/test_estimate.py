@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,11 @@ from cluster.session import Session
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session of a cluster of two workers, of unknown price."""
-    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
-    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
-    made = Session(tmp_path, [])
-    monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
-    return made
+    monkeypatch.setattr(session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
+    return session
 
 
 def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: Session) -> None:

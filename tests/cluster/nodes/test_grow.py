@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,22 +33,14 @@ def hold(task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterato
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
-    return tmp_path
-
-
-@pytest.fixture
-def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session whose cluster has two workers, of unknown price."""
-    monkeypatch.setattr("pathlib.Path.home", lambda: project)
-    made = Session(project, ["ready_timeout_min=1"])
-    made.loaded_inventory = make_inventory(2)
+    session.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
     monkeypatch.setattr(limits, "wait_until_allowed", lambda *_: None)
-    monkeypatch.setattr(made, "supervisor", lambda _: SimpleNamespace(hold=hold))
-    monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
-    return made
+    monkeypatch.setattr(session, "supervisor", lambda _: SimpleNamespace(hold=hold))
+    monkeypatch.setattr(session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
+    return session
 
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
@@ -70,14 +69,11 @@ def test_another_name_is_refused(text: str, says: str) -> None:
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
-    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
-    made = Session(tmp_path, [])
-    made.loaded_inventory = inventory_of(A, B)
-    made.aws = mock.Mock()
-    monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1=A, worker2=B))
-    return made
+def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
+    session.loaded_inventory = inventory_of(A, B)
+    session.aws = mock.Mock()
+    monkeypatch.setattr(session, "nodes", lambda _: nodes(worker1=A, worker2=B))
+    return session
 
 
 def with_run(*hosts: str) -> Supervisor:

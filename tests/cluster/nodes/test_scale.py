@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,10 +56,8 @@ class Live(Supervisor):
 class Cluster:
     """Three workers at $1.5/h each, whose group does as asked at once."""
 
-    def __init__(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (project / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 3}}}))
-        monkeypatch.setattr("pathlib.Path.home", lambda: project)
-        self.session, self.patch = Session(project, []), monkeypatch
+    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.session, self.patch = session, monkeypatch
         self.session.loaded_inventory = make_inventory(3)
         self.ended: list[str] = []
         self.size = 3
@@ -94,8 +90,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return Cluster(tmp_path, monkeypatch)
+def cluster(session: Session, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(session, monkeypatch)
 
 
 def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

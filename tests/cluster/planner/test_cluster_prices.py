@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,18 +15,16 @@ from cluster.session import Session
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def unanswered(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session whose price list does not answer."""
-    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"ssh_cidr": "198.51.100.7/32"}}}))
-    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    made = Session(tmp_path, [])
-    monkeypatch.setattr(made.prices, "begin", lambda kinds: None)
-    return made
+    monkeypatch.setattr(session.prices, "begin", lambda kinds: None)
+    session.config = dataclasses.replace(session.config, ssh_cidr=("198.51.100.7/32",))
+    return session
 
 
-def test_a_cluster_costs_its_workers_and_what_is_beside_them(session: Session) -> None:
-    found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
+def test_a_cluster_costs_its_workers_and_what_is_beside_them(unanswered: Session) -> None:
+    found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     price = found.by_type["p4d.24xlarge"]
     assert price.node == 21.9576
     assert price.rest == pytest.approx(0.0416 + 0.045 + 2 * 0.005)
@@ -35,34 +34,36 @@ def test_a_cluster_costs_its_workers_and_what_is_beside_them(session: Session) -
 
 
 def test_a_type_without_a_price_is_named_and_its_price_is_none(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    unanswered: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
-    found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
+    found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node is None
     assert "no price is known of p4d.24xlarge in eu-nowhere-1" in found.sentences
     assert "a NAT gateway unknown" in found.sentences[0]
 
 
 def test_without_a_region_the_prices_are_those_of_one_that_is_named(
-    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    unanswered: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
+    found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node == 21.9576
     assert found.sentences[0] == "no AWS region is set: these are prices of us-east-1"
     assert found.document()["region_is_set"] is False
 
 
-def test_a_spot_price_is_the_refreshed_one_and_else_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spot_price_is_the_refreshed_one_and_else_unknown(
+    unanswered: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     types = [hardware_of("p4d.24xlarge")]
-    before = look_up(session, types, wait_s=0)
+    before = look_up(unanswered, types, wait_s=0)
     assert before.by_type["p4d.24xlarge"].spot_node is None
     assert "no spot price is known" in before.sentences[1]
     spot = Price(usd=9.5, unit="hour", date="2026-11-24", source="EC2")
-    monkeypatch.setattr(session.prices, "spot", {"p4d.24xlarge": spot}.get)
-    after = look_up(session, types, wait_s=0)
+    monkeypatch.setattr(unanswered.prices, "spot", {"p4d.24xlarge": spot}.get)
+    after = look_up(unanswered, types, wait_s=0)
     assert after.by_type["p4d.24xlarge"].spot_node == 9.5
     assert not any("spot" in sentence for sentence in after.sentences)
