@@ -72,16 +72,16 @@ def _parser() -> argparse.ArgumentParser:
     add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
     for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
         command = add(name, help, _enter)
-        command.set_defaults(place="laptop" if name == "run" else "outside")
+        command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     add("api", "serve the API alone, without hosts or root, until standard input ends", _api)
-    add("shell", "open a shell on the laptop", _shell)
+    shell = [os.environ.get("SHELL", "/bin/bash")]
+    add("shell", "open a shell on the laptop", _enter).set_defaults(place="laptop", command=shell)
     command = add("exec", "run a command in a host as root, past its network", _exec)
     command.add_argument("instance")
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    for name, help in (("kill", "kill every process of a host, as a crash"), ("logs", "print a host's console")):
-        command = add(name, help, _kill if name == "kill" else _logs)
-        command.add_argument("instance", nargs="?" if name == "logs" else None)
+    add("kill", "kill every process of a host, as a crash", _kill).add_argument("instance")
+    add("logs", "print a host's console", _logs).add_argument("instance", nargs="?")
     command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
     command.add_argument("instance")
     command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
@@ -135,16 +135,14 @@ def _daemon(arguments: argparse.Namespace) -> int:
 
 def _stop(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
-    if lifecycle.stop(arguments.name):
-        took_s = time.monotonic() - started
-        print(f"embedded cloud {arguments.name} stopped after {took_s:.1f} s; nothing is left of it")
-    else:
-        print(f"embedded cloud {arguments.name} was not running; nothing is left of it")
+    was_running = lifecycle.stop(arguments.name)
+    how = f"stopped after {time.monotonic() - started:.1f} s" if was_running else "was not running"
+    print(f"embedded cloud {arguments.name} {how}; nothing is left of it")
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    status = control.request(Layout(name=arguments.name), {"do": "status"})
+    status = _ask(arguments, "status")
     if arguments.json:
         print(json.dumps(status, indent=2))
         return 0
@@ -159,7 +157,13 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _enter(arguments: argparse.Namespace) -> int:
-    return _enter_namespace(arguments.name, arguments.place, _command(arguments))
+    layout, command = Layout(name=arguments.name), _command(arguments)
+    state = lifecycle.read_state(layout)
+    if os.geteuid() != 0:
+        raise LocalCloudError("only root can enter the laptop's namespace; run it with sudo")
+    variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"])
+    sys.stdout.flush()
+    return _execute(lambda: laptop.replace_process(state, arguments.place, command, variables), command[0])
 
 
 def _api(arguments: argparse.Namespace) -> int:
@@ -182,20 +186,6 @@ def _api(arguments: argparse.Namespace) -> int:
         sys.stdin.read()
         cloud.close()
     return 0
-
-
-def _shell(arguments: argparse.Namespace) -> int:
-    return _enter_namespace(arguments.name, "laptop", [os.environ.get("SHELL", "/bin/bash")])
-
-
-def _enter_namespace(name: str, place: str, command: Sequence[str]) -> int:
-    layout = Layout(name=name)
-    state = lifecycle.read_state(layout)
-    if os.geteuid() != 0:
-        raise LocalCloudError("only root can enter the laptop's namespace; run it with sudo")
-    variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"])
-    sys.stdout.flush()
-    return _execute(lambda: laptop.replace_process(state, place, command, variables), command[0])
 
 
 def _exec(arguments: argparse.Namespace) -> int:
@@ -235,7 +225,7 @@ def _kill(arguments: argparse.Namespace) -> int:
 
 
 def _cut(arguments: argparse.Namespace) -> int:
-    status = control.request(Layout(name=arguments.name), {"do": arguments.do, "instance": arguments.instance})
+    status = _ask(arguments, arguments.do, instance=arguments.instance)
     if status["error"]:
         raise LocalCloudError(status["error"])
     print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
@@ -249,12 +239,10 @@ def _chaos(arguments: argparse.Namespace) -> int:
 def _interrupt(arguments: argparse.Namespace) -> int:
     host, notice_s = _host(arguments), max(0.0, arguments.notice)
     if arguments.recommendation:
-        control.request(Layout(name=arguments.name), {"do": "recommend", "instance": host["instance_id"]})
+        _ask(arguments, "recommend", instance=host["instance_id"])
         print(f"{host['instance_id']} ({host['private_ip']}) has a rebalance recommendation in its metadata")
         return 0
-    control.request(
-        Layout(name=arguments.name), {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)}
-    )
+    _ask(arguments, "interrupt", instance=host["instance_id"], notice_s=str(notice_s))
     print(f"{host['instance_id']} ({host['private_ip']}) is interrupted in {notice_s:g} s; its metadata has the notice")
     return 0
 
@@ -263,7 +251,7 @@ def _limit(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 0:
         raise LocalCloudError(f"limit {arguments.count}: must be 0 or more")
     count = "" if arguments.count is None else str(arguments.count)
-    control.request(Layout(name=arguments.name), {"do": "limit", "type": arguments.type, "count": count})
+    _ask(arguments, "limit", type=arguments.type, count=count)
     print(f"capacity for {count or 'any number of'} {arguments.type}")
     return 0
 
@@ -278,8 +266,13 @@ def _logs(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _ask(arguments: argparse.Namespace, do: str, **values: str) -> dict[str, Any]:
+    """Send a request to the daemon; return its status. Raises LocalCloudError."""
+    return control.request(Layout(name=arguments.name), {"do": do, **values})
+
+
 def _host(arguments: argparse.Namespace) -> dict[str, Any]:
-    hosts = control.request(Layout(name=arguments.name), {"do": "status"})["hosts"]
+    hosts = _ask(arguments, "status")["hosts"]
     for host in hosts:
         if arguments.instance in (host["instance_id"], host["hostname"], host["private_ip"]):
             return dict(host)

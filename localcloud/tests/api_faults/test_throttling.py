@@ -88,13 +88,6 @@ def test_a_client_is_throttled_in_the_words_of_the_service(
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
 
 
-def test_the_retries_of_botocore_get_past_a_short_burst(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
-    monkeypatch.setattr(throttling, "LENGTHS", {2: 1})
-    answer = client(endpoint, "ec2", attempts=3).describe_key_pairs()
-    assert answer["ResponseMetadata"]["RetryAttempts"] == 2
-
-
 def test_the_clouds_own_calls_are_never_throttled(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
     for _ in range(10):

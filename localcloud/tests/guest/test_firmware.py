@@ -18,11 +18,9 @@ def run(program: str, *words: str) -> tuple[int, str]:
     ("words", "answer"),
     [
         ((), (0, "amazon\n")),
-        (("--vm",), (0, "amazon\n")),
         (("--quiet",), (0, "")),
         (("--container",), (1, "none\n")),
         (("--quiet", "--container"), (1, "")),
-        (("-q", "-c"), (1, "")),
     ],
 )
 def test_systemd_is_told_of_a_virtual_machine(words: tuple[str, ...], answer: tuple[int, str]) -> None:

@@ -75,17 +75,14 @@ def test_a_group_of_another_network_allows_nobody() -> None:
     ("protocol", "first", "last", "match"),
     [
         ("tcp", 22, 22, "tcp dport 22-22"),
-        ("udp", 1000, 2000, "udp dport 1000-2000"),
         ("tcp", 0, 65535, "meta l4proto tcp"),
         ("udp", -1, -1, "meta l4proto udp"),
         ("17", 0, 65535, "meta l4proto udp"),
         ("1", 8, 0, "icmp type 8 icmp code 0"),
         ("tcp", 0, 1, "tcp dport 0-1"),
-        ("tcp", 1, 65535, "tcp dport 1-65535"),
         ("6", 80, 80, "tcp dport 80-80"),
         ("icmp", -1, -1, "meta l4proto icmp"),
         ("icmp", 8, -1, "icmp type 8"),
-        ("icmp", 3, 4, "icmp type 3 icmp code 4"),
         ("50", 0, 65535, "meta l4proto 50"),
     ],
 )
