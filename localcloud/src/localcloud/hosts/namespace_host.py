@@ -69,17 +69,8 @@ class NamespaceHost(Host):
 
     grace_s = 1.0
 
-    def __init__(
-        self,
-        *,
-        instance: Instance,
-        subnet: Subnet,
-        directory: Path,
-        image: Image,
-        shared: SharedDirectory,
-        cpu_limit: CpuLimit | None = None,
-    ) -> None:
-        self.image, self.shared, self.cpu_limit = image, shared, cpu_limit
+    def __init__(self, kind: NamespaceHosts, *, instance: Instance, subnet: Subnet, directory: Path) -> None:
+        self.kind, self.image = kind, kind.images.of(instance.image_id)
         super().__init__(instance=instance, subnet=subnet, directory=directory)
 
     def _prepare(self) -> None:
@@ -96,16 +87,17 @@ class NamespaceHost(Host):
     def _start(self) -> FirstProcess:
         pairs = [text for bind in self.image.binds for text in (str(bind.source), bind.target)]
         name, lower = hostname(self.instance.private_ip), ":".join(map(str, self.image.lower))
-        cached = nfs_client.MOUNT_OPTIONS if self.shared.caches else ""
-        arguments = [str(self.directory), name, str(self.shared.path), cached, lower, str(GUEST / self.image.boot)]
+        cached = nfs_client.MOUNT_OPTIONS if self.kind.shared.caches else ""
+        arguments = [str(self.directory), name, str(self.kind.shared.path), cached, lower, str(GUEST / self.image.boot)]
+        limit = self.kind.cpu_limit
         return FirstProcess(
             ["/bin/bash", str(GUEST / "init"), *arguments, *pairs],
             network=self.network,
             output=self.console,
             namespaces=("--uts", "--ipc"),
             environment=self.image.environment,
-            group=self.cpu_limit.make(self.instance.id) if self.cpu_limit else None,
-            processors=self.cpu_limit.processors(self.instance.id) if self.cpu_limit else (),
+            group=limit.make(self.instance.id) if limit else None,
+            processors=limit.processors(self.instance.id) if limit else (),
         )
 
     def shut_down(self) -> None:
@@ -116,8 +108,8 @@ class NamespaceHost(Host):
     def remove(self) -> None:
         """Kill the host and remove its network, its files and its control group."""
         super().remove()
-        if self.cpu_limit:
-            self.cpu_limit.remove(self.instance.id)
+        if self.kind.cpu_limit:
+            self.kind.cpu_limit.remove(self.instance.id)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,15 +130,7 @@ class NamespaceHosts:
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
         """Make a host. Raises OSError where that cannot be."""
-        image = self.images.of(instance.image_id)
-        return NamespaceHost(
-            instance=instance,
-            subnet=subnet,
-            directory=directory,
-            image=image,
-            shared=self.shared,
-            cpu_limit=self.cpu_limit,
-        )
+        return NamespaceHost(self, instance=instance, subnet=subnet, directory=directory)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
         """Make the directories of the shared file systems; the routers answer for them."""
