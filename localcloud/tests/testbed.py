@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from localcloud.host_kinds import guest_environment
+from localcloud.host_kinds import GUEST_ENVIRONMENT
 from localcloud.hosts import machine_image, nfs_client
-from localcloud.hosts.images import Bind, Images, aws_cli_binds, interpreter_binds
+from localcloud.hosts.images import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
@@ -146,7 +146,7 @@ class SmallCloud:
         self.layout.run.mkdir(parents=True)
         self.layout.efs.mkdir(parents=True)
         self.layout.layers.symlink_to(layers)
-        environment = guest_environment()
+        environment = GUEST_ENVIRONMENT
         (layers / "image").mkdir()
         (directory / "shown").mkdir()
         (directory / "shown/word").write_text("seen\n")
@@ -163,7 +163,7 @@ class SmallCloud:
             layout=self.layout,
             internet=self.internet,
             kind=NamespaceHosts(
-                images=Images(machine=image),
+                machine=image,
                 layers=self.layout.layers,
                 shared=SharedDirectory(path=self.layout.efs, caches=nfs),
             ),

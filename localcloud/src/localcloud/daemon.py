@@ -50,14 +50,14 @@ class Daemon:
         self.meter = Meter(options.metrics_speed, cpus=options.cpus)
         self.internet = Internet()
         self._packages = self._package_index()
-        hosts = host_kinds.choose(options, layout=self.layout, packages=self._packages, publish=self._publish)
-        reached = {*options.reach, *hosts.archive, *self._packages.servers}
+        kind, archive = host_kinds.choose(options, layout=self.layout, packages=self._packages, publish=self._publish)
+        reached = {*options.reach, *archive, *self._packages.servers}
         self._outside = self.internet.forward(reached, self._packages.ports)
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            kind=hosts.kind,
+            kind=kind,
             outside=self._outside,
             link_mbit=options.link_mbit,
         )

@@ -10,7 +10,7 @@ from typing import Final
 from localcloud.hosts import debian_image, debian_root, machine_image, nfs_client
 from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
-from localcloud.hosts.images import Image, Images, aws_cli_binds, interpreter_binds
+from localcloud.hosts.images import Image, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
@@ -25,27 +25,17 @@ from localcloud.snapshot import REGION
 ENDPOINT: Final = f"http://{API_ADDRESS}"
 Publish = Callable[[Distribution], str]
 """Takes a distribution, and returns the id of the AMI under which the API offers it."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """The hosts of a cloud."""
-
-    kind: HostKind
-    archive: frozenset[str]
-    """Names of the hosts of the real internet that have the packages of their images."""
-
-
-def guest_environment() -> dict[str, str]:
-    """Return the variables by which programs on the hosts find the cloud's API."""
-    return {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}
+GUEST_ENVIRONMENT: Final = {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}
+"""The variables by which programs on the hosts find the cloud's API."""
+Chosen = tuple[HostKind, frozenset[str]]
+"""The hosts of a cloud, and the names of the servers that have the packages of their images."""
 
 
 def prepare(options: Options, environment: Mapping[str, str]) -> None:
     """Make what takes minutes and is kept in the user's cache: call it before `choose`, which waits for nothing."""
     cache = debian_root.default_cache(environment)
     if options.hosts == MACHINES:
-        disks.node_disk(DISTRIBUTIONS[options.image], guest_environment(), cache)
+        disks.node_disk(DISTRIBUTIONS[options.image], GUEST_ENVIRONMENT, cache)
         disks.server_disk(DISTRIBUTIONS[options.image], cache)
         disks.shown_disk(options.mount, cache)
     elif options.image:
@@ -61,39 +51,36 @@ def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish:
 
 def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
     binds = (*options.mount, *packages.binds)
-    layer = layout.layers / "image"
-    layer.mkdir()
-    machine = machine_image.build(layer, (*interpreter_binds(), *aws_cli_binds(), *binds), guest_environment())
-    packages.install(layer)
-    if options.nfs_client:
-        nfs_client.install(layer)
-    by_id: dict[str, Image] = {}
+    layers = [layout.layers / "image"]
+    layers[0].mkdir()
+    machine = machine_image.build(layers[0], (*interpreter_binds(), *aws_cli_binds(), *binds), GUEST_ENVIRONMENT)
+    images: dict[str, Image] = {}
     archive: frozenset[str] = frozenset()
     if options.image:
         distribution = DISTRIBUTIONS[options.image]
         root = debian_root.root_of(distribution.root, debian_root.default_cache(os.environ))
-        layer = layout.layers / distribution.name
-        layer.mkdir()
-        image = debian_image.build(layer, root, distribution, binds, guest_environment())
+        layers.append(layout.layers / distribution.name)
+        layers[1].mkdir()
+        image = debian_image.build(layers[1], root, distribution, binds, GUEST_ENVIRONMENT)
+        images[publish(distribution)] = image
+        archive = debian_root.archive_hosts(root)
+    for layer in layers:
         packages.install(layer)
         if options.nfs_client:
             nfs_client.install(layer)
-        by_id[publish(distribution)] = image
-        archive = debian_root.archive_hosts(root)
     shared = SharedDirectory(path=layout.efs, caches=options.nfs_client)
-    images = Images(machine=machine, by_id=by_id)
     limit = CpuLimit(cloud=layout.name, cpus=options.cpus) if options.cpus else None
-    kind = NamespaceHosts(images=images, layers=layout.layers, shared=shared, cpu_limit=limit)
-    return Chosen(kind=kind, archive=archive)
+    kind = NamespaceHosts(machine=machine, images=images, layers=layout.layers, shared=shared, cpu_limit=limit)
+    return kind, archive
 
 
 def _machines(options: Options, layout: Layout, publish: Publish) -> Chosen:
     cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
-    root = disks.node_disk(distribution, guest_environment(), cache)
+    root = disks.node_disk(distribution, GUEST_ENVIRONMENT, cache)
     accelerator = qemu.accelerator(root.kernel)
     image = MachineImage(root=root, shown=disks.shown_disk(options.mount, cache), accelerator=accelerator)
     server = ServerImage(root=disks.server_disk(distribution, cache), accelerator=accelerator)
     if options.efs_size:
         server = dataclasses.replace(server, size=options.efs_size.upper())
     kind = MachineHosts(images={publish(distribution): image}, server=server, layout=layout)
-    return Chosen(kind=kind, archive=root.archive)
+    return kind, root.archive

@@ -76,16 +76,3 @@ class Image:
     """Directories of the machine that a host sees, read-only."""
     accounts: bool = True
     """Whether the image has login users, who take the instance's key; where not, cloud-init makes one."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Images:
-    """The images of a cloud."""
-
-    machine: Image
-    """This machine's own root, which stands for every image that is not named here."""
-    by_id: Mapping[str, Image] = dataclasses.field(default_factory=dict)
-
-    def of(self, image_id: str) -> Image:
-        """Return the image for an AMI's id."""
-        return self.by_id.get(image_id, self.machine)

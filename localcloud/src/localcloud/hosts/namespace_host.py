@@ -11,7 +11,7 @@ from typing import ClassVar
 from localcloud.hosts import nfs_client
 from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.host import DOMAIN, FirstProcess, Host, firmware_id, hostname
-from localcloud.hosts.images import Image, Images
+from localcloud.hosts.images import Image
 from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
 from localcloud.network.router import Router
@@ -70,7 +70,7 @@ class NamespaceHost(Host):
     grace_s = 1.0
 
     def __init__(self, kind: NamespaceHosts, *, instance: Instance, subnet: Subnet, directory: Path) -> None:
-        self.kind, self.image = kind, kind.images.of(instance.image_id)
+        self.kind, self.image = kind, kind.images.get(instance.image_id, kind.machine)
         super().__init__(instance=instance, subnet=subnet, directory=directory)
 
     def _prepare(self) -> None:
@@ -116,7 +116,10 @@ class NamespaceHost(Host):
 class NamespaceHosts:
     """Hosts in namespaces, which share directories of this machine as their file systems."""
 
-    images: Images
+    machine: Image
+    """This machine's own root, which stands for every image that is not in `images`."""
+    images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
+    """By the id of the AMI."""
     layers: Path
     """Directory of the hosts' layers."""
     shared: SharedDirectory
