@@ -67,7 +67,9 @@ audit: setup ## look up every locked Python and Node package in the databases of
 	done; echo package-lock.json; npm audit --package-lock-only || status=1; exit $$status
 
 fuzz: setup ## feed what reads foreign data with hostile bytes for MINUTES=60; each run of the tests does so for some seconds
-	@$(python) -m tools.fuzz --minutes $(or $(MINUTES),60)
+	@seed=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); end=$$(($$(date +%s) + 60 * $(or $(MINUTES),60))); \
+	while DEEPCDK_EXAMPLES=500 $(python) -m pytest -q -x tests/fuzz --hypothesis-seed=$$seed || exit 1; \
+	  [ $$(date +%s) -lt $$end ]; do seed=$$((seed + 1)); done
 
 bench: setup ## measure the times in the README and in docs/figures.md
 	@$(python) -m benchmarks

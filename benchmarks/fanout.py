@@ -9,23 +9,21 @@ from the laptop to every host, through one bastion:
 - deepcdk: `fab stage-data --to local`; every byte is compared by its checksum, on every host
 - deepcdk-shared: `fab stage-data`, which puts one copy on the shared file system for all hosts
 - rsync: one `rsync -a` for each host at once, over ProxyJump
-- ansible: the module `copy`, one fork for each host; it takes about 0.1 s for each file, so it gets 100 files
 - parallel-ssh: `copy_file` of the directory, through its proxy
-- fabric: a tar by ThreadingGroup.put, unpacked by ThreadingGroup.run, through a gateway
 
 The bytes of one push on the laptop's link are counted too. Then deepcdk pushes again, with nothing changed. Then
 `fab run -- true` on all hosts is compared with parallel-ssh. A tool that takes longer than `--limit` is stopped.
 
-The other tools are not installed by set-up: `python3 -m venv .peers && .peers/bin/pip install --group peers`, and
-rsync from the system's packages. Missing tools are named and left out.
+Set-up installs neither: `python3 -m venv .peers && .peers/bin/pip install --group peers`, and rsync from the system's
+packages. A missing tool is named and left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
-import platform
 import re
 import statistics
 import sys
@@ -37,29 +35,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import output_of
+from benchmarks.measure import machine, on_laptop, output_of, running_cloud
 from benchmarks.pushers import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from tools import demo
 
 CLOUD: Final = "fanout"
+laptop = functools.partial(on_laptop, CLOUD)
 UNCHANGED_S: Final = 0.5
 COMMAND_RATIO: Final = 1.5
 BYTES_RATIO: Final = 1.1
 """Bytes on the laptop's link at the most hosts, by those at the fewest: the payload once, and words of each host."""
 
 
-def laptop(*command: str) -> list[str]:
-    """Return the command line that runs a command on the benchmark's laptop."""
-    return demo.localcloud("run", "--name", CLOUD, "--", *command)
-
-
 @contextmanager
 def fleet_of(hosts: int) -> Iterator[Fleet]:
     """Keep a cloud up with so many workers."""
     settings = tuple(demo.settings(hosts))
-    output_of(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
-    try:
-        output_of(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
+    with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *settings))
         home = output_of(laptop("sh", "-c", "echo ~")).strip()
         found = json.loads(output_of(laptop("fab", "ssh-config", "--json", *settings)))["hosts"]
@@ -74,8 +66,6 @@ def fleet_of(hosts: int) -> Iterator[Fleet]:
             hosts=workers,
             settings=settings,
         )
-    finally:
-        output_of(demo.localcloud("stop", "--name", CLOUD))
 
 
 def fill(directory: Path, megabytes: float, files: int) -> None:
@@ -182,30 +172,27 @@ def measure_push(
     hosts = len(fleet.hosts)
     samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}
     link: dict[str, int] = {}
-    files = {tool.name: min(options.files, tool.most_files or options.files) for tool in chosen}
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
-        for count in set(files.values()):
-            fill(Path(directory) / str(count), megabytes, count)
+        fill(Path(directory), megabytes, options.files)
         for _ in range(options.repeat):
             for tool in chosen:
                 if float("inf") in samples[tool.name]:
                     continue
                 clean(fleet)
                 before = link_bytes()
-                source = Path(directory) / str(files[tool.name])
-                samples[tool.name].append(round(time_of(tool.push(fleet, source), options.limit), 3))
+                samples[tool.name].append(round(time_of(tool.push(fleet, Path(directory)), options.limit), 3))
                 link[tool.name] = link_bytes() - before
                 if samples[tool.name][-1] < float("inf"):
-                    check(fleet, tool, files[tool.name])
-        book.keep(what, hosts, samples, bytes=link, files=files)
+                    check(fleet, tool, options.files)
+        book.keep(what, hosts, samples, bytes=link)
         medians = {name: statistics.median(taken) for name, taken in samples.items()}
         for mine in (OURS, SHARED):
             for name in sorted(medians.keys() - {OURS, SHARED}):
                 ours, theirs = medians[mine], medians[name]
                 how = "that was ended" if theirs == float("inf") else f"{theirs / ours:.2f} times as fast"
                 book.judge(f"{what}, {hosts} hosts: {mine} ahead of {name}", ours < theirs, how)
-        command = chosen[0].push(fleet, Path(directory) / str(options.files))
+        command = chosen[0].push(fleet, Path(directory))
         clean(fleet)
         output_of(laptop(*command))
         measure_again(book, hosts, what, command, options.repeat)
@@ -279,8 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for amount in options.megabytes:
         book.judge_bytes(pushed(amount, options.files))
     if options.output:
-        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        document = {"machine": machine, "limit_s": options.limit, "figures": book.figures, "verdicts": book.verdicts}
+        document = {"machine": machine(), "limit_s": options.limit, "figures": book.figures, "verdicts": book.verdicts}
         text = json.dumps(document, indent=2).replace("Infinity", "null")  # ended after the limit
         options.output.write_text(f"{text}\n")
     return 0 if all(verdict["kept"] for verdict in book.verdicts) else 1

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
-import os
-import platform
 import re
 import shlex
 import signal
@@ -31,10 +30,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measure import output_of
+from benchmarks.measure import machine, on_laptop, output_of, running_cloud
 from tools import demo
 
 CLOUD: Final = "firststep"
+laptop = functools.partial(on_laptop, CLOUD)
 OURS: Final = "fab train"
 BARE: Final = "horovodrun"
 UNCHECKED: Final = "without check"
@@ -57,11 +57,6 @@ RANK: Final = "agent.launch.rank"
 def promise_s(hosts: int) -> float:
     """Return by how much `fab train` may be later, s: 2 at two hosts, 4 at sixteen, a line between and beyond."""
     return 2 + (hosts - 2) / 7
-
-
-def laptop(*command: str) -> list[str]:
-    """Return the command line that runs a command on the benchmark's laptop."""
-    return demo.localcloud("run", "--name", CLOUD, "--", *command)
 
 
 def seconds_to_step(output: str) -> float:
@@ -122,26 +117,21 @@ def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...],
 def field_of(hosts: int) -> Iterator[Field]:
     """Keep a cloud up with so many workers on which each way was gone once."""
     settings = demo.settings(hosts)
-    output_of(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            Path(directory).chmod(0o755)
-            (Path(directory) / PROGRAM).write_text(STEP)
-            output_of(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
-            output_of(laptop("fab", "up", "--yes", *settings))
-            config = json.loads(output_of(laptop("fab", "ssh-config", "--json", *settings)))["config"]
-            program = ("--payload", directory, "--entry", PROGRAM, "--yes")
-            # Byte code is kept, as it is by default.
-            fab = ("env", "-u", "PYTHONDONTWRITEBYTECODE", "fab")
-            train = (*fab, "train", "--nodes", str(hosts), *settings, *program)
-            first_s = seconds_to_step(output_of(laptop("sh", "-c", timed(train))))
-            launcher, rank, pushed = parse_record(json.loads(output_of(laptop("fab", "show", "--json", *settings))))
-            field = Field(train=train, launcher=launcher, rank=rank, directory=pushed, config=config, first_s=first_s)
-            for tool in (BARE, UNCHECKED):
-                output_of(field.command(tool))
-            yield field
-    finally:
-        output_of(demo.localcloud("stop", "--name", CLOUD))
+    with running_cloud(CLOUD), tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        (Path(directory) / PROGRAM).write_text(STEP)
+        output_of(laptop("fab", "up", "--yes", *settings))
+        config = json.loads(output_of(laptop("fab", "ssh-config", "--json", *settings)))["config"]
+        program = ("--payload", directory, "--entry", PROGRAM, "--yes")
+        # Byte code is kept, as it is by default.
+        fab = ("env", "-u", "PYTHONDONTWRITEBYTECODE", "fab")
+        train = (*fab, "train", "--nodes", str(hosts), *settings, *program)
+        first_s = seconds_to_step(output_of(laptop("sh", "-c", timed(train))))
+        launcher, rank, pushed = parse_record(json.loads(output_of(laptop("fab", "show", "--json", *settings))))
+        field = Field(train=train, launcher=launcher, rank=rank, directory=pushed, config=config, first_s=first_s)
+        for tool in (BARE, UNCHECKED):
+            output_of(field.command(tool))
+        yield field
 
 
 def measure(hosts: int, repeat: int) -> dict[str, object]:
@@ -180,8 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the cloud is taken down all the same
     figures = [measure(hosts, options.repeat) for hosts in options.hosts]
     if options.output:
-        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        options.output.write_text(json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n")
+        options.output.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
     return 0 if all(figure["kept"] for figure in figures) else 1
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import platform
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tools import demo
 
@@ -46,3 +49,24 @@ def seconds(command: Sequence[str]) -> float:
     began = time.monotonic()
     output_of(command)
     return time.monotonic() - began
+
+
+def on_laptop(cloud: str, *command: str) -> list[str]:
+    """Return the command line that runs a command on the laptop of an embedded cloud."""
+    return demo.localcloud("run", "--name", cloud, "--", *command)
+
+
+@contextmanager
+def running_cloud(name: str) -> Iterator[None]:
+    """Keep an embedded cloud up, with an SSH key on its laptop, for the time of a block."""
+    output_of(demo.localcloud("start", "--name", name, *demo.runtime_mount()))
+    try:
+        output_of(on_laptop(name, "sh", "-c", demo.shell(demo.SSH_KEYGEN)))
+        yield
+    finally:
+        output_of(demo.localcloud("stop", "--name", name))
+
+
+def machine() -> dict[str, object]:
+    """Return the facts of this machine that a file of samples records."""
+    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}

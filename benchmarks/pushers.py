@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,20 +27,6 @@ else:
     output = client.run_command("true", stop_on_errors=True)
     client.join(output)
     assert all(host.exit_code == 0 for host in output)
-"""
-FABRIC: Final = """
-import sys, tarfile
-from fabric import Connection, ThreadingGroup
-user, key, bastion, hosts, source, target = sys.argv[1:7]
-options = {"key_filename": key}
-gateway = Connection(bastion, user=user, connect_kwargs=options)
-gateway.open()
-with tarfile.open("/tmp/bench-push.tar", "w") as archive:
-    archive.add(source, target)
-group = ThreadingGroup(*hosts.split(","), user=user, gateway=gateway, connect_kwargs=options)
-group.put("/tmp/bench-push.tar", remote="bench-push.tar")
-group.run("tar xf bench-push.tar", hide=True)
-group.close()
 """
 
 
@@ -70,8 +54,6 @@ class Tool:
     """Returns the one that runs `true` on all hosts; None: not compared."""
     place: str = f"/home/ec2-user/{REMOTE}"
     """Where each host finds what was pushed, as its shell says it."""
-    most_files: int | None = None
-    """More of them take it minutes: the same bytes in so many files are measured instead, and that is said."""
     needs: tuple[str, ...] = ()
     """Programs without which it is missing."""
     modules: tuple[str, ...] = ()
@@ -79,24 +61,11 @@ class Tool:
 
 
 def tools(peers: Path) -> list[Tool]:
-    """List ours and the others, of which Python's lie in the environment `peers`."""
+    """Return our tools and the others. `peers`: the virtual environment of parallel-ssh."""
     python = str(peers / "bin" / "python")
 
-    def script(text: str, fleet: Fleet, source: str) -> list[str]:
-        return [python, "-c", text, fleet.user, fleet.key, fleet.bastion, ",".join(fleet.hosts), source, REMOTE]
-
-    def ansible(fleet: Fleet, source: Path) -> list[str]:
-        jump = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ProxyCommand='{_through(fleet)}'"
-        variables = {
-            "ansible_user": fleet.user,
-            "ansible_ssh_private_key_file": fleet.key,
-            "ansible_ssh_common_args": jump,
-            "ansible_python_interpreter": "/opt/deepcdk/bin/python3",
-        }
-        arguments = ["-m", "copy", "-a", f"src={source}/ dest={REMOTE}/", "-f", str(len(fleet.hosts)), "-o"]
-        inventory = ",".join((*fleet.hosts, ""))
-        words = [str(peers / "bin" / "ansible"), "all", "-i", inventory, "-e", json.dumps(variables), *arguments]
-        return ["env", "ANSIBLE_HOST_KEY_CHECKING=False", f"PATH={peers}/bin:{os.environ['PATH']}", *words]
+    def parallel_ssh(fleet: Fleet, source: str) -> list[str]:
+        return [python, "-c", PARALLEL_SSH, fleet.user, fleet.key, fleet.bastion, ",".join(fleet.hosts), source, REMOTE]
 
     def rsync(fleet: Fleet, source: Path) -> list[str]:
         ssh = f"ssh -i {fleet.key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
@@ -122,20 +91,12 @@ def tools(peers: Path) -> list[Tool]:
             place=f"/mnt/efs/data/{REMOTE}",
         ),
         Tool(name="rsync", push=rsync, command=None, needs=("rsync",)),
-        Tool(name="ansible", push=ansible, command=None, most_files=100, needs=(str(peers / "bin" / "ansible"),)),
         Tool(
             name="parallel-ssh",
-            push=lambda fleet, source: script(PARALLEL_SSH, fleet, str(source)),
-            command=lambda fleet: script(PARALLEL_SSH, fleet, ""),
+            push=lambda fleet, source: parallel_ssh(fleet, str(source)),
+            command=lambda fleet: parallel_ssh(fleet, ""),
             needs=(python,),
             modules=("pssh", "gevent"),
-        ),
-        Tool(
-            name="fabric",
-            push=lambda fleet, source: script(FABRIC, fleet, str(source)),
-            command=None,
-            needs=(python,),
-            modules=("fabric",),
         ),
     ]
 

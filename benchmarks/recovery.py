@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import statistics
 import subprocess
@@ -30,10 +31,11 @@ from typing import Any, Final
 from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.runs.follow import Tail
-from benchmarks.measure import output_of
+from benchmarks.measure import on_laptop, output_of, running_cloud
 from tools import demo
 
 CLOUD: Final = "recovery"
+laptop = functools.partial(on_laptop, CLOUD)
 FAULTS: Final = "kill-rank,kill-host,cut"
 RECIPE: Final = ("--epochs", "100000", "--checkpoint-minutes", "0.1")
 """More epochs than the benchmark lasts."""
@@ -138,26 +140,9 @@ def kept_steps(events: Sequence[Document], until: float) -> int | None:
 _TELLING: Final = ("start", "step", "epoch")
 
 
-def laptop(*command: str) -> list[str]:
-    """Return the command line that runs a command on the laptop of the benchmark's own cloud."""
-    return demo.localcloud("run", "--name", CLOUD, "--", *command)
-
-
 def fab(nodes: int, task: str, *words: str) -> str:
     """Run a task on a cluster with one worker more than `nodes`, and return what it printed."""
     return output_of(laptop("env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
-
-
-@contextmanager
-def cloud(nodes: int) -> Iterator[None]:
-    """Keep an embedded cloud with a cluster up for the time of a block."""
-    output_of(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
-    try:
-        output_of(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
-        fab(nodes, "up", "--yes")
-        yield
-    finally:
-        output_of(demo.localcloud("stop", "--name", CLOUD))
 
 
 class Run:
@@ -319,7 +304,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
     figures = Figures()
-    with tempfile.TemporaryDirectory(prefix="recovery-") as name, cloud(options.nodes):
+    with tempfile.TemporaryDirectory(prefix="recovery-") as name, running_cloud(CLOUD):
+        fab(options.nodes, "up", "--yes")
         run = Run(options.nodes, restarts=1000)
         for number in range(options.rounds):
             for kind in filter(None, options.faults.split(",")):

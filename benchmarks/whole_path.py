@@ -9,22 +9,21 @@ with the machine on which they were taken, as JSON.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import synthesis
-from benchmarks.measure import Measure, output_of, seconds
+from benchmarks.measure import Measure, machine, on_laptop, output_of, running_cloud, seconds
 from tools import demo
 
 CLOUD = "bench"
+laptop = functools.partial(on_laptop, CLOUD)
 GROW = """
 import boto3, json, sys, time
 stacks = boto3.client("cloudformation").describe_stacks(StackName="deepcdk")["Stacks"]
@@ -53,33 +52,17 @@ print(time.time())
 """Run on the master: waits until the sshd of each worker greets, prints when the last one did."""
 
 
-def laptop(*command: str) -> list[str]:
-    """Return the command line that runs a command on the laptop of the benchmark's own cloud."""
-    return demo.localcloud("run", "--name", CLOUD, "--", *command)
-
-
-@contextmanager
-def cloud() -> Iterator[None]:
-    """Keep an embedded cloud up, with an SSH key on its laptop, for the time of a block."""
-    output_of(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
-    try:
-        output_of(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
-        yield
-    finally:
-        output_of(demo.localcloud("stop", "--name", CLOUD))
-
-
 def up_to_deployed() -> float:
     """Time from no cloud at all to a bootstrapped account with a deployed cluster of two workers."""
     began = time.monotonic()
-    with cloud():
+    with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
         return time.monotonic() - began
 
 
 def status_once() -> float:
     """Time `fab status` of a deployed cluster, the second time that it is asked."""
-    with cloud():
+    with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
         output_of(laptop("fab", "status"))
         return seconds(laptop("fab", "status"))
@@ -87,7 +70,7 @@ def status_once() -> float:
 
 def sixteen_hosts() -> float:
     """Time from SetDesiredCapacity until sixteen new hosts' sshd have greeted the master."""
-    with cloud():
+    with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
         grown = json.loads(output_of(laptop(sys.executable, "-c", GROW, "16")))
         if len(grown["addresses"]) != 16:
@@ -173,8 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             {"name": measure.name, "unit": measure.unit, "bound": bound, "median": median, "samples": samples}
         )
     if options.output:
-        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        options.output.write_text(json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n")
+        options.output.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
     return 0 if all_kept else 1
 
 

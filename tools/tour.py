@@ -45,102 +45,72 @@ class Step:
     """One command of the tour."""
 
     words: tuple[str, ...]
-    """What is typed; RUN stands for the id of the last run, DATA for the directory of the data."""
+    """The words after `fab`. RUN is the id of the last run, FIRST of the first run, DATA the directory of the data."""
     why: str
     status: int = 0
     lines: int = 0
-    """Show only so many of the first and of the last lines; 0: all."""
+    """Number of lines to show at the start and at the end; 0: all."""
     until: str = ""
-    """Press Ctrl-C after a line with this."""
+    """Press Ctrl-C after a line with this text."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chapter:
-    """Steps under one heading."""
+TOUR: Final = """\
+## A cluster
+doctor | What would a deployment run into?
+up --yes | Deploy it. | lines=12
+up --plan --set worker_instance_type=c5.4xlarge | What would a change do?
+status --load | What is there, and what is it doing?
+run -- nproc | A command on every worker.
+ssh-config | For plain ssh, scp and rsync.
+## Recipes and data
+recipes | What can be trained without writing a program?
+recipes digits | One of them, with its settings.
+plan --recipe imagenet-fast --nodes 1,4,16 | What would one take, and cost?
+prices | What does what cost, and who says so?
+stage-data DATA | Data to the shared file system: once, every byte compared.
+stage-data DATA --to local --sharded | \
+And to the workers' own disks, each file to one of them; the upload is not repeated.
+## A run
+push | Upload the payload; training does it too.
+train --dry-run | What would be launched?
+train --epochs 4 | Train on both workers. | lines=16
+runs | All runs.
+show RUN | One run's record. | lines=14
+logs RUN --rank 1 | One rank's words. | lines=4
+fetch RUN | Its results, to the laptop. | lines=8
+report RUN | One page with its curves, figures and settings.
+attach RUN | Watch it again, from the start. | lines=4
+bench --nodes 1,2 --networks lenet --message-bytes 1024,1048576 | \
+How fast are the nodes, and the network between them? | lines=10
+tensorboard RUN --port 6006 | In the browser; Ctrl-C ends it. | until=until
+## A run that is stopped, and goes on
+train --epochs 2000 --detach | Launch, and do not watch.
+train | Another one is refused, for the cluster takes one at a time. | status=1
+down --yes | Nor may the cluster go while it is live. | status=1
+stop | Stop it, with a checkpoint.
+resume --detach --skip-preflight | Go on with it.
+stop | And stop it for good.
+compare FIRST RUN | Beside the first run: what differed? | lines=12
+rm RUN --yes | Remove it from the shared file system.
+## Other nodes, and the end
+scale 3 --yes | One worker more.
+replace worker3 --yes | A fresh one for a bad one.
+scale 2 --yes | One less.
+notebook | The hosts here reach no package index; docs/tasks.md tells the way around. | status=1
+release | There is no budget here. | status=1
+sttaus | A slip of the finger. | status=1
+ssh worker9 | Nor is there such a node. | status=1
+down --yes | Take it all down. | lines=8
+"""
+"""A heading for each chapter, and a line for each step: the words, the reason, and the fields of Step that differ."""
 
-    title: str
-    steps: tuple[Step, ...]
 
-
-CHAPTERS: Final = (
-    Chapter(
-        title="A cluster",
-        steps=(
-            Step(words=("doctor",), why="What would a deployment run into?"),
-            Step(words=("up", "--yes"), why="Deploy it.", lines=12),
-            Step(words=("up", "--plan", "--set", "worker_instance_type=c5.4xlarge"), why="What would a change do?"),
-            Step(words=("status", "--load"), why="What is there, and what is it doing?"),
-            Step(words=("run", "--", "nproc"), why="A command on every worker."),
-            Step(words=("ssh-config",), why="For plain ssh, scp and rsync."),
-        ),
-    ),
-    Chapter(
-        title="Recipes and data",
-        steps=(
-            Step(words=("recipes",), why="What can be trained without writing a program?"),
-            Step(words=("recipes", "digits"), why="One of them, with its settings."),
-            Step(
-                words=("plan", "--recipe", "imagenet-fast", "--nodes", "1,4,16"), why="What would one take, and cost?"
-            ),
-            Step(words=("prices",), why="What does what cost, and who says so?"),
-            Step(words=("stage-data", "DATA"), why="Data to the shared file system: once, every byte compared."),
-            Step(
-                words=("stage-data", "DATA", "--to", "local", "--sharded"),
-                why="And to the workers' own disks, each file to one of them; the upload is not repeated.",
-            ),
-        ),
-    ),
-    Chapter(
-        title="A run",
-        steps=(
-            Step(words=("push",), why="Upload the payload; training does it too."),
-            Step(words=("train", "--dry-run"), why="What would be launched?"),
-            Step(words=("train", "--epochs", "4"), why="Train on both workers.", lines=16),
-            Step(words=("runs",), why="All runs."),
-            Step(words=("show", "RUN"), why="One run's record.", lines=14),
-            Step(words=("logs", "RUN", "--rank", "1"), why="One rank's words.", lines=4),
-            Step(words=("fetch", "RUN"), why="Its results, to the laptop.", lines=8),
-            Step(words=("report", "RUN"), why="One page with its curves, figures and settings."),
-            Step(words=("attach", "RUN"), why="Watch it again, from the start.", lines=4),
-            Step(
-                words=("bench", "--nodes", "1,2", "--networks", "lenet", "--message-bytes", "1024,1048576"),
-                why="How fast are the nodes, and the network between them?",
-                lines=10,
-            ),
-            Step(words=("tensorboard", "RUN", "--port", "6006"), why="In the browser; Ctrl-C ends it.", until="until"),
-        ),
-    ),
-    Chapter(
-        title="A run that is stopped, and goes on",
-        steps=(
-            Step(words=("train", "--epochs", "2000", "--detach"), why="Launch, and do not watch."),
-            Step(words=("train",), why="Another one is refused, for the cluster takes one at a time.", status=1),
-            Step(words=("down", "--yes"), why="Nor may the cluster go while it is live.", status=1),
-            Step(words=("stop",), why="Stop it, with a checkpoint."),
-            Step(words=("resume", "--detach", "--skip-preflight"), why="Go on with it."),
-            Step(words=("stop",), why="And stop it for good."),
-            Step(words=("compare", "FIRST", "RUN"), why="Beside the first run: what differed?", lines=12),
-            Step(words=("rm", "RUN", "--yes"), why="Remove it from the shared file system."),
-        ),
-    ),
-    Chapter(
-        title="Other nodes, and the end",
-        steps=(
-            Step(words=("scale", "3", "--yes"), why="One worker more."),
-            Step(words=("replace", "worker3", "--yes"), why="A fresh one for a bad one."),
-            Step(words=("scale", "2", "--yes"), why="One less."),
-            Step(
-                words=("notebook",),
-                why="The hosts here reach no package index; docs/tasks.md tells the way around.",
-                status=1,
-            ),
-            Step(words=("release",), why="There is no budget here.", status=1),
-            Step(words=("sttaus",), why="A slip of the finger.", status=1),
-            Step(words=("ssh", "worker9"), why="Nor is there such a node.", status=1),
-            Step(words=("down", "--yes"), why="Take it all down.", lines=8),
-        ),
-    ),
-)
+def parse_step(line: str) -> Step:
+    """Parse a line of TOUR."""
+    words, why, *options = line.split(" | ")
+    fields = dict(each.split("=") for each in " ".join(options).split())
+    status, lines = (int(fields.get(name, 0)) for name in ("status", "lines"))
+    return Step(words=tuple(words.split()), why=why, status=status, lines=lines, until=fields.get("until", ""))
 
 
 UNCONFIGURED: Final = ("recipes",)
@@ -240,18 +210,20 @@ def record(cloud: str, cores: int) -> str:
     ]
     settings, run_id, first = demo.settings(2), "", ""
     parts = [HEAD.format(cores=cores, cidr=demo.LAPTOP_CIDR)]
-    for chapter in CHAPTERS:
-        parts.append(f"## {chapter.title}\n")
-        for step in chapter.steps:
-            words = resolve_names(step.words, {"RUN": run_id, "FIRST": first, "DATA": str(data)})
-            print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
-            given = list(words) if step.words[0] == "sttaus" else with_settings(words, settings)
-            output, seconds = run_step(step, laptop("fab", *given))
-            shown = [without_places(word, places) for word in words]
-            parts.append(render(step, shown, without_places(output, places), seconds))
-            if step.words[0] == "train" and not step.status and "--dry-run" not in step.words:
-                run_id = newest_run(laptop)
-                first = first or run_id
+    for line in TOUR.splitlines():
+        if line.startswith("## "):
+            parts.append(f"{line}\n")
+            continue
+        step = parse_step(line)
+        words = resolve_names(step.words, {"RUN": run_id, "FIRST": first, "DATA": str(data)})
+        print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
+        given = list(words) if step.words[0] == "sttaus" else with_settings(words, settings)
+        output, seconds = run_step(step, laptop("fab", *given))
+        shown = [without_places(word, places) for word in words]
+        parts.append(render(step, shown, without_places(output, places), seconds))
+        if step.words[0] == "train" and not step.status and "--dry-run" not in step.words:
+            run_id = newest_run(laptop)
+            first = first or run_id
     return "\n".join(parts)
 
 

@@ -6,9 +6,9 @@ import re
 
 from fabfile import ns
 from tools import demo
-from tools.tour import CHAPTERS, Step, render, resolve_names, shortened, with_settings, without_places
+from tools.tour import TOUR, Step, parse_step, render, resolve_names, shortened, with_settings, without_places
 
-STOPS = [stop for chapter in CHAPTERS for stop in chapter.steps]
+STOPS = [parse_step(line) for line in TOUR.splitlines() if not line.startswith("## ")]
 
 
 def test_the_tour_goes_to_every_task() -> None:
@@ -24,6 +24,12 @@ def test_the_record_goes_to_every_task_and_shows_no_place_of_a_machine() -> None
         assert place not in re.sub("/home/(ec2-user|deepcdk-rank)/", "", text), (
             "homes on nodes are no places of this one"
         )
+
+
+def test_a_step_is_read_from_its_line() -> None:
+    step = Step(words=("down", "--yes"), why="Why?", status=1, lines=8, until="x")
+    assert parse_step("down --yes | Why? | status=1 lines=8 until=x") == step
+    assert parse_step("runs | All runs.") == Step(words=("runs",), why="All runs.")
 
 
 def test_settings_stand_before_the_words_of_a_command() -> None:
