@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
-from stacks.validation import compute, images, limits, network, observability, purchasing, runtime, storage
+from stacks.validation import compute, images, limits, network, purchasing, runtime, storage
 from stacks.validation import region as region_rules
 from stacks.validation.problem import InvalidClusterError, Problem
 
@@ -28,7 +28,7 @@ def validate(config: ClusterConfig, region: str = "") -> None:
 
 def check(config: ClusterConfig, region: str = "") -> Iterator[Problem]:
     """Yield every rule that the configuration breaks; those of a region where one is given."""
-    for area in (compute, purchasing, images, runtime, network, storage, limits, observability):
+    for area in (compute, purchasing, images, runtime, network, storage, limits):
         yield from area.check(config)
     if region:
         yield from region_rules.check(config, region)

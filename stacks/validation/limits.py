@@ -1,4 +1,4 @@
-"""Rules of permissions, time and cost."""
+"""Rules of permissions, time and cost, and of who is notified."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
 from stacks.instance_types import find
-from stacks.validation.problem import Problem, repeated_addresses
+from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of permissions, time and cost that the configuration breaks."""
+    """Yield every rule of permissions, time, cost and notifications that the configuration breaks."""
     yield from _idle(config)
     yield from _hours(config)
     yield from _budget(config)
     yield from _protection(config)
+    yield from _alarms(config)
 
 
 def _idle(config: ClusterConfig) -> Iterator[Problem]:
@@ -55,7 +56,7 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
             rule="are notified of a budget, but budget_usd = 0: there is none",
             remedy="set budget_usd, or leave budget_emails out",
         )
-    yield from repeated_addresses("budget_emails", config.budget_emails)
+    yield from _repeated_addresses("budget_emails", config.budget_emails)
     if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
         yield Problem(
             key="budget_usd",
@@ -73,4 +74,27 @@ def _protection(config: ClusterConfig) -> Iterator[Problem]:
             value=True,
             rule="EC2 protects no spot instance from termination, and spot = true",
             remedy="set protect_instances = false, or spot = false",
+        )
+
+
+def _alarms(config: ClusterConfig) -> Iterator[Problem]:
+    for key in ("alarm_emails", "alarm_topic"):
+        if getattr(config, key) and not config.alarms:
+            yield Problem(
+                key=key,
+                value=getattr(config, key),
+                rule="says who is notified of alarms, but alarms is false, so there are none",
+                remedy="set alarms = true, or leave it out",
+            )
+    yield from _repeated_addresses("alarm_emails", config.alarm_emails)
+
+
+def _repeated_addresses(key: str, addresses: tuple[str, ...]) -> Iterator[Problem]:
+    repeated = sorted({address for address in addresses if addresses.count(address) > 1})
+    if repeated:
+        yield Problem(
+            key=key,
+            value=addresses,
+            rule=f"names {', '.join(repeated)} more than once",
+            remedy="name each address once",
         )

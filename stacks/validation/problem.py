@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 from stacks.config_keys.rules import ConfigError
 
@@ -39,15 +38,3 @@ class InvalidClusterError(ConfigError):
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         listed = "\n".join(f"  {problem}" for problem in self.problems)
         return f"{count} in the configuration; nothing was deployed\n{listed}"
-
-
-def repeated_addresses(key: str, addresses: tuple[str, ...]) -> Iterator[Problem]:
-    """Yield a problem where a list of mail addresses names one more than once."""
-    repeated = sorted({address for address in addresses if addresses.count(address) > 1})
-    if repeated:
-        yield Problem(
-            key=key,
-            value=addresses,
-            rule=f"names {', '.join(repeated)} more than once",
-            remedy="name each address once",
-        )

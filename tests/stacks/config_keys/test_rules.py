@@ -17,11 +17,6 @@ class Keys:
     days: int = 7
 
 
-@pytest.mark.parametrize("path", ["/data", "/mnt/fsx", "/opt/data", "/mnt/a/b-c_d", "/users", "/libraries"])
-def test_a_directory_of_its_own_may_be_mounted_on(path: str) -> None:
-    is_mount(Keys(place=path), "place")
-
-
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
@@ -29,12 +24,10 @@ def test_a_directory_of_its_own_may_be_mounted_on(path: str) -> None:
         ("/", "absolute path"),
         ("/a/../etc", "absolute path"),
         ("/a b", "absolute path"),
-        ("/etc", "outside /etc"),
-        ("/usr/local", "outside /usr"),
-        ("/home/ec2-user", "outside /home"),
         ("/opt/deepcdk/runtime", "outside /opt/deepcdk"),
         ("/opt", "such as /opt/NAME"),
         ("/mnt", "such as /mnt/NAME"),
+        ("/" + "a" * 255, "must be 255 characters at most"),
     ],
 )
 def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reason: str) -> None:
@@ -42,6 +35,8 @@ def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reaso
         is_mount(Keys(place=path), "place")
     assert (caught.value.key, caught.value.value) == ("place", path)
     assert reason in caught.value.rule
+    for own in ("/data", "/mnt/a/b-c_d", "/" + "a" * 254):
+        is_mount(Keys(place=own), "place")
 
 
 def test_a_number_that_is_no_choice_is_told_the_choices() -> None:
@@ -51,8 +46,8 @@ def test_a_number_that_is_no_choice_is_told_the_choices() -> None:
 
 
 def test_a_range_includes_its_bounds() -> None:
-    within(Keys(days=1), "days", 1, 7)
-    within(Keys(days=7), "days", 1, 7)
+    for days in (1, 7):
+        within(Keys(days=days), "days", 1, 7)
     for days in (0, 8):
         with pytest.raises(ConfigError, match=rf"cluster.days = {days}: must be 1 to 7"):
             within(Keys(days=days), "days", 1, 7)
@@ -202,10 +197,3 @@ def test_an_address_is_one_of_rfc_5321_without_quotes(address: str, taken: bool)
 )
 def test_a_bucket_is_named_as_s3_allows(name: str, taken: bool) -> None:
     assert bool(re.fullmatch(BUCKET, name)) == taken
-
-
-def test_the_path_of_a_mount_has_255_characters_at_most() -> None:
-    is_mount(Keys(place="/" + "a" * 254), "place")
-    with pytest.raises(ConfigError) as caught:
-        is_mount(Keys(place="/" + "a" * 255), "place")
-    assert (caught.value.value, caught.value.rule) == ("/" + "a" * 255, "must be 255 characters at most")
