@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.steps import Log, Step, StepError, key_of, print_line, run_steps
+from tools.steps import Log, Step, StepError, key_of, run_steps
 
 
 def run_in(state: Path, *steps: Step) -> list[str]:
@@ -51,18 +51,6 @@ def test_changed_inputs_or_a_removed_result_run_a_step_again(tmp_path: Path) -> 
     assert len(run_in(tmp_path / "state", a_step(result, key="2"))) == 2
 
 
-def test_a_failed_step_shows_its_last_lines_and_runs_again(tmp_path: Path) -> None:
-    def fail(log: Log) -> None:
-        log.run([sys.executable, "-c", "import sys; sys.exit('disk full')"], tmp_path)
-
-    step = Step(name="horovod", key="1", present=lambda: True, run=fail)
-    for _ in range(2):
-        with pytest.raises(StepError, match=r"horovod: .* ended with status 1") as failed:
-            run_in(tmp_path / "state", step)
-        assert "disk full" in str(failed.value)
-        assert str(tmp_path / "state" / "logs" / "horovod.log") in str(failed.value)
-
-
 def test_a_key_changes_with_texts_files_and_their_order(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("one")
     keys = {key_of("a", "b"), key_of("b", "a"), key_of("ab"), key_of("a", tmp_path / "lock")}
@@ -82,7 +70,7 @@ def test_a_command_gets_the_environment_alone_and_both_its_outputs_are_logged(tm
     assert "this False" in logged and logged.endswith("warned\n")
 
 
-def test_an_error_shows_the_end_of_a_long_log_and_a_new_run_begins_it_anew(tmp_path: Path) -> None:
+def test_a_failed_step_shows_the_end_of_its_log_and_runs_again_with_a_new_log(tmp_path: Path) -> None:
     program = "import sys; sys.exit('\\n'.join(f'line {n}' for n in range(100)))"
 
     def fail(log: Log) -> None:
@@ -109,8 +97,3 @@ def test_a_log_that_is_not_text_is_shown_as_far_as_it_is(tmp_path: Path) -> None
     program = "import os, sys; os.write(2, b'caf\\xe9\\n'); sys.exit(3)"
     with pytest.raises(StepError, match=r"ended with status 3\n.*\n    caf\ufffd\n"):
         log.run([sys.executable, "-c", program], tmp_path)
-
-
-def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    print_line("horovod  up to date")
-    assert capsys.readouterr().out == "horovod  up to date\n"
