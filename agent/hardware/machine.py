@@ -35,9 +35,9 @@ def read_address(interface: str) -> str:
     return socket.inet_ntoa(request[20:24].tobytes())
 
 
-def own_addresses() -> set[str]:
-    """Return the IPv4 addresses of all interfaces."""
-    return {read_address(name) for _, name in socket.if_nameindex()}
+def own_addresses() -> dict[str, str]:
+    """Return this machine's IPv4 addresses, each with its network interface."""
+    return {address: name for _, name in socket.if_nameindex() if (address := read_address(name))}
 
 
 NODE_CONF: Final = Path("/opt/deepcdk/node.conf")

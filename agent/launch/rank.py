@@ -9,16 +9,15 @@ user gave travels in a file: words of any length and content, and variables that
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from agent.errors import SpecError
 from agent.hardware import gpus
-from agent.hardware.machine import read_address
+from agent.hardware.machine import own_addresses
 from agent.remote import rank_user, secret_files
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
@@ -59,19 +58,16 @@ def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, st
     return dict(setup.variables)
 
 
-def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
-    """Return the network interface that carries an address, "" where none does."""
-    return next((name for name in names if address_of(name) == address), "")
-
-
-def local_interface_with(address: str) -> str:
-    """Return this machine's network interface that carries an address, "" where none does."""
-    return interface_with(address, [name for _, name in socket.if_nameindex()], read_address)
-
-
 def this_host(spec: RunSpec) -> Node | None:
     """Return the host of the run that this node is, by its address; None for the master."""
-    return next((host for host in spec.hosts if local_interface_with(host.address)), None)
+    own = own_addresses()
+    return next((host for host in spec.hosts if host.address in own), None)
+
+
+def interface_of(spec: RunSpec, name: str) -> str:
+    """Return this machine's network interface for a host of the run, "" if the host is not this machine."""
+    own = own_addresses()
+    return next((own.get(host.address, "") for host in spec.hosts if host.name == name), "")
 
 
 def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
@@ -118,8 +114,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
     inherited = {**os.environ, **rank_user.variables(), **gpus.plugin_variables(os.environ)}
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun does not set it
         inherited["HOROVOD_HOSTNAME"] = host.name
-    addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
-    interface = local_interface_with(addresses[0]) if addresses else ""
+    interface = interface_of(spec, inherited.get("HOROVOD_HOSTNAME", ""))
     rank_user.renounce_privileges()
     if module:
         os.execve(sys.executable, [sys.executable, *module], inherited | on_interface(spec, interface))

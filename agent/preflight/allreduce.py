@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from agent.hardware.gpus import count_gpu_devices
-from agent.launch.rank import environment, local_interface_with
+from agent.launch.rank import environment, interface_of
 from agent.preflight import nccl_log
 from agent.spec.run import RunSpec
 
@@ -116,9 +116,7 @@ def join(spec: RunSpec) -> str:
     """Report that this rank is there, and set its environment as the run's own ranks have it; return its host."""
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
-    addresses = [each.address for each in spec.hosts if each.name == host]
-    interface = local_interface_with(addresses[0]) if addresses else ""
-    os.environ.update(environment(spec, os.environ, sys.executable, interface))
+    os.environ.update(environment(spec, os.environ, sys.executable, interface_of(spec, host)))
     nccl_log.ask_for_it()
     return host
 

@@ -19,7 +19,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -30,7 +29,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
-from agent.hardware.machine import read_address
+from agent.hardware.machine import own_addresses
 from agent.spec import json_text
 from agent.spec.run import RunSpec
 
@@ -153,14 +152,14 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
         spec = RunSpec.from_json(content.decode())
         addresses, variables = {host.address for host in spec.hosts}, dict(spec.environment)
     visible, framework_trouble, complaint = visible_gpus(variables) if listed or devices else (None, "", "")
-    carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]
+    own = own_addresses()
     return NodeFacts(
         time=time.time(),
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
         free_bytes=min(shutil.disk_usage(volume).free for volume in (ROOT_VOLUME, Path.home())),
         shared_free_bytes=shutil.disk_usage(run_directory if spec_sha256 else "/").free,
         spec_sha256=spec_sha256,
-        interface=carriers[0] if carriers else "",
+        interface=next((own[address] for address in addresses if address in own), ""),
         versions=versions(),
         gpus=listed,
         gpu_trouble=trouble,

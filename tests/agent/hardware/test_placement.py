@@ -148,13 +148,6 @@ def test_programs_that_take_the_gpu_of_their_local_rank_share_the_cores_as_befor
         assert [placement.gpu.index if placement.gpu else None for placement in found] == list(range(ranks))
 
 
-def test_a_rank_whose_gpu_hangs_on_the_other_node_gets_cores_there() -> None:
-    cores = tuple(Core(node=node, socket=node, cpus=(node,)) for node in (0, 1))
-    gpus = tuple(PciGpu(index=index, address=f"{index}", node=1 - index) for index in (0, 1))
-    topology = Topology(cores=cores, nodes=(0, 1), gpus=gpus)
-    assert [with_gpus_by_rank(topology, rank, 2).cpus for rank in (0, 1)] == [(1,), (0,)]
-
-
 ANOTHER = "pid:[4026532170]"
 
 

@@ -12,7 +12,7 @@ from agent.hardware.placement import Placement
 from agent.hardware.topology import MACHINES_OWN, PROCESSES
 from agent.launch.program_setup import ProgramSetup, local_place, set_up_program
 from agent.spec.launchers import HOROVOD, TORCHRUN
-from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, Built, write
+from tests.agent.hardware.machines import P3_16XLARGE, Built, write
 
 SECOND_OF_TWO = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 
@@ -67,15 +67,6 @@ def test_a_rank_gets_cores_and_as_many_threads(tmp_path: Path, bound: list[tuple
     assert str(found).startswith(
         "2 sockets, 2 memory nodes, 8 cores, 16 CPUs: rank on CPUs 4-7,12-15, memory node 1; OMP"
     )
-
-
-def test_ranks_that_share_cores_have_one_thread_each_and_are_not_bound(
-    tmp_path: Path, bound: list[tuple[int, ...]]
-) -> None:
-    found = set_up(tmp_path, RECORDED, SECOND_OF_TWO | {"LOCAL_WORLD_SIZE": "8"})
-    variables = dict(found.variables)
-    assert (variables["OMP_NUM_THREADS"], variables["TF_NUM_INTEROP_THREADS"], bound) == ("1", "1", [])
-    assert "not bound: 8 ranks share 2 cores" in str(found)
 
 
 @pytest.mark.parametrize(("set_to", "threads"), [("1", "16"), ("3", None)])

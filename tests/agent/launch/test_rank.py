@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agent.hardware.placement import place, unbound_because
 from agent.hardware.topology import read_topology
-from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host
+from agent.launch.rank import NOT_STARTED, environment, interface_of, this_host
 from agent.remote.processes import parse_environment, parse_parent
 from agent.spec.launchers import HOROVOD, PLAIN
 from agent.spec.run import RunSpec
@@ -85,14 +85,9 @@ def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_
 
 def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
     here = make_node(2, address="127.0.0.1")
-    assert this_host(make_spec(hosts=(make_node(1), here))) in (here, None)  # None where no loopback is up
-    assert this_host(make_spec()) is None
-
-
-def test_an_interface_is_found_by_its_address() -> None:
-    addresses = {"lo": "127.0.0.1", "ens5": "", "ens32": "10.0.1.11"}
-    assert interface_with("10.0.1.11", list(addresses), addresses.__getitem__) == "ens32"
-    assert interface_with("10.0.1.12", list(addresses), addresses.__getitem__) == ""
+    spec = make_spec(hosts=(make_node(1), here))
+    assert (this_host(spec), interface_of(spec, here.name)) in ((here, "lo"), (None, ""))  # with or without a loopback
+    assert (this_host(make_spec()), interface_of(spec, "deeplearning-worker1")) == (None, "")
 
 
 @settings(max_examples=4)

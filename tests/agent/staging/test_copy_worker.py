@@ -135,7 +135,7 @@ def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path,
 
 
 def test_the_parts_move_on_from_node_to_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.hardware.machine.own_addresses", lambda: {"10.0.1.1"})
+    monkeypatch.setattr("agent.hardware.machine.own_addresses", lambda: {"10.0.1.1": "ens5"})
     nodes = ["10.0.1.1", "10.0.1.2"]
     first, second = (part_of(MANIFEST.entries, nodes, round_number) for round_number in (0, 1))
     assert set(first) | set(second) == set(MANIFEST.entries) and not set(first) & set(second)
