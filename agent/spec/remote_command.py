@@ -43,14 +43,13 @@ class RemoteCommand:
             raise SpecError("nodes must be a whole number; master, is_module and as_rank true or false")
         if self.master and self.as_rank:
             raise SpecError("as_rank is for workers: the master has no ranks")
-        if not all(
-            isinstance(word, str) for word in (*self.command, *(word for pair in self.environment for word in pair))
-        ):
+        texts = (*self.command, *(word for pair in self.environment for word in pair))
+        if not all(isinstance(text, str) for text in texts):
             raise SpecError("words, and names and values of variables, must be text")
         for name, _ in self.environment:
             if not name or "=" in name:
                 raise SpecError(f"environment {name!r}: not a variable's name")
-        for text in (*self.command, *(word for pair in self.environment for word in pair)):
+        for text in texts:
             if "\0" in text:
                 raise SpecError("a word holds a NUL, which no program can be given")
             if re.search("[\ud800-\udc7f\udd00-\udfff]", text):

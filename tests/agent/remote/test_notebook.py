@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.remote import notebook
@@ -87,6 +87,7 @@ def test_packages_that_cannot_be_installed_are_told(
     assert "Bringing the packages of the runtime failed" in capsys.readouterr().err
 
 
+@settings(max_examples=20)
 @given(directory=WORDS, requirements=FILE_NAMES)
 def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str, requirements: str) -> None:
     asked = NotebookRequest(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.spec.json_text import MOST_LEVELS, parse
@@ -18,6 +18,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(value=VALUES)
 def test_a_value_is_read_as_it_was_written(value: Any) -> None:
     assert parse(json.dumps(value)) == value

@@ -9,7 +9,7 @@ import re
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
@@ -168,6 +168,7 @@ def test_a_worker_that_claims_to_be_the_masters_machine_takes_nothing_from_the_m
     assert [sentence.split(" ")[1] for sentence in told] == ["1"]
 
 
+@settings(max_examples=50)
 @given(text=st.lists(WORDS | st.just(NODES), max_size=6).map("\n".join))
 def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_line(text: str) -> None:
     told: list[str] = []
@@ -213,6 +214,7 @@ def test_the_ranks_meet_on_the_masters_interface_whatever_the_workers_call_their
 ADDRESS = st.ip_addresses(v=4).map(str)
 
 
+@settings(max_examples=40)
 @given(addresses=st.lists(ADDRESS, min_size=1, max_size=4))
 def test_the_network_of_nodes_is_the_smallest_that_holds_them_all(addresses: list[str]) -> None:
     found = ipaddress.IPv4Network(common_network([make_node(address=each) for each in addresses]))

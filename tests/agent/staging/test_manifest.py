@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.staging.manifest import (
@@ -34,6 +34,7 @@ ENTRIES = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(entries=ENTRIES, source=st.text())
 def test_a_manifest_comes_back_from_its_text_whatever_the_names(entries: list[Entry], source: str) -> None:
     manifest = Manifest.of(entries, source)
@@ -42,6 +43,7 @@ def test_a_manifest_comes_back_from_its_text_whatever_the_names(entries: list[En
     assert text.isascii() and text.count("\n") == len(entries) + 1
 
 
+@settings(max_examples=40)
 @given(entries=ENTRIES)
 def test_the_order_of_the_files_changes_nothing(entries: list[Entry]) -> None:
     turned = list(reversed(entries))
@@ -50,6 +52,7 @@ def test_the_order_of_the_files_changes_nothing(entries: list[Entry]) -> None:
     assert shard(entries, 0, 3) == shard(turned, 0, 3)
 
 
+@settings(max_examples=40)
 @given(entries=ENTRIES, count=st.integers(1, 9))
 def test_every_file_is_in_one_shard_and_the_shards_are_even(entries: list[Entry], count: int) -> None:
     shards = [shard(entries, index, count) for index in range(count)]

@@ -100,6 +100,7 @@ def test_any_name_reaches_the_cli_as_data_and_never_as_a_flag_or_a_file_to_read(
         assert words[words.index("*") + 1] == f"--include={literal(path)}"
 
 
+@pytest.mark.full
 def test_the_cli_itself_lists_and_brings_what_looks_like_flags_files_and_patterns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_objects_are_written_listed_read_and_deleted(client: BucketClient) -> No
     assert caught.value.filename == "s3://my-runs/one/checkpoints/step 1/ä"
 
 
+@pytest.mark.full
 def test_a_write_that_fails_half_way_leaves_no_object(client: BucketClient) -> None:
     def write(file: IO[bytes]) -> None:
         file.write(bytes(9 << 20))
@@ -86,6 +87,7 @@ def test_a_write_that_fails_half_way_leaves_no_object(client: BucketClient) -> N
     assert client.paths() == []
 
 
+@pytest.mark.full
 def test_a_bucket_that_is_not_there_is_told(client: BucketClient) -> None:
     absent = BucketClient(Prefix.parse("s3://absent/x", "us-east-1"), program=client._program)
     with pytest.raises(BucketError, match=r"cannot write s3://absent/x/a: .*NoSuchBucket.*see that it exists"):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -54,6 +51,7 @@ def test_all_files_arrive_whatever_their_names_and_bytes(
     stored: list[Entry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intake, "SMALL", small)
+        patch.setattr(intake, "BATCH_FILES", 2)
         receive(dataset, io.BufferedReader(io.BytesIO(stream(entries, contents))), stored.append)
     assert sorted(stored, key=lambda e: e.path) == entries
     assert {path.name: path.read_bytes() for path in dataset.directory.iterdir()} == contents
@@ -113,77 +111,3 @@ def test_complete_files_go_out_before_the_error_of_one_that_changed() -> None:
     with pytest.raises(SourceChangedError, match="changed"):
         sent.extend(coalesced(blocks(), 4))
     assert sent == [b"abc"]
-
-
-class Pool:
-    """Stand in for the threads: carry out a batch at once, and note its size and how many files are stored by then."""
-
-    def __init__(self, stored: list[Entry]) -> None:
-        self.stored, self.batches, self.stored_before = stored, list[int](), list[int]()
-
-    def __call__(self, *, max_workers: int) -> Self:
-        assert max_workers == 8
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def submit(self, store: Callable[[Any], None], batch: list[Any]) -> Future[None]:
-        self.batches.append(len(batch))
-        self.stored_before.append(len(self.stored))
-        future: Future[None] = Future()
-        store(batch)
-        future.set_result(None)
-        return future
-
-
-@pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
-    made = Pool([])
-    monkeypatch.setattr(intake, "ThreadPoolExecutor", made)
-    return made
-
-
-def receive_sizes(sizes: list[int], stored: list[Entry], **how: Any) -> dict[str, list[int]]:
-    """Receive files of so many bytes; return which were buffered and which were written as they arrived."""
-    contents = {f"{number:04}": bytes(size) for number, size in enumerate(sizes)}
-    took: dict[str, list[int]] = {"buffered": [], "as they arrived": []}
-
-    def put(entry: Entry, source: Any) -> None:
-        took["as they arrived"].append(len(source.read(entry.size)))
-
-    dataset: Any = SimpleNamespace(put=put, put_bytes=lambda entry, data: took["buffered"].append(len(data)))
-    content = stream(listed(contents), contents)
-    receive(dataset, io.BufferedReader(io.BytesIO(content)), stored.append, **how)
-    assert sorted(entry.size for entry in stored) == sorted(sizes)
-    return took
-
-
-def test_a_batch_is_of_thirty_two_files_or_a_mebibyte(pool: Pool) -> None:
-    receive_sizes([1] * 70, pool.stored)
-    assert pool.batches == [32, 32, 6]
-    pool.batches.clear()
-    pool.stored.clear()
-    mebibyte = 1 << 20
-    receive_sizes([mebibyte - 1, 1, mebibyte - 1, 0, 1, 5], pool.stored)
-    assert pool.batches == [2, 3, 1]
-
-
-def test_no_more_than_two_batches_a_thread_wait(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "BATCH_FILES", 1)
-    receive_sizes([1] * 20, pool.stored)
-    assert pool.stored_before == [0] * 17 + [1, 2, 3]
-
-
-def test_files_to_four_mebibytes_are_buffered_and_packed_and_larger_ones_written_as_they_arrive(pool: Pool) -> None:
-    packed: list[tuple[bytes, Entry, bytes]] = []
-    pack: Any = SimpleNamespace(add=lambda *given: packed.append(given))
-    most = 4 * 1024 * 1024
-    took = receive_sizes([most, most + 1, 2], pool.stored, pack=pack)
-    assert took == {"buffered": [most, 2], "as they arrived": [most + 1]}
-    for line, entry, data in packed:
-        assert line == entry.to_line().encode() + b"\n"
-        assert data == bytes(entry.size)
-    assert [entry.size for _, entry, _ in packed] == [most, 2]
