@@ -198,6 +198,7 @@ def test_a_programs_ranks_are_not_bound_to_cores_that_others_may_need(
     assert bound == []
     assert found.notes == (f"not bound: {reason}",)
     assert (found.placement.cpus, found.placement.cores, found.placement.node) == ((0, 1), cores, None)
+    assert found.placement.exclusive == (ranks == 1)
 
 
 def test_a_container_with_cores_of_its_own_is_bound_to_them(
