@@ -51,7 +51,7 @@ def nobody_else_comes_in(template: Template, config: ClusterConfig) -> Iterator[
     """No network is admitted but the given ones, to the master's SSH port; all else is among the stack's own groups."""
     groups = template.of("AWS::EC2::SecurityGroup")
     sources: set[str] = set()
-    for group, rule in ingress(template):
+    for group, rule in template.security_rules("in"):
         peer = rule.get("SourceSecurityGroupId")
         if peer is not None:
             if peer.get("Fn::GetAtt", [""])[0] not in groups:
@@ -70,14 +70,6 @@ def nobody_else_comes_in(template: Template, config: ClusterConfig) -> Iterator[
     meant = {*config.ssh_cidr, *config.ssh_prefix_lists} if config.opens_ssh_port else set()
     if sources != meant:
         yield f"admits {sorted(sources)}, but was given {sorted(meant)}"
-
-
-def ingress(template: Template) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each rule that admits something, with its security group, wherever it is written."""
-    for id, group in template.of("AWS::EC2::SecurityGroup").items():
-        yield from ((id, rule) for rule in group.get("SecurityGroupIngress", []))
-    for rule in template.of("AWS::EC2::SecurityGroupIngress").values():
-        yield rule["GroupId"]["Fn::GetAtt"][0], rule
 
 
 def _groups_of(template: Template, nodes: str) -> set[str]:
@@ -122,16 +114,9 @@ def metadata_wants_a_token(template: Template, config: ClusterConfig) -> Iterato
     for id, item in template.resources.items():
         if item["Type"] in ("AWS::EC2::Instance", "AWS::AutoScaling::LaunchConfiguration", "AWS::EC2::SpotFleet"):
             yield f"{id} launches instances without a launch template"
-    used = {_template_behind(template, id) for id in template.of("AWS::AutoScaling::AutoScalingGroup")}
+    used = {template.template_id_of(id) for id in template.of("AWS::AutoScaling::AutoScalingGroup")}
     if used != set(template.of("AWS::EC2::LaunchTemplate")):
         yield "a group launches from a template that is not of this stack"
-
-
-def _template_behind(template: Template, group: str) -> str:
-    properties = template.resources[group]["Properties"]
-    mixed = properties.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
-    specification = properties.get("LaunchTemplate") or mixed["LaunchTemplateSpecification"]
-    return str(specification["LaunchTemplateId"]["Ref"])
 
 
 def nothing_is_allowed_in_excess(template: Template, config: ClusterConfig) -> Iterator[str]:

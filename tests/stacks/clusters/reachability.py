@@ -47,7 +47,7 @@ class Packet:
 def ports(template: Template) -> list[int]:
     """Return TCP ports to try: both ends of every range in the template, their neighbours, and well-known ones."""
     found = set(_WELL_KNOWN)
-    for _, rule in _rules(template, "in"):
+    for _, rule in template.security_rules("in"):
         if rule.get("FromPort") is not None and int(rule["FromPort"]) > 0:
             for end in (int(rule["FromPort"]), int(rule["ToPort"])):
                 found |= {end - 1, end, end + 1}
@@ -103,7 +103,7 @@ def leads_to(template: Template, subnet: str) -> str:
 
 
 def _permits(template: Template, direction: str, own: Place, peer: Place, packet: Packet) -> bool:
-    rules = [(group, rule) for group, rule in _rules(template, direction) if group in own.groups]
+    rules = [(group, rule) for group, rule in template.security_rules(direction) if group in own.groups]
     for rule in (rule for _, rule in rules):
         if _matches(rule, peer, packet):
             return True
@@ -123,14 +123,6 @@ def _matches(rule: dict[str, Any], peer: Place, packet: Packet) -> bool:
     if "CidrIp" in rule:
         return ipaddress.ip_address(peer.address) in ipaddress.ip_network(rule["CidrIp"])
     return False
-
-
-def _rules(template: Template, direction: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    key = "SecurityGroupIngress" if direction == "in" else "SecurityGroupEgress"
-    for id, group in template.of("AWS::EC2::SecurityGroup").items():
-        yield from ((id, rule) for rule in group.get(key, []))
-    for rule in template.of(f"AWS::EC2::{key}").values():
-        yield rule["GroupId"]["Fn::GetAtt"][0], rule
 
 
 def groups_of_nodes(template: Template, nodes: str) -> frozenset[str]:

@@ -28,12 +28,15 @@ class Template:
 
     def template_of(self, group: str) -> dict[str, Any]:
         """Return the launch template data behind an Auto Scaling group."""
+        data: dict[str, Any] = self.of("AWS::EC2::LaunchTemplate")[self.template_id_of(group)]["LaunchTemplateData"]
+        return data
+
+    def template_id_of(self, group: str) -> str:
+        """Return the logical id of the launch template of an Auto Scaling group."""
         properties = self.resources[group]["Properties"]
         mixed = properties.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         specification = properties.get("LaunchTemplate") or mixed["LaunchTemplateSpecification"]
-        reference = specification["LaunchTemplateId"]["Ref"]
-        data: dict[str, Any] = self.of("AWS::EC2::LaunchTemplate")[reference]["LaunchTemplateData"]
-        return data
+        return str(specification["LaunchTemplateId"]["Ref"])
 
     def default_route(self, subnet: str) -> str:
         """Return the logical id of what a subnet's route to 0.0.0.0/0 leads to."""
@@ -54,17 +57,17 @@ class Template:
         """Return the logical ids of the subnets of an Auto Scaling group."""
         return [item["Ref"] for item in self.resources[group]["Properties"]["VPCZoneIdentifier"]]
 
-    def rules(self) -> set[Rule]:
-        """Return every permission of every security group, those written inside a group included."""
-        found: set[Rule] = set()
+    def security_rules(self, direction: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each rule of a direction (`in` or `out`) with its security group, also if it is written inside."""
+        kind = "SecurityGroupIngress" if direction == "in" else "SecurityGroupEgress"
         for id, group in self.of("AWS::EC2::SecurityGroup").items():
-            found |= {_rule("in", id, item) for item in group.get("SecurityGroupIngress", [])}
-            found |= {_rule("out", id, item) for item in group.get("SecurityGroupEgress", [])}
-        for item in self.of("AWS::EC2::SecurityGroupIngress").values():
-            found.add(_rule("in", _group(item["GroupId"]), item))
-        for item in self.of("AWS::EC2::SecurityGroupEgress").values():
-            found.add(_rule("out", _group(item["GroupId"]), item))
-        return found
+            yield from ((id, rule) for rule in group.get(kind, []))
+        for rule in self.of(f"AWS::EC2::{kind}").values():
+            yield _group(rule["GroupId"]), rule
+
+    def rules(self) -> set[Rule]:
+        """Return every permission of every security group."""
+        return {_rule(way, id, rule) for way in ("in", "out") for id, rule in self.security_rules(way)}
 
     def group_behind(self, description: str) -> str:
         """Return the logical id of the security group with a description."""
