@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from refusals.templates import ref, resource
 from waiting import eventually
 
 Client = Callable[[str], Any]
@@ -94,52 +95,45 @@ def network() -> dict[str, Any]:
     """Return a VPC with two subnets in two zones, and a security group."""
     number = next(_numbers) % 250
     return {
-        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": f"10.{number}.0.0/16"}},
+        "Vpc": resource("EC2::VPC", CidrBlock=f"10.{number}.0.0/16"),
         "A": _subnet(number, 1, 0),
         "B": _subnet(number, 2, 1),
-        "Group": {
-            "Type": "AWS::EC2::SecurityGroup",
-            "Properties": {"GroupDescription": "nodes", "VpcId": {"Ref": "Vpc"}},
-        },
+        "Group": resource("EC2::SecurityGroup", GroupDescription="nodes", VpcId=ref("Vpc")),
     }
 
 
 def _subnet(number: int, third: int, zone: int) -> dict[str, Any]:
-    return {
-        "Type": "AWS::EC2::Subnet",
-        "Properties": {
-            "VpcId": {"Ref": "Vpc"},
-            "CidrBlock": f"10.{number}.{third}.0/24",
-            "AvailabilityZone": {"Fn::Select": [zone, {"Fn::GetAZs": ""}]},
-        },
-    }
+    return resource(
+        "EC2::Subnet",
+        VpcId=ref("Vpc"),
+        CidrBlock=f"10.{number}.{third}.0/24",
+        AvailabilityZone={"Fn::Select": [zone, {"Fn::GetAZs": ""}]},
+    )
 
 
 def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) -> dict[str, Any]:
     """Return a network with an Auto Scaling group of `count` over both subnets; `attributes` are the group's own."""
     return {
         **network(),
-        "Template": {
-            "Type": "AWS::EC2::LaunchTemplate",
-            "Properties": {
-                "LaunchTemplateData": {
-                    "ImageId": "ami-03cf127a",
-                    "InstanceType": "c5.large",
-                    "SecurityGroupIds": [{"Fn::GetAtt": ["Group", "GroupId"]}],
-                    "UserData": {"Fn::Base64": {"Fn::Sub": "#!/bin/sh\necho ${AWS::StackName}\n"}},
-                    **(data or {}),
-                }
+        "Template": resource(
+            "EC2::LaunchTemplate",
+            LaunchTemplateData={
+                "ImageId": "ami-03cf127a",
+                "InstanceType": "c5.large",
+                "SecurityGroupIds": [{"Fn::GetAtt": ["Group", "GroupId"]}],
+                "UserData": {"Fn::Base64": {"Fn::Sub": "#!/bin/sh\necho ${AWS::StackName}\n"}},
+                **(data or {}),
             },
-        },
+        ),
         "Nodes": {
             "Type": "AWS::AutoScaling::AutoScalingGroup",
             "Properties": {
                 "MinSize": "0",
                 "MaxSize": "64",
                 "DesiredCapacity": str(count),
-                "VPCZoneIdentifier": [{"Ref": "A"}, {"Ref": "B"}],
+                "VPCZoneIdentifier": [ref("A"), ref("B")],
                 "LaunchTemplate": {
-                    "LaunchTemplateId": {"Ref": "Template"},
+                    "LaunchTemplateId": ref("Template"),
                     "Version": {"Fn::GetAtt": ["Template", "LatestVersionNumber"]},
                 },
             },

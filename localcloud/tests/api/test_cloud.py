@@ -13,6 +13,7 @@ from api.templates import Client, Stacks, nodes
 from localcloud.api import monkeypatch as corrections
 from localcloud.api.cloud import Cloud
 from localcloud.api.error_replies import WrongMotoError
+from refusals.templates import ref, resource
 
 _PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuR6nDqj0yVq0Xl3xgBXlmqpHkVXfqhYBBbGJhqVdzc someone"
 
@@ -28,40 +29,27 @@ def test_a_snapshot_shows_what_a_template_asked_for(cloud: Cloud, client: Client
             "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "from", "Value": "template"}]}],
         },
     )
-    resources["Role"] = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Statement": []}}}
-    resources["Profile"] = {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": [{"Ref": "Role"}]}}
+    resources["Role"] = resource("IAM::Role", AssumeRolePolicyDocument={"Statement": []})
+    resources["Profile"] = resource("IAM::InstanceProfile", Roles=[ref("Role")])
     resources["Nodes"]["Properties"]["Tags"] = [{"Key": "role", "Value": "worker", "PropagateAtLaunch": True}]
-    resources["Gateway"] = {"Type": "AWS::EC2::InternetGateway"}
-    resources["Attachment"] = {
-        "Type": "AWS::EC2::VPCGatewayAttachment",
-        "Properties": {"VpcId": {"Ref": "Vpc"}, "InternetGatewayId": {"Ref": "Gateway"}},
-    }
-    resources["Routes"] = {"Type": "AWS::EC2::RouteTable", "Properties": {"VpcId": {"Ref": "Vpc"}}}
+    resources["Gateway"] = resource("EC2::InternetGateway")
+    resources["Attachment"] = resource("EC2::VPCGatewayAttachment", VpcId=ref("Vpc"), InternetGatewayId=ref("Gateway"))
+    resources["Routes"] = resource("EC2::RouteTable", VpcId=ref("Vpc"))
     resources["Out"] = {
         "Type": "AWS::EC2::Route",
         "DependsOn": "Attachment",
-        "Properties": {
-            "RouteTableId": {"Ref": "Routes"},
-            "DestinationCidrBlock": "0.0.0.0/0",
-            "GatewayId": {"Ref": "Gateway"},
-        },
+        "Properties": {"RouteTableId": ref("Routes"), "DestinationCidrBlock": "0.0.0.0/0", "GatewayId": ref("Gateway")},
     }
-    resources["Association"] = {
-        "Type": "AWS::EC2::SubnetRouteTableAssociation",
-        "Properties": {"RouteTableId": {"Ref": "Routes"}, "SubnetId": {"Ref": "A"}},
-    }
+    resources["Association"] = resource(
+        "EC2::SubnetRouteTableAssociation", RouteTableId=ref("Routes"), SubnetId=ref("A")
+    )
     resources["Group"]["Properties"]["SecurityGroupIngress"] = [
         {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "CidrIp": "100.64.0.0/30", "Description": "SSH"}
     ]
-    resources["Files"] = {"Type": "AWS::EFS::FileSystem"}
-    resources["Target"] = {
-        "Type": "AWS::EFS::MountTarget",
-        "Properties": {
-            "FileSystemId": {"Ref": "Files"},
-            "SubnetId": {"Ref": "A"},
-            "SecurityGroups": [{"Ref": "Group"}],
-        },
-    }
+    resources["Files"] = resource("EFS::FileSystem")
+    resources["Target"] = resource(
+        "EFS::MountTarget", FileSystemId=ref("Files"), SubnetId=ref("A"), SecurityGroups=[ref("Group")]
+    )
     name = stacks.create(resources, options={"Capabilities": ["CAPABILITY_IAM"]})
     assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
     seen = cloud.snapshot()

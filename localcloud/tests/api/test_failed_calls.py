@@ -12,6 +12,7 @@ from localcloud.api import error_replies, server
 from localcloud.api.cloud import ACCOUNT, Cloud
 from localcloud.api.loopback import Loopback
 from localcloud.snapshot import Snapshot
+from refusals.templates import ref, resource
 
 _CAPABLE = {"Capabilities": ["CAPABILITY_NAMED_IAM"]}
 
@@ -33,8 +34,8 @@ def _key_policy() -> dict[str, Any]:
 
 def _target(number: int, subnet: str) -> dict[str, Any]:
     groups = [{"Fn::GetAtt": ["Group", "GroupId"]}] * number
-    system = {"FileSystemId": {"Ref": "Files"}, "SubnetId": {"Ref": subnet}}
-    return {"Type": "AWS::EFS::MountTarget", "Properties": {**system, "SecurityGroups": groups}}
+    system = {"FileSystemId": ref("Files"), "SubnetId": {"Ref": subnet}}
+    return resource("EFS::MountTarget", **system, SecurityGroups=groups)
 
 
 def _volume(**ebs: Any) -> dict[str, Any]:
@@ -45,14 +46,11 @@ _FAILING: dict[str, Callable[[], dict[str, Any]]] = {
     "a launch after which a volume is refused": lambda: nodes(2, data=_volume(Encrypted=False, KmsKeyId="k")),
     "a NAT gateway with an address that is not there": lambda: {
         **network(),
-        "Nat": {
-            "Type": "AWS::EC2::NatGateway",
-            "Properties": {"SubnetId": {"Ref": "A"}, "AllocationId": "eipalloc-00000000"},
-        },
+        "Nat": resource("EC2::NatGateway", SubnetId=ref("A"), AllocationId="eipalloc-00000000"),
     },
     "a mount target with six groups": lambda: {
         **network(),
-        "Files": {"Type": "AWS::EFS::FileSystem", "Properties": {}},
+        "Files": resource("EFS::FileSystem"),
         "Target": _target(6, "A"),
     },
 }
@@ -79,24 +77,18 @@ def _typical() -> dict[str, Any]:
     role = {"AssumeRolePolicyDocument": _trust(), "Policies": [{"PolicyName": "p", "PolicyDocument": _policy("s3:*")}]}
     return {
         **resources,
-        "Table": {"Type": "AWS::EC2::RouteTable", "Properties": {"VpcId": {"Ref": "Vpc"}}},
-        "Files": {"Type": "AWS::EFS::FileSystem", "Properties": {}},
+        "Table": resource("EC2::RouteTable", VpcId=ref("Vpc")),
+        "Files": resource("EFS::FileSystem"),
         "Target": _target(1, "A"),
-        "Role": {"Type": "AWS::IAM::Role", "Properties": role},
-        "Profile": {"Type": "AWS::IAM::InstanceProfile", "Properties": {"Roles": [{"Ref": "Role"}]}},
-        "Inline": {
-            "Type": "AWS::IAM::Policy",
-            "Properties": {"PolicyName": "q", "PolicyDocument": _policy("ec2:*"), "Roles": [{"Ref": "Role"}]},
-        },
-        "Managed": {
-            "Type": "AWS::IAM::ManagedPolicy",
-            "Properties": {"PolicyDocument": _policy("sqs:*"), "Roles": [{"Ref": "Role"}]},
-        },
-        "Topic": {"Type": "AWS::SNS::Topic", "Properties": {"DisplayName": "words"}},
-        "Queue": {"Type": "AWS::SQS::Queue", "Properties": {}},
-        "Bucket": {"Type": "AWS::S3::Bucket", "Properties": bucket},
-        "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"RetentionInDays": 7}},
-        "Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": _key_policy(), "EnableKeyRotation": True}},
+        "Role": resource("IAM::Role", **role),
+        "Profile": resource("IAM::InstanceProfile", Roles=[ref("Role")]),
+        "Inline": resource("IAM::Policy", PolicyName="q", PolicyDocument=_policy("ec2:*"), Roles=[ref("Role")]),
+        "Managed": resource("IAM::ManagedPolicy", PolicyDocument=_policy("sqs:*"), Roles=[ref("Role")]),
+        "Topic": resource("SNS::Topic", DisplayName="words"),
+        "Queue": resource("SQS::Queue"),
+        "Bucket": resource("S3::Bucket", **bucket),
+        "Logs": resource("Logs::LogGroup", RetentionInDays=7),
+        "Key": resource("KMS::Key", KeyPolicy=_key_policy(), EnableKeyRotation=True),
     }
 
 

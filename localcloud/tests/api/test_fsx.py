@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from api.templates import Client, Stacks, network
 from localcloud.api.cloud import Cloud
 from localcloud.api.fsx import BadRequest, check
+from refusals.templates import ref, resource
 
 PORTS = [{"IpProtocol": "tcp", "FromPort": 988, "ToPort": 988}]
 
@@ -65,15 +66,12 @@ def cluster() -> dict[str, Any]:
             "Properties": {
                 "FileSystemType": "LUSTRE",
                 "StorageCapacity": 1200,
-                "SubnetIds": [{"Ref": "A"}],
+                "SubnetIds": [ref("A")],
                 "SecurityGroupIds": [group],
                 "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
             },
         },
-        "Rule": {
-            "Type": "AWS::EC2::SecurityGroupIngress",
-            "Properties": {"GroupId": group, "SourceSecurityGroupId": group, **PORTS[0]},
-        },
+        "Rule": resource("EC2::SecurityGroupIngress", GroupId=group, SourceSecurityGroupId=group, **PORTS[0]),
     }
 
 

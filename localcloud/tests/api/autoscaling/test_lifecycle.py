@@ -12,19 +12,18 @@ from api.templates import Client, Stacks, mixed, nodes
 from localcloud.api.autoscaling import lifecycle
 from localcloud.api.cloud import Cloud
 from localcloud.snapshot import Instance
+from refusals.templates import ref, resource
 
 
 def hooked(count: int, *, transition: str = lifecycle.TERMINATING, seconds: int = 600) -> dict[str, Any]:
     resources = nodes(count)
-    resources["Hook"] = {
-        "Type": "AWS::AutoScaling::LifecycleHook",
-        "Properties": {
-            "AutoScalingGroupName": {"Ref": "Nodes"},
-            "LifecycleTransition": transition,
-            "HeartbeatTimeout": seconds,
-            "DefaultResult": "CONTINUE",
-        },
-    }
+    resources["Hook"] = resource(
+        "AutoScaling::LifecycleHook",
+        AutoScalingGroupName=ref("Nodes"),
+        LifecycleTransition=transition,
+        HeartbeatTimeout=seconds,
+        DefaultResult="CONTINUE",
+    )
     return resources
 
 
@@ -92,14 +91,12 @@ def rebalanced(count: int, *, base: int = 0, most: int = 64, notice_s: int = 600
     resources = mixed(count, base=base)
     resources["Nodes"]["Properties"] |= {"CapacityRebalance": True, "MaxSize": most}
     if notice_s:
-        resources["Hook"] = {
-            "Type": "AWS::AutoScaling::LifecycleHook",
-            "Properties": {
-                "AutoScalingGroupName": {"Ref": "Nodes"},
-                "LifecycleTransition": lifecycle.TERMINATING,
-                "HeartbeatTimeout": notice_s,
-            },
-        }
+        resources["Hook"] = resource(
+            "AutoScaling::LifecycleHook",
+            AutoScalingGroupName=ref("Nodes"),
+            LifecycleTransition=lifecycle.TERMINATING,
+            HeartbeatTimeout=notice_s,
+        )
     return resources
 
 

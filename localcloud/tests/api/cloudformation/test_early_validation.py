@@ -11,18 +11,19 @@ from botocore.exceptions import ClientError
 from api.templates import Client, Stacks
 from localcloud.api.cloud import Cloud
 from localcloud.snapshot import Snapshot
+from refusals.templates import ref, resource
 
 _PATTERN = "failed validation constraint for keyword [pattern]"
 
 
 def _log_group(name: Any) -> dict[str, Any]:
-    return {"Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}}}
+    return {"Logs": resource("Logs::LogGroup", LogGroupName=name)}
 
 
 def _later() -> dict[str, Any]:
     """Return resources of which one has a name that is known only when the other is there, and breaks its schema."""
     name = {"Fn::Join": ["", [{"Fn::GetAtt": ["Words", "TopicName"]}, " and more"]]}
-    return {"Words": {"Type": "AWS::SNS::Topic"}, **_log_group(name)}
+    return {"Words": resource("SNS::Topic"), **_log_group(name)}
 
 
 def test_a_change_set_fails_with_awss_reason_and_the_rest_is_in_its_events(client: Client) -> None:
@@ -61,7 +62,7 @@ def test_a_stack_is_not_made_or_changed(cloud: Cloud, stacks: Stacks) -> None:
 
 
 def test_parameters_and_conditions_are_known_beforehand(stacks: Stacks) -> None:
-    chosen = {"Fn::If": ["Odd", {"Ref": "Name"}, "fine"]}
+    chosen = {"Fn::If": ["Odd", ref("Name"), "fine"]}
     parameters = {"Name": {"Type": "String", "Default": "a b"}}
     odd = {"Odd": {"Fn::Equals": ["1", "1"]}}
     with pytest.raises(ClientError, match="Early validation failed"):

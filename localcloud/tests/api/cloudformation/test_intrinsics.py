@@ -9,6 +9,7 @@ import pytest
 from api.templates import nodes
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.intrinsics import NO_VALUE, Scope, dependencies, order, references
+from refusals.templates import ref
 
 
 def _scope(template: dict[str, Any] | None = None) -> Scope:
@@ -34,21 +35,21 @@ def _scope(template: dict[str, Any] | None = None) -> Scope:
 @pytest.mark.parametrize(
     ("value", "result"),
     [
-        ({"Ref": "Vpc"}, "vpc-1"),
-        ({"Ref": "Size"}, "4"),
-        ({"Ref": "Zones"}, ["a", "b"]),
+        (ref("Vpc"), "vpc-1"),
+        (ref("Size"), "4"),
+        (ref("Zones"), ["a", "b"]),
         ({"Ref": "AWS::Region"}, "us-east-1"),
         ({"Fn::GetAtt": ["Vpc", "Cidr"]}, "10.0.0.0/16"),
         ({"Fn::GetAtt": "Vpc.Cidr"}, "10.0.0.0/16"),
         ({"Fn::GetAtt": "Db.Endpoint.Port"}, "5432"),
         ({"Fn::Sub": "at ${Db.Endpoint.Port}"}, "at 5432"),
-        ({"Fn::Join": ["-", ["a", {"Ref": "Size"}, 1]]}, "a-4-1"),
-        ({"Fn::Join": [",", {"Ref": "Zones"}]}, "a,b"),
+        ({"Fn::Join": ["-", ["a", ref("Size"), 1]]}, "a-4-1"),
+        ({"Fn::Join": [",", ref("Zones")]}, "a,b"),
         ({"Fn::Split": ["|", "a|b"]}, ["a", "b"]),
         ({"Fn::Select": ["1", {"Fn::GetAZs": ""}]}, "us-east-1b"),
         ({"Fn::Select": [0, {"Fn::GetAZs": ""}]}, "us-east-1a"),
         ({"Fn::Sub": "${AWS::StackName}: ${Vpc.Cidr} ${!Kept} ${Vpc}"}, "one: 10.0.0.0/16 ${Kept} vpc-1"),
-        ({"Fn::Sub": ["${Own}${Template.Version}", {"Own": {"Ref": "Size"}}]}, "43"),
+        ({"Fn::Sub": ["${Own}${Template.Version}", {"Own": ref("Size")}]}, "43"),
         ({"Fn::Base64": {"Fn::Join": ["", ["#!", "sh"]]}}, "IyFzaA=="),
         ({"Fn::ImportValue": "shared"}, "value"),
         ({"plain": [1, {"x": True}]}, {"plain": [1, {"x": True}]}),
@@ -64,11 +65,11 @@ def test_conditions_choose_branches() -> None:
     scope = _scope(
         {
             "Conditions": {
-                "Four": {"Fn::Equals": [{"Ref": "Size"}, 4]},
+                "Four": {"Fn::Equals": [ref("Size"), 4]},
                 "NotFour": {"Fn::Not": [{"Condition": "Four"}]},
                 "Both": {"Fn::And": [{"Condition": "Four"}, {"Condition": "NotFour"}]},
                 "Either": {"Fn::Or": [{"Condition": "Four"}, {"Condition": "NotFour"}]},
-                "Among": {"Fn::Contains": [{"Ref": "Zones"}, "b"]},
+                "Among": {"Fn::Contains": [ref("Zones"), "b"]},
             }
         }
     )
@@ -79,9 +80,9 @@ def test_conditions_choose_branches() -> None:
         True,
         True,
     ]
-    assert scope.resolve({"Fn::If": ["Four", "yes", {"Ref": "Missing"}]}) == "yes", "the other branch is not looked at"
+    assert scope.resolve({"Fn::If": ["Four", "yes", ref("Missing")]}) == "yes", "the other branch is not looked at"
     assert scope.resolve({"Fn::If": ["Four", {"Ref": "AWS::NoValue"}, 1]}) is NO_VALUE
-    assert scope.resolve({"Fn::If": ["NotFour", {"Ref": "Missing"}, "no"]}) == "no"
+    assert scope.resolve({"Fn::If": ["NotFour", ref("Missing"), "no"]}) == "no"
 
 
 def test_mappings_are_looked_up() -> None:
@@ -104,10 +105,7 @@ _UNKNOWN = " is not a condition that the embedded cloud knows"
         ({"Fn::FindInMap": ["No", "such", "map"]}, f"{_MAPPING}No::such::map"),
         ({"Fn::FindInMap": ["Sizes", 1, "small", "x"]}, f"{_MAPPING}Sizes::1::small::x"),
         ({"Fn::ImportValue": "nothing"}, "No export named nothing found."),
-        (
-            {"Fn::If": ["Unknown", 1, 2]},
-            f"{_FORMAT} Unresolved condition dependency Unknown in the template",
-        ),
+        ({"Fn::If": ["Unknown", 1, 2]}, f"{_FORMAT} Unresolved condition dependency Unknown in the template"),
         ({"Fn::If": ["Odd", 1, 2]}, f"{_FORMAT} {{'Fn::Xor': []}}{_UNKNOWN}"),
         ({"Fn::If": ["Bare", 1, 2]}, f"{_FORMAT} 'yes'{_UNKNOWN}"),
         ({"Fn::If": ["Two", 1, 2]}, f"{_FORMAT} {{'Fn::Not': [], 'Fn::Or': []}}{_UNKNOWN}"),
@@ -121,12 +119,12 @@ def test_what_cannot_be_resolved_says_so(value: Any, message: str) -> None:
 
 
 def test_a_function_is_the_only_key_of_its_object() -> None:
-    assert _scope().resolve({"Ref": "Vpc", "Other": {"Ref": "Size"}}) == {"Ref": "Vpc", "Other": "4"}
-    assert _scope().resolve({"Fn::Unknown": {"Ref": "Size"}}) == {"Fn::Unknown": "4"}
+    assert _scope().resolve({"Ref": "Vpc", "Other": ref("Size")}) == {"Ref": "Vpc", "Other": "4"}
+    assert _scope().resolve({"Fn::Unknown": ref("Size")}) == {"Fn::Unknown": "4"}
 
 
 def test_a_condition_stands_as_a_value_too_and_is_evaluated_once() -> None:
-    scope = _scope({"Conditions": {"Four": {"Fn::Equals": [{"Ref": "Size"}, 4]}}})
+    scope = _scope({"Conditions": {"Four": {"Fn::Equals": [ref("Size"), 4]}}})
     assert scope.condition("Four")
     scope._template = {}
     assert scope.condition("Four")
@@ -142,9 +140,9 @@ def test_a_condition_stands_as_a_value_too_and_is_evaluated_once() -> None:
 
 def test_references_are_found_in_every_form() -> None:
     value = {
-        "a": {"Ref": "One"},
+        "a": ref("One"),
         "b": [{"Fn::GetAtt": ["Two", "X"]}, {"Fn::GetAtt": "Three.X.Y"}],
-        "c": {"Fn::Sub": ["${Four} ${Five.X.Y} ${!Not} ${ Own }", {"Own": {"Ref": "Six"}}]},
+        "c": {"Fn::Sub": ["${Four} ${Five.X.Y} ${!Not} ${ Own }", {"Own": ref("Six")}]},
     }
     assert references(value) == {"One", "Two", "Three", "Four", "Five", "Six"}
     assert references({"Fn::Sub": "${Seven}-${AWS::Region}"}) == {"Seven", "AWS::Region"}
@@ -154,7 +152,7 @@ def test_references_are_found_in_every_form() -> None:
 def test_references_and_depends_on_are_needs() -> None:
     needs = dependencies(
         {
-            "A": {"Properties": {"x": {"Ref": "B"}, "own": {"Ref": "A"}, "p": {"Ref": "Parameter"}}},
+            "A": {"Properties": {"x": ref("B"), "own": ref("A"), "p": ref("Parameter")}},
             "B": {"DependsOn": "C"},
             "C": {"DependsOn": ["D"]},
             "D": {},

@@ -10,11 +10,12 @@ from botocore.exceptions import ClientError
 from api.templates import Client, Stacks, network, nodes
 from localcloud.api.cloud import Cloud
 from localcloud.snapshot import Snapshot
+from refusals.templates import ref, resource
 
 _BAD_SUBNET = {
     "Type": "AWS::EC2::Subnet",
     "DependsOn": ["A", "B"],
-    "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "192.168.0.0/24"},
+    "Properties": {"VpcId": ref("Vpc"), "CidrBlock": "192.168.0.0/24"},
 }
 
 
@@ -31,7 +32,7 @@ def _signal(client: Client, cloud: Cloud, name: str, *statuses: str) -> None:
 
 def test_create_scale_edit_destroy(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     resources = nodes(2)
-    name = stacks.create(resources, Outputs={"Vpc": {"Value": {"Ref": "Vpc"}}})
+    name = stacks.create(resources, Outputs={"Vpc": {"Value": ref("Vpc")}})
     assert stacks.describe(name)["Outputs"] == [{"OutputKey": "Vpc", "OutputValue": stacks.physical(name, "Vpc")}]
     first = [instance.id for instance in cloud.snapshot().instances]
     groups = [stacks.physical(name, each) for each in ("Group", "Nodes", "Template")]
@@ -113,7 +114,7 @@ def test_a_failed_update_goes_back_to_the_former_template(cloud: Cloud, stacks: 
     changed = {
         **resources,
         "Bad": {**_BAD_SUBNET, "DependsOn": ["Nodes", "Extra"]},
-        "Extra": {"Type": "AWS::EC2::InternetGateway"},
+        "Extra": resource("EC2::InternetGateway"),
     }
     changed["Nodes"] = {
         **resources["Nodes"],
@@ -148,7 +149,7 @@ def test_a_stack_may_be_deleted_again_while_it_is_being_deleted(client: Client, 
 
 
 def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) -> None:
-    name = stacks.create({"Bucket": {"Type": "AWS::S3::Bucket"}, **network()})
+    name = stacks.create({"Bucket": resource("S3::Bucket"), **network()})
     bucket = stacks.physical(name, "Bucket")
     s3 = client("s3")
     s3.put_object(Bucket=bucket, Key="result", Body=b"1")
@@ -162,13 +163,13 @@ def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) ->
 
 def test_nothing_is_made_of_a_template_that_is_not_supported(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     with pytest.raises(ClientError, match=r"does not support AWS::Kinesis::Stream \(resource Stream\)"):
-        stacks.create({**network(), "Stream": {"Type": "AWS::Kinesis::Stream"}})
+        stacks.create({**network(), "Stream": resource("Kinesis::Stream")})
     assert cloud.snapshot() == Snapshot()
     assert stacks.names[-1] not in {s["StackName"] for s in client("cloudformation").describe_stacks()["Stacks"]}
 
 
 def test_iam_resources_want_a_capability(stacks: Stacks) -> None:
-    role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {}}}
+    role = resource("IAM::Role", AssumeRolePolicyDocument={})
     with pytest.raises(ClientError, match=r"Requires capabilities : \[CAPABILITY_IAM\]"):
         stacks.create({"Role": role})
 

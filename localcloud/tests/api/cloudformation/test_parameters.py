@@ -11,6 +11,7 @@ from localcloud.api.cloudformation import parameters
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.intrinsics import Scope
 from localcloud.api.cloudformation.parameters import Parameter
+from refusals.templates import ref
 
 NUMBER_RULE = "Parameter 'P' must be a number within its MinValue and MaxValue"
 LENGTH_RULE = "Parameter 'P' must contain as many characters as its MinLength and MaxLength say"
@@ -137,7 +138,7 @@ def test_a_value_that_is_given_is_taken_as_text_and_the_stacks_only_where_it_is_
 _EMPTY_SCOPE = Scope(
     {}, parameters={"P": "x"}, pseudo={}, zones=[], exports={}, reference=str, attribute=lambda name, key: ""
 )
-_NEVER, _ALWAYS = {"Fn::Equals": [{"Ref": "P"}, "y"]}, {"Fn::Equals": [{"Ref": "P"}, "x"]}
+_NEVER, _ALWAYS = {"Fn::Equals": [ref("P"), "y"]}, {"Fn::Equals": [ref("P"), "x"]}
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,7 @@ _NEVER, _ALWAYS = {"Fn::Equals": [{"Ref": "P"}, "y"]}, {"Fn::Equals": [{"Ref": "
         ({"Bare": {}, "R": {"RuleCondition": _NEVER, "Assertions": [{"Assert": _NEVER}]}}, ""),
         ({"R": {"RuleCondition": _ALWAYS, "Assertions": [{"Assert": _ALWAYS}]}}, ""),
         ({"R": {"Assertions": [{"Assert": _ALWAYS}, {"Assert": _NEVER}]}}, "R failed: its assertion does not hold"),
-        (
-            {"R": {"Assertions": [{"Assert": _NEVER, "AssertDescription": "bootstrap again"}]}},
-            "R failed: boot",
-        ),
+        ({"R": {"Assertions": [{"Assert": _NEVER, "AssertDescription": "bootstrap again"}]}}, "R failed: boot"),
         (
             {
                 "Skipped": {"RuleCondition": _NEVER, "Assertions": [{"Assert": _NEVER}]},

@@ -8,8 +8,9 @@ import pytest
 
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.template import parse, walk
+from refusals.templates import ref, resource
 
-_RESOURCES = {"Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}}}
+_RESOURCES = {"Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16")}
 
 
 def test_json_is_read() -> None:
@@ -31,7 +32,7 @@ Resources:
     document = parse(body)
     assert document["AWSTemplateFormatVersion"] == "2010-09-09"
     properties = document["Resources"]["Net"]["Properties"]
-    assert properties["VpcId"] == {"Ref": "Vpc"}
+    assert properties["VpcId"] == ref("Vpc")
     assert properties["CidrBlock"] == {"Fn::GetAtt": ["Vpc", "CidrBlock"]}
     assert properties["AvailabilityZone"] == {"Fn::Select": [0, {"Fn::GetAZs": ""}]}
     assert properties["Tags"]["Fn::If"][1][0]["Value"] == {"Fn::Sub": "${AWS::StackName}-net"}

@@ -9,6 +9,7 @@ import pytest
 from api.templates import Client, Stacks, nodes
 from localcloud.api.cloud import Cloud
 from localcloud.api.ec2 import addresses
+from refusals.templates import ref, resource
 
 
 def test_a_subnet_keeps_its_first_four_addresses_and_its_last() -> None:
@@ -42,7 +43,7 @@ def test_nodes_in_a_public_subnet_have_public_addresses(cloud: Cloud, stacks: St
 def test_the_launch_templates_interface_decides_over_the_subnet(
     cloud: Cloud, stacks: Stacks, wanted: bool, has_one: bool
 ) -> None:
-    interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": wanted, "Groups": [{"Ref": "Group"}]}
+    interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": wanted, "Groups": [ref("Group")]}
     resources = nodes(1, data={"NetworkInterfaces": [interface]})
     del resources["Template"]["Properties"]["LaunchTemplateData"]["SecurityGroupIds"]
     resources["A"]["Properties"]["MapPublicIpOnLaunch"] = not wanted
@@ -54,11 +55,10 @@ def test_the_launch_templates_interface_decides_over_the_subnet(
 
 def test_a_nat_gateway_stands_in_its_subnet_with_its_elastic_address(cloud: Cloud, stacks: Stacks) -> None:
     resources = nodes(1)
-    resources["Address"] = {"Type": "AWS::EC2::EIP", "Properties": {"Domain": "vpc"}}
-    resources["Nat"] = {
-        "Type": "AWS::EC2::NatGateway",
-        "Properties": {"SubnetId": {"Ref": "A"}, "AllocationId": {"Fn::GetAtt": ["Address", "AllocationId"]}},
-    }
+    resources["Address"] = resource("EC2::EIP", Domain="vpc")
+    resources["Nat"] = resource(
+        "EC2::NatGateway", SubnetId=ref("A"), AllocationId={"Fn::GetAtt": ["Address", "AllocationId"]}
+    )
     name = stacks.create(resources)
     (gateway,) = cloud.snapshot().nat_gateways
     assert gateway.public_ip == stacks.physical(name, "Address")
@@ -74,7 +74,7 @@ def test_a_full_subnet_is_reported_as_by_aws(client: Client, stacks: Stacks) -> 
     resources = nodes(12)
     number = resources["Vpc"]["Properties"]["CidrBlock"].split(".")[1]
     resources["A"]["Properties"]["CidrBlock"] = f"10.{number}.1.0/28"
-    resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [{"Ref": "A"}]
+    resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [ref("A")]
     name = stacks.create(resources)
     assert any("not enough free addresses" in reason for reason in stacks.reasons(name, "Nodes"))
     assert (

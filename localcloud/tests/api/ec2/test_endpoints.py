@@ -8,27 +8,26 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks
+from refusals.templates import ref, resource
 
 S3 = "com.amazonaws.us-east-1.s3"
 
 
 def resources(*tables: str, **properties: Any) -> dict[str, Any]:
     """Return a VPC with two route tables, and an endpoint in those named."""
-    table = {"Type": "AWS::EC2::RouteTable", "Properties": {"VpcId": {"Ref": "Vpc"}}}
+    table = resource("EC2::RouteTable", VpcId=ref("Vpc"))
     return {
-        "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}},
+        "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
         "One": table,
         "Two": table,
-        "Endpoint": {
-            "Type": "AWS::EC2::VPCEndpoint",
-            "Properties": {
-                "VpcEndpointType": "Gateway",
-                "VpcId": {"Ref": "Vpc"},
-                "ServiceName": S3,
-                "RouteTableIds": [{"Ref": name} for name in tables],
-                **properties,
-            },
-        },
+        "Endpoint": resource(
+            "EC2::VPCEndpoint",
+            VpcEndpointType="Gateway",
+            VpcId=ref("Vpc"),
+            ServiceName=S3,
+            RouteTableIds=[{"Ref": name} for name in tables],
+            **properties,
+        ),
     }
 
 

@@ -9,15 +9,16 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
+from refusals.templates import ref, resource
 
-PLACED = {"Placement": {"GroupName": {"Ref": "Near"}}}
+PLACED = {"Placement": {"GroupName": ref("Near")}}
 
 
 def placed(count: int, *, zones: int = 1, instance_type: str = "c5.large", strategy: str = "cluster") -> dict[str, Any]:
     resources = nodes(count, data={**PLACED, "InstanceType": instance_type})
-    resources["Near"] = {"Type": "AWS::EC2::PlacementGroup", "Properties": {"Strategy": strategy}}
+    resources["Near"] = resource("EC2::PlacementGroup", Strategy=strategy)
     if zones == 1:
-        resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [{"Ref": "A"}]
+        resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [ref("A")]
     return resources
 
 

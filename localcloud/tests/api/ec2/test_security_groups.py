@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, network
+from refusals.templates import resource
 
 ALLOWED = "azAZ09. _-:/()#,@[]+=&;{}!$*"
 REFUSED = [*"'\"<>%?|`~^\\\n\t", "→", "é", "中"]
@@ -123,7 +124,7 @@ def test_a_group_is_refused_for_its_own_description(client: Client, group: str, 
 def standalone(description: str) -> dict[str, Any]:
     source = {"CidrIp": "198.18.0.0/24", "IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
     properties = {"GroupId": {"Fn::GetAtt": ["Group", "GroupId"]}, **source, "Description": description}
-    return {"Rule": {"Type": "AWS::EC2::SecurityGroupIngress", "Properties": properties}}
+    return {"Rule": resource("EC2::SecurityGroupIngress", **properties)}
 
 
 def test_a_group_whose_rule_is_refused_leaves_nothing_behind(client: Client, stacks: Stacks) -> None:

@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
+from refusals.templates import ref, resource
 
 
 def _propose(client: Client, name: str, resources: dict[str, Any], kind: str = "UPDATE") -> dict[str, Any]:
@@ -116,7 +117,7 @@ def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: 
     resources["Group"]["Properties"]["GroupDescription"] = "other"
     resources["Nodes"]["Properties"]["MaxSize"] = "9"
     del resources["B"]
-    resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [{"Ref": "A"}]
+    resources["Nodes"]["Properties"]["VPCZoneIdentifier"] = [ref("A")]
     found = _propose(client, name, resources)
     changes = {each["ResourceChange"]["LogicalResourceId"]: each["ResourceChange"] for each in found["Changes"]}
     assert set(changes) == {"Group", "Template", "Nodes", "B"}
@@ -128,7 +129,7 @@ def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: 
     recreation = {each["Target"]["Name"]: each["Target"]["RequiresRecreation"] for each in changes["Nodes"]["Details"]}
     assert recreation == {"LaunchTemplate": "Conditionally", "MaxSize": "Never", "VPCZoneIdentifier": "Conditionally"}
     assert {detail.get("CausingEntity") for detail in changes["Nodes"]["Details"]} == {
-        None, "Template", "Template.LatestVersionNumber",
+        None, "Template", "Template.LatestVersionNumber"
     }  # fmt: skip
     assert (changes["B"]["Action"], changes["B"]["PolicyAction"]) == ("Remove", "Delete")
 
@@ -145,10 +146,9 @@ def test_a_reference_to_what_is_replaced_replaces_conditionally_and_what_is_reta
     client: Client, stacks: Stacks
 ) -> None:
     resources = nodes(0)
-    resources["Rule"] = {
-        "Type": "AWS::EC2::SecurityGroupIngress",
-        "Properties": {"GroupId": {"Fn::GetAtt": ["Group", "GroupId"]}, "IpProtocol": "-1", "CidrIp": "10.0.0.0/8"},
-    }
+    resources["Rule"] = resource(
+        "EC2::SecurityGroupIngress", GroupId={"Fn::GetAtt": ["Group", "GroupId"]}, IpProtocol="-1", CidrIp="10.0.0.0/8"
+    )
     resources["Group"].update(DeletionPolicy="Retain", UpdateReplacePolicy="Retain")
     name = stacks.create(resources)
     resources["Group"]["Properties"]["GroupDescription"] = "other"
@@ -163,7 +163,7 @@ def test_a_reference_to_what_is_replaced_replaces_conditionally_and_what_is_reta
 
 def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(client: Client, stacks: Stacks) -> None:
     declared = {"Image": {"Type": "String", "Default": "ami-03cf127a"}}
-    resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
+    resources = nodes(0, data={"ImageId": ref("Image")})
     name = stacks.create(resources, Parameters=declared)
     resources["Nodes"]["UpdatePolicy"] = {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
     resources["Vpc"]["Properties"]["Tags"] = [{"Key": "a", "Value": "b"}]
@@ -177,7 +177,7 @@ def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(clie
     changes = _by_name(cf.describe_change_set(StackName=name, ChangeSetName="next"))
     (image,) = changes["Template"]["Details"]
     assert (image["ChangeSource"], image["CausingEntity"], image["Evaluation"]) == (
-        "ParameterReference", "Image", "Static",
+        "ParameterReference", "Image", "Static"
     )  # fmt: skip
     assert "UpdatePolicy" in changes["Nodes"]["Scope"]
     assert (changes["Vpc"]["Scope"], changes["Vpc"]["Replacement"]) == (["Tags"], "False")
@@ -205,13 +205,11 @@ def test_a_previous_parameter_of_the_store_is_fetched_anew(client: Client, stack
     ssm, cf = client("ssm"), client("cloudformation")
     ssm.put_parameter(Name="/image", Type="String", Value="ami-03cf127a")
     declared = {"Image": {"Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", "Default": "/image"}}
-    resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
+    resources = nodes(0, data={"ImageId": ref("Image")})
     name = stacks.create(resources, Parameters=declared)
     ssm.put_parameter(Name="/image", Type="String", Value="ami-12c6146b", Overwrite=True)
     cf.update_stack(
-        StackName=name,
-        UsePreviousTemplate=True,
-        Parameters=[{"ParameterKey": "Image", "UsePreviousValue": True}],
+        StackName=name, UsePreviousTemplate=True, Parameters=[{"ParameterKey": "Image", "UsePreviousValue": True}]
     )
     stacks.settle(name)
     assert stacks.describe(name)["Parameters"] == [
@@ -222,14 +220,9 @@ def test_a_previous_parameter_of_the_store_is_fetched_anew(client: Client, stack
 
 
 def test_exports_are_imported_and_guarded(client: Client, stacks: Stacks) -> None:
-    exporter = stacks.create(nodes(0), Outputs={"Vpc": {"Value": {"Ref": "Vpc"}, "Export": {"Name": "the-vpc"}}})
+    exporter = stacks.create(nodes(0), Outputs={"Vpc": {"Value": ref("Vpc"), "Export": {"Name": "the-vpc"}}})
     importer = stacks.create(
-        {
-            "Group": {
-                "Type": "AWS::EC2::SecurityGroup",
-                "Properties": {"GroupDescription": "x", "VpcId": {"Fn::ImportValue": "the-vpc"}},
-            }
-        }
+        {"Group": resource("EC2::SecurityGroup", GroupDescription="x", VpcId={"Fn::ImportValue": "the-vpc"})}
     )
     exports = client("cloudformation").list_exports()["Exports"]
     assert [(each["Name"], each["Value"]) for each in exports] == [("the-vpc", stacks.physical(exporter, "Vpc"))]

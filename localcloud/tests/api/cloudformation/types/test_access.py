@@ -6,18 +6,17 @@ import json
 from typing import Any
 
 from api.templates import Client, Stacks
+from refusals.templates import resource
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 TRUST = {
     "Version": "2012-10-17",
-    "Statement": [
-        {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"},
-    ],
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
 }
 
 
 def role(**more: Any) -> dict[str, Any]:
-    return {"Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": TRUST, **more}}}
+    return {"Role": resource("IAM::Role", AssumeRolePolicyDocument=TRUST, **more)}
 
 
 def test_a_permissions_boundary_is_kept_changed_and_taken_away(client: Client, stacks: Stacks) -> None:
@@ -50,11 +49,11 @@ POLICY = {
 
 
 def key(**properties: Any) -> dict[str, Any]:
-    return {"Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": POLICY, **properties}}}
+    return {"Key": resource("KMS::Key", KeyPolicy=POLICY, **properties)}
 
 
 def file_system(key: object) -> dict[str, Any]:
-    return {"Files": {"Type": "AWS::EFS::FileSystem", "Properties": {"Encrypted": True, "KmsKeyId": key}}}
+    return {"Files": resource("EFS::FileSystem", Encrypted=True, KmsKeyId=key)}
 
 
 def test_a_key_is_made_changed_and_scheduled_for_deletion(stacks: Stacks, client: Client) -> None:

@@ -9,6 +9,7 @@ import pytest
 from api.templates import nodes
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES, check, needed_capabilities, unknown_paths
+from refusals.templates import ref, resource
 
 
 def _check(resources: dict[str, Any], **sections: Any) -> None:
@@ -21,7 +22,7 @@ def test_a_cluster_is_supported() -> None:
 
 def test_every_finding_is_named_with_its_resource() -> None:
     resources = nodes(2)
-    resources["Stream"] = {"Type": "AWS::Kinesis::Stream"}
+    resources["Stream"] = resource("Kinesis::Stream")
     resources["Nodes"]["Properties"]["PlacementGroup"] = "x"
     resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceMarketOptions"] = {"MarketType": "spot"}
     resources["Vpc"] |= {"Condition2": "x", "CreationPolicy": {"ResourceSignal": {}}}
@@ -86,11 +87,11 @@ def test_a_resource_whose_condition_is_false_may_be_anything() -> None:
 
 def test_references_must_lead_somewhere() -> None:
     resources = nodes(1)
-    resources["A"]["Properties"]["VpcId"] = {"Ref": "Nowhere"}
+    resources["A"]["Properties"]["VpcId"] = ref("Nowhere")
     with pytest.raises(ValidationError, match=r"Unresolved resource dependencies \[Nowhere\]"):
         _check(resources)
     with pytest.raises(ValidationError, match=r"\[Gone\] in the Outputs block"):
-        _check(nodes(1), Outputs={"X": {"Value": {"Ref": "Gone"}}})
+        _check(nodes(1), Outputs={"X": {"Value": ref("Gone")}})
     with pytest.raises(ValidationError, match="resource Vpc does not support attribute type Colour"):
         _check(nodes(1), Outputs={"X": {"Value": {"Fn::GetAtt": ["Vpc", "Colour"]}}})
 
@@ -111,7 +112,7 @@ def test_every_inert_property_has_a_reason(resource_type: Any) -> None:
 
 
 def test_iam_resources_ask_for_capabilities() -> None:
-    role: dict[str, Any] = {"Type": "AWS::IAM::Role", "Properties": {}}
+    role: dict[str, Any] = resource("IAM::Role")
     assert needed_capabilities({"Resources": nodes(1)}) == []
     assert needed_capabilities({"Resources": {"R": role}}) == ["CAPABILITY_IAM"]
     role["Properties"]["RoleName"] = "x"

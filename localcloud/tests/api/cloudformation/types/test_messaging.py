@@ -6,29 +6,25 @@ import json
 from typing import Any
 
 from api.templates import Client, Stacks
+from refusals.templates import ref, resource
 
 STATEMENT = {
     "Effect": "Allow",
     "Principal": {"Service": "cloudwatch.amazonaws.com"},
     "Action": "sns:Publish",
-    "Resource": {"Ref": "Topic"},
+    "Resource": ref("Topic"),
 }
 
 
 def resources(*, email: str = "ops@example.com", **topic: Any) -> dict[str, Any]:
     return {
-        "Topic": {"Type": "AWS::SNS::Topic", "Properties": topic},
-        "Policy": {
-            "Type": "AWS::SNS::TopicPolicy",
-            "Properties": {
-                "Topics": [{"Ref": "Topic"}],
-                "PolicyDocument": {"Version": "2012-10-17", "Statement": [STATEMENT]},
-            },
-        },
-        "Mail": {
-            "Type": "AWS::SNS::Subscription",
-            "Properties": {"TopicArn": {"Ref": "Topic"}, "Protocol": "email", "Endpoint": email},
-        },
+        "Topic": resource("SNS::Topic", **topic),
+        "Policy": resource(
+            "SNS::TopicPolicy",
+            Topics=[ref("Topic")],
+            PolicyDocument={"Version": "2012-10-17", "Statement": [STATEMENT]},
+        ),
+        "Mail": resource("SNS::Subscription", TopicArn=ref("Topic"), Protocol="email", Endpoint=email),
     }
 
 
@@ -74,23 +70,12 @@ DOCUMENT: dict[str, Any] = {
     "Statement": [{"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": "*"}],
 }
 RESOURCES: dict[str, Any] = {
-    "Topic": {"Type": "AWS::SNS::Topic"},
-    "Queue": {
-        "Type": "AWS::SQS::Queue",
-        "Properties": {"MessageRetentionPeriod": 1209600, "Tags": [{"Key": "team", "Value": "a"}]},
-    },
-    "Policy": {
-        "Type": "AWS::SQS::QueuePolicy",
-        "Properties": {"PolicyDocument": DOCUMENT, "Queues": [{"Ref": "Queue"}]},
-    },
-    "Way": {
-        "Type": "AWS::SNS::Subscription",
-        "Properties": {
-            "Protocol": "sqs",
-            "TopicArn": {"Ref": "Topic"},
-            "Endpoint": {"Fn::GetAtt": ["Queue", "Arn"]},
-        },
-    },
+    "Topic": resource("SNS::Topic"),
+    "Queue": resource("SQS::Queue", MessageRetentionPeriod=1209600, Tags=[{"Key": "team", "Value": "a"}]),
+    "Policy": resource("SQS::QueuePolicy", PolicyDocument=DOCUMENT, Queues=[ref("Queue")]),
+    "Way": resource(
+        "SNS::Subscription", Protocol="sqs", TopicArn=ref("Topic"), Endpoint={"Fn::GetAtt": ["Queue", "Arn"]}
+    ),
 }
 
 
@@ -110,7 +95,7 @@ def test_a_queue_changes_in_place_and_goes_with_its_stack(client: Client, stacks
     name = stacks.create(RESOURCES)
     url = stacks.physical(name, "Queue")
     changed = {"MessageRetentionPeriod": 600, "Tags": [{"Key": "cost", "Value": "1"}]}
-    stacks.update(name, {**RESOURCES, "Queue": {"Type": "AWS::SQS::Queue", "Properties": changed}})
+    stacks.update(name, {**RESOURCES, "Queue": resource("SQS::Queue", **changed)})
     assert stacks.physical(name, "Queue") == url
     found = client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     assert found["MessageRetentionPeriod"] == "600"
@@ -131,23 +116,21 @@ def budget(amount: int) -> dict[str, Any]:
         "ThresholdType": "PERCENTAGE",
     }
     return {
-        "Budget": {
-            "Type": "AWS::Budgets::Budget",
-            "Properties": {
-                "Budget": {
-                    "BudgetType": "COST",
-                    "TimeUnit": "MONTHLY",
-                    "BudgetLimit": {"Amount": amount, "Unit": "USD"},
-                    "CostFilters": {"TagKeyValue": ["user:deepcdk:cluster$one"]},
-                },
-                "NotificationsWithSubscribers": [
-                    {
-                        "Notification": notification,
-                        "Subscribers": [{"SubscriptionType": "EMAIL", "Address": "ops@example.com"}],
-                    }
-                ],
+        "Budget": resource(
+            "Budgets::Budget",
+            Budget={
+                "BudgetType": "COST",
+                "TimeUnit": "MONTHLY",
+                "BudgetLimit": {"Amount": amount, "Unit": "USD"},
+                "CostFilters": {"TagKeyValue": ["user:deepcdk:cluster$one"]},
             },
-        }
+            NotificationsWithSubscribers=[
+                {
+                    "Notification": notification,
+                    "Subscribers": [{"SubscriptionType": "EMAIL", "Address": "ops@example.com"}],
+                }
+            ],
+        )
     }
 
 

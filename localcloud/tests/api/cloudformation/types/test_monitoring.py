@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
+from refusals.templates import ref, resource
 
 
 def guarded(threshold: float = 0.5) -> dict[str, Any]:
@@ -17,39 +18,35 @@ def guarded(threshold: float = 0.5) -> dict[str, Any]:
     resources["Nodes"]["Properties"]["MetricsCollection"] = [
         {"Granularity": "1Minute", "Metrics": ["GroupInServiceInstances"]}
     ]
-    resources["Empty"] = {
-        "Type": "AWS::AutoScaling::ScalingPolicy",
-        "Properties": {
-            "AutoScalingGroupName": {"Ref": "Nodes"},
-            "PolicyType": "StepScaling",
-            "AdjustmentType": "ExactCapacity",
-            "StepAdjustments": [{"MetricIntervalLowerBound": "0", "ScalingAdjustment": "0"}],
-        },
-    }
+    resources["Empty"] = resource(
+        "AutoScaling::ScalingPolicy",
+        AutoScalingGroupName=ref("Nodes"),
+        PolicyType="StepScaling",
+        AdjustmentType="ExactCapacity",
+        StepAdjustments=[{"MetricIntervalLowerBound": "0", "ScalingAdjustment": "0"}],
+    )
     size = {"Namespace": "AWS/AutoScaling", "MetricName": "GroupInServiceInstances"}
-    resources["Cap"] = {
-        "Type": "AWS::CloudWatch::Alarm",
-        "Properties": {
-            "AlarmDescription": "too long",
-            "Metrics": [
-                {"Id": "e", "Expression": "FILL(size, REPEAT)", "Label": "size"},
-                {
-                    "Id": "size",
-                    "ReturnData": False,
-                    "MetricStat": {
-                        "Metric": {**size, "Dimensions": [{"Name": "AutoScalingGroupName", "Value": {"Ref": "Nodes"}}]},
-                        "Period": 300,
-                        "Stat": "Minimum",
-                    },
+    resources["Cap"] = resource(
+        "CloudWatch::Alarm",
+        AlarmDescription="too long",
+        Metrics=[
+            {"Id": "e", "Expression": "FILL(size, REPEAT)", "Label": "size"},
+            {
+                "Id": "size",
+                "ReturnData": False,
+                "MetricStat": {
+                    "Metric": {**size, "Dimensions": [{"Name": "AutoScalingGroupName", "Value": ref("Nodes")}]},
+                    "Period": 300,
+                    "Stat": "Minimum",
                 },
-            ],
-            "ComparisonOperator": "GreaterThanThreshold",
-            "Threshold": threshold,
-            "EvaluationPeriods": 12,
-            "TreatMissingData": "notBreaching",
-            "AlarmActions": [{"Ref": "Empty"}],
-        },
-    }
+            },
+        ],
+        ComparisonOperator="GreaterThanThreshold",
+        Threshold=threshold,
+        EvaluationPeriods=12,
+        TreatMissingData="notBreaching",
+        AlarmActions=[ref("Empty")],
+    )
     return resources
 
 
@@ -78,11 +75,11 @@ def test_percentiles_are_refused_before_anything_is_made(stacks: Stacks) -> None
 
 
 def log_group(**properties: Any) -> dict[str, Any]:
-    return {"Group": {"Type": "AWS::Logs::LogGroup", "Properties": properties}}
+    return {"Group": resource("Logs::LogGroup", **properties)}
 
 
 def dashboard(body: str) -> dict[str, Any]:
-    return {"Board": {"Type": "AWS::CloudWatch::Dashboard", "Properties": {"DashboardBody": body}}}
+    return {"Board": resource("CloudWatch::Dashboard", DashboardBody=body)}
 
 
 def described(client: Client, name: str) -> dict[str, Any]:
