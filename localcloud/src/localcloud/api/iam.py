@@ -1,4 +1,4 @@
-"""IAM and STS, where moto departs from them, and the reading of policy documents.
+"""Corrections of IAM and STS, and functions that read policy documents.
 
 A principal by the ARN of a role or user must exist when a policy that names it is written: AWS keeps its unique id.
 """

@@ -1,4 +1,4 @@
-"""Correct moto by name, and notice when a name is gone.
+"""Correct moto by name, and fail if a name is gone.
 
 The modules of this package declare their corrections with `around`, `first`, `instead` and `added`. Importing them
 changes nothing: `apply` does.

@@ -1,4 +1,4 @@
-"""What Budgets, EFS, S3, SNS, SQS and the parameter store refuse, and moto takes; and EFS's UpdateFileSystem."""
+"""What Budgets, EFS, S3, SNS, SQS and the parameter store reject but moto accepts, and EFS's UpdateFileSystem."""
 
 from __future__ import annotations
 

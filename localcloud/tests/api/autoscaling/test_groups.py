@@ -76,6 +76,8 @@ def test_a_size_out_of_bounds_is_refused(client: Client, stacks: Stacks) -> None
         client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, MinSize=1)
         with pytest.raises(ClientError, match=f"New SetDesiredCapacity value {words} for the AutoScalingGroup"):
             client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=wanted)
+    client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, MaxSize=1, DesiredCapacity=1)
+    client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
     with pytest.raises(ClientError, match="AutoScalingGroup name not found"):
         client("autoscaling").set_desired_capacity(AutoScalingGroupName="nobody", DesiredCapacity=1)
 

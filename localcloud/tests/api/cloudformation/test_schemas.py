@@ -49,6 +49,7 @@ def test_what_breaks_a_schema_is_named(type_name: str, properties: dict[str, Any
 
 def test_a_template_may_write_numbers_and_truths_as_text_and_documents_either_way() -> None:
     assert check("AWS::KMS::Key", {"PendingWindowInDays": "7", "EnableKeyRotation": "true"}) == []
+    assert check("AWS::Logs::LogGroup", {"LogGroupName": "x" * 512}) == [], "as long as may be"
     distribution = {"OnDemandBaseCapacity": "1"}
     specification = {"LaunchTemplateId": "lt-1", "Version": 1}
     mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": specification}, "InstancesDistribution": distribution}

@@ -16,18 +16,13 @@ S3 = "com.amazonaws.us-east-1.s3"
 def resources(*tables: str, **properties: Any) -> dict[str, Any]:
     """Return a VPC with two route tables, and an endpoint in those named."""
     table = resource("EC2::RouteTable", VpcId=ref("Vpc"))
+    given: dict[str, Any] = {"VpcEndpointType": "Gateway", "VpcId": ref("Vpc"), "ServiceName": S3}
+    given |= {"RouteTableIds": [ref(name) for name in tables], **properties}
     return {
         "Vpc": resource("EC2::VPC", CidrBlock="10.0.0.0/16"),
         "One": table,
         "Two": table,
-        "Endpoint": resource(
-            "EC2::VPCEndpoint",
-            VpcEndpointType="Gateway",
-            VpcId=ref("Vpc"),
-            ServiceName=S3,
-            RouteTableIds=[{"Ref": name} for name in tables],
-            **properties,
-        ),
+        "Endpoint": resource("EC2::VPCEndpoint", **given),
     }
 
 

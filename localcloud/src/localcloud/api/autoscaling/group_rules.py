@@ -1,4 +1,4 @@
-"""What Auto Scaling refuses of a group: its name, launch template, topics and metrics, its size, its deletion."""
+"""What Auto Scaling rejects: names, launch templates, topics, metrics, sizes and deletions of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How instances leave an Auto Scaling group, and the activities that tell of it.
+"""How instances leave an Auto Scaling group, and the scaling activities of a group.
 
 An instance leaves at once, or after the time that a terminating lifecycle hook grants; moto keeps hooks and does
 nothing with them. AWS takes a new size at once and launches later: a launch that fails is an activity with the status

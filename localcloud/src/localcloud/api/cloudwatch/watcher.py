@@ -1,4 +1,4 @@
-"""The watch over alarms: what each compares in every period, the state that follows, and what the change does."""
+"""The evaluation of alarms: what each compares in every period, the new state, and its actions."""
 
 from __future__ import annotations
 

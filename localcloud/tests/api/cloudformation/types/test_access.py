@@ -49,7 +49,7 @@ POLICY = {
 
 
 def key(**properties: Any) -> dict[str, Any]:
-    return {"Key": resource("KMS::Key", KeyPolicy=POLICY, **properties)}
+    return {"Key": resource("KMS::Key", **{"KeyPolicy": POLICY, **properties})}
 
 
 def file_system(key: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Resource types of access: IAM's roles, policies and instance profiles, and KMS keys."""
+"""Resource types of access control: IAM's roles, policies and instance profiles, and KMS keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resource type is, and what several of them do alike."""
+"""What a resource type is, and the handlers that several types share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resource types of what is stored: buckets, repositories of images, and parameters."""
+"""Resource types of storage: buckets, image repositories and parameters."""
 
 from __future__ import annotations
 
