@@ -44,13 +44,6 @@ def epochs(run_dir: Path) -> list[dict[str, Any]]:
     return [record for record in records if record["event"] == "epoch"]
 
 
-@pytest.mark.full
-def test_digits_are_learned_as_documented(tmp_path: Path) -> None:
-    result = trained(tmp_path / "run", "digits")
-    assert result["test_accuracy"] >= 0.985
-    assert (result["ranks"], result["epochs"], result["global_batch"]) == (2, 20, 64)
-
-
 def test_fashion_mnist_follows_its_protocol_and_learns(tmp_path: Path) -> None:
     write_idx(tmp_path / "data", training=320, test=120)
     run_dir = tmp_path / "run"

@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_name("gradient_program.py")
 # Keras imports scikit-learn where it finds it, which takes each of ten processes two seconds.
 QUICKLY = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
 SMALL = ("lenet", "small", "lstm")
-LARGE = ("fashion-vgg", "alexnet", "vgg16", "googlenet", "inception-bn", "inception-v3", "resnet50")
+LARGE = ("fashion-vgg", "alexnet", "googlenet", "inception-v3", "resnet50")
 
 
 @pytest.fixture(scope="module")
