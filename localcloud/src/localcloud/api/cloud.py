@@ -15,14 +15,24 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
 from localcloud import snapshot
-from localcloud.api import failed_calls, monkeypatch, snapshot_reader
+from localcloud.api import constraints, failed_calls, fsx, iam, monkeypatch, service_rules, snapshot_reader
+from localcloud.api.autoscaling import group_rules, instance_choice, lifecycle
 from localcloud.api.autoscaling import groups as autoscaling_groups
-from localcloud.api.autoscaling import instance_choice
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.actions.describe import Application as Formation
+from localcloud.api.cloudwatch import alarms, metrics, scaling
 from localcloud.api.cloudwatch.metrics import Recorder
 from localcloud.api.cloudwatch.watcher import Watcher
-from localcloud.api.ec2 import instances, public_images, spot_interruption
+from localcloud.api.ec2 import (
+    addresses,
+    call_limits,
+    endpoints,
+    instances,
+    placement_groups,
+    public_images,
+    security_groups,
+    spot_interruption,
+)
 from localcloud.api.error_replies import Outage, Reply
 from localcloud.api.loopback import Loopback
 from localcloud.api.permissions import gate
@@ -42,6 +52,11 @@ ACCOUNT: Final = snapshot.ACCOUNT
 REGION: Final = snapshot.REGION
 ADMINISTRATOR: Final = "administrator"
 """The user whose access key the laptop has: not the root user, who may not assume a role."""
+CORRECTIONS: Final = (
+    *(constraints, fsx, iam, service_rules, group_rules, autoscaling_groups, lifecycle, alarms, metrics, scaling),
+    *(addresses, call_limits, endpoints, instances, placement_groups, security_groups),
+)
+"""The modules that declare corrections of moto."""
 _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 """Services whose state moto keeps for all regions together."""
 

@@ -1,7 +1,7 @@
 """Correct moto by name, and fail if a name is gone.
 
 The modules of this package declare their corrections with `around`, `first`, `instead` and `added`. Importing them
-changes nothing: `apply` does.
+changes nothing: `apply` does, for all modules that are imported by then.
 """
 
 from __future__ import annotations
@@ -33,14 +33,6 @@ def apply() -> None:
     found = importlib.metadata.version("moto")
     if found != MOTO_VERSION:
         raise WrongMotoError(found, MOTO_VERSION)
-    # Each of these declares corrections.
-    from localcloud.api import constraints, fsx, iam, service_rules
-    from localcloud.api.autoscaling import group_rules, groups, lifecycle
-    from localcloud.api.cloudwatch import alarms, metrics, scaling
-    from localcloud.api.ec2 import addresses, call_limits, endpoints, instances, placement_groups, security_groups
-
-    del constraints, fsx, iam, service_rules, group_rules, groups, lifecycle, alarms, metrics, scaling
-    del addresses, call_limits, endpoints, instances, placement_groups, security_groups
     while _declared:
         _declared.pop(0)()
 
