@@ -71,7 +71,7 @@ def interface_of(spec: RunSpec, name: str) -> str:
 
 
 def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
-    """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.node_watch`)."""
+    """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.rank_watchdog`)."""
     local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
     return bool(spec.bounds or spec.stall_after_s) and local_rank == "0"
 
@@ -103,7 +103,7 @@ def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     node = inherited.get("HOROVOD_HOSTNAME", "")
     known = node if node in {host.name for host in spec.hosts} else ""
     return start_detached(
-        [sys.executable, "-S", "-m", "agent.launch.node_watch", spec.run_directory, known],
+        [sys.executable, "-S", "-m", "agent.launch.rank_watchdog", spec.run_directory, known],
         directory=spec.agent_directory,
         environ={"PATH": os.defpath, "PYTHONPATH": spec.agent_directory},
     )

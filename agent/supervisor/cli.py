@@ -32,8 +32,8 @@ from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED, STOP_GRACE_S
-from agent.supervisor import inheritance
-from agent.supervisor.inheritance import wait_until_settled
+from agent.supervisor import handover_wait
+from agent.supervisor.handover_wait import wait_until_settled
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -49,12 +49,12 @@ class NoSuchRunError(LookupError):
 
 def supervise(runs: Runs, run_id: str, ready_fd: int, lost: str) -> int:
     """Supervise a run, in the process that `start` leaves behind, or the scheduler where the supervisor was lost."""
-    from agent.supervisor import predecessor
+    from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
 
     spec = accepted_spec.read(runs[run_id].spec)
     with open_to_append(runs[run_id].log, buffering=0) as log:
-        before = predecessor.read(runs[run_id], spec, lost) if lost else None
+        before = lost_supervisor.read(runs[run_id], spec, lost) if lost else None
         supervisor = Supervisor(runs, spec, log, before=before)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -171,8 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not settled:
             if options.command in CHANGING:
-                raise RuntimeError(inheritance.UNKNOWN)
-            print(f"warning: {inheritance.UNKNOWN}", file=sys.stderr)
+                raise RuntimeError(handover_wait.UNKNOWN)
+            print(f"warning: {handover_wait.UNKNOWN}", file=sys.stderr)
             return _dispatch(runs, options)
         if options.command in ("follow", "logs"):
             _ensure_scheduler(runs)  # They may wait for a run that only a scheduler takes up.

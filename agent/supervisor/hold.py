@@ -26,8 +26,8 @@ from agent.runs.claims import ClaimedNode
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import make_run_id
-from agent.supervisor import inheritance
-from agent.supervisor.inheritance import wait_until_settled
+from agent.supervisor import handover_wait
+from agent.supervisor.handover_wait import wait_until_settled
 from agent.supervisor.lost_run import mark_lost
 
 HEARTBEAT_S: Final = 15.0
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     nodes = None if options.every else tuple(options.nodes)
     if not wait_until_settled():
-        print(inheritance.UNKNOWN, file=sys.stderr)
+        print(handover_wait.UNKNOWN, file=sys.stderr)
         return 1
     try:
         hold(Runs(root=Path(options.root)), options.task, nodes, sys.stdin.fileno())

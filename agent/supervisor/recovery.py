@@ -25,8 +25,8 @@ from agent.spec.run import RunSpec
 from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.lost_run import kill, mark_lost
+from agent.supervisor.lost_supervisor import LOST
 from agent.supervisor.notification import Notifier
-from agent.supervisor.predecessor import LOST
 from agent.supervisor.restart import describe_restart
 from agent.supervisor.submit import detach
 

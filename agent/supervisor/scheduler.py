@@ -29,10 +29,10 @@ from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
-from agent.supervisor import inheritance, then_stop
+from agent.supervisor import handover_wait, then_stop
 from agent.supervisor.boot_hook import scheduler_command
 from agent.supervisor.handover import Handover
-from agent.supervisor.inheritance import wait_until_settled
+from agent.supervisor.handover_wait import wait_until_settled
 from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.lost_run import claim_hosts
 from agent.supervisor.recovery import log, recover_lost_runs
@@ -75,7 +75,7 @@ def run(
     and on `ending`: while the master shuts down, its supervisors end, and nothing is to begin.
     """
     if not wait_until_settled(TAKEN_OVER_S):
-        log(inheritance.UNKNOWN)
+        log(handover_wait.UNKNOWN)
         return
     queue, since = RunQueue(runs=runs), time.monotonic()
     handover = Handover(runs, log)

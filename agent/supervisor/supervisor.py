@@ -23,9 +23,9 @@ from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import notification, scheduler, then_stop
 from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
-from agent.supervisor.metering import Meter
+from agent.supervisor.cost_meter import Meter
+from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
-from agent.supervisor.predecessor import LEFT, WANTED, Predecessor, document_of
 from agent.supervisor.restart import Outcome, Restarts, describe_restart
 from agent.supervisor.resume import rewrite
 from agent.supervisor.stored_run import StoredRun
@@ -44,7 +44,7 @@ class Supervisor:
         log: IO[bytes],
         run: Callable[[Sequence[str], float], Completed] = execute,
         *,
-        before: Predecessor | None = None,
+        before: LostSupervisor | None = None,
     ) -> None:
         """`before`: a supervisor of this run that was lost; this one begins with the restart."""
         self.runs, self.log, self._run = runs, log, run
@@ -152,7 +152,7 @@ class Supervisor:
         self._finish_telling()
         self.runs.release(self._attempt.spec.run_id)
 
-    def _take_up(self, before: Predecessor) -> Outcome:
+    def _take_up(self, before: LostSupervisor) -> Outcome:
         """End what a lost supervisor has left, its launcher too; return what has become of its attempt."""
         # Ranks that have outlived it are well: those of a recipe write a checkpoint.
         self._attempt.hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)

@@ -8,7 +8,7 @@ from typing import Final
 
 from agent.spec.states import FINAL_STATES
 from cluster.aws.prices import as_of
-from cluster.planner.outcome import Outcome, outcomes
+from cluster.planner.expected_and_actual import Outcome, outcomes
 from cluster.report.classes import ConfusionMatrix, MistakenImage, confusion_of, mistakes_of
 from cluster.report.curves import Curves, curves_of
 from cluster.report.run_files import Document, RunFiles, document, number, whole

@@ -12,7 +12,7 @@ from agent.spec.states import LIVE_STATES
 from cluster import answers
 from cluster.aws.prices import as_of
 from cluster.nodes.occupancy import shortened
-from cluster.planner.outcome import outcomes, parts
+from cluster.planner.expected_and_actual import outcomes, parts
 from cluster.runs.bounds import describe_spent
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration

@@ -10,7 +10,7 @@ from cluster.cli import PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
-from cluster.planner.outcome import outcomes
+from cluster.planner.expected_and_actual import outcomes
 from cluster.runs.archive import archived, fetch_run
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm

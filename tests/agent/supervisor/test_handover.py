@@ -15,7 +15,7 @@ from agent.errors import SpecError
 from agent.remote.command import OWN_TREE
 from agent.runs import accepted_spec
 from agent.runs.store import Runs
-from agent.supervisor import boot_hook, cli, handover, hold, inheritance, scheduler
+from agent.supervisor import boot_hook, cli, handover, handover_wait, hold, scheduler
 from agent.supervisor.handover import Handover, take_over
 from tests.agent.lost_runs import lose
 from tests.factories import make_spec
@@ -313,24 +313,24 @@ def booting(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """Make this a master that has not asked yet; return the file that says that it has."""
     conf.write_text(f"instance_id=i-0123456789abcdef0\n{conf.read_text()}")
     inherited = tmp_path / "inherited"
-    settled = inheritance.is_settled
-    monkeypatch.setattr(inheritance, "is_settled", lambda: settled(conf, inherited))
+    settled = handover_wait.is_settled
+    monkeypatch.setattr(handover_wait, "is_settled", lambda: settled(conf, inherited))
     return inherited
 
 
 def test_a_booting_master_is_settled_once_this_instance_has_asked(booting: Path, tmp_path: Path) -> None:
-    assert not inheritance.wait_until_settled(0.0)
+    assert not handover_wait.wait_until_settled(0.0)
     booting.write_text("i-0fedcba9876543210\n")
-    assert not inheritance.wait_until_settled(0.0), "the disk is an image of another master's"
+    assert not handover_wait.wait_until_settled(0.0), "the disk is an image of another master's"
     booting.write_text("i-0123456789abcdef0\n")
-    assert inheritance.wait_until_settled(0.0)
+    assert handover_wait.wait_until_settled(0.0)
 
 
 def test_a_machine_that_is_no_master_or_one_of_an_earlier_version_has_nothing_to_wait_for(tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
-    assert inheritance.is_settled(conf, tmp_path / "inherited")
+    assert handover_wait.is_settled(conf, tmp_path / "inherited")
     conf.write_text("instance_id=i-0123456789abcdef0\nhandover_parameter=''\n")
-    assert inheritance.is_settled(conf, tmp_path / "inherited")
+    assert handover_wait.is_settled(conf, tmp_path / "inherited")
 
 
 def test_until_then_nothing_is_changed_what_is_shown_says_so_and_no_scheduler_begins(
@@ -338,8 +338,8 @@ def test_until_then_nothing_is_changed_what_is_shown_says_so_and_no_scheduler_be
 ) -> None:
     lose(runs)
     state = runs["one"].stored_state()
-    monkeypatch.setattr(cli, "wait_until_settled", lambda: inheritance.wait_until_settled(0.0))
-    monkeypatch.setattr(hold, "wait_until_settled", lambda: inheritance.wait_until_settled(0.0))
+    monkeypatch.setattr(cli, "wait_until_settled", lambda: handover_wait.wait_until_settled(0.0))
+    monkeypatch.setattr(hold, "wait_until_settled", lambda: handover_wait.wait_until_settled(0.0))
     monkeypatch.setattr(scheduler, "TAKEN_OVER_S", 0.0)
     monkeypatch.setattr(scheduler, "ensure_running", pytest.fail)
     monkeypatch.setattr(scheduler, "recover_lost_runs", pytest.fail)

@@ -21,7 +21,7 @@ from agent.runs.spending import Spent
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
 from agent.spec.run import RunSpec
-from agent.supervisor import cli, lost_run, predecessor, recovery, resume, scheduler, then_stop
+from agent.supervisor import cli, lost_run, lost_supervisor, recovery, resume, scheduler, then_stop
 from agent.supervisor.recovery import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import make_ended_process, make_node, make_nodes, make_spec
@@ -212,12 +212,12 @@ def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:
 def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_it_has_left(runs: Runs) -> None:
     first, *others = make_nodes(3)
     directory = lose(runs, hosts=others)
-    left = predecessor.document_of({first.name: first, others[0].name: others[0]})
+    left = lost_supervisor.document_of({first.name: first, others[0].name: others[0]})
     restarts = [{"for": "a"}, {"for": "b"}, {"for": "its supervisor"}]
     course = {"times": {"started": 1.0}, "restarts": restarts, "wanted": 3, "left": [*left, {"name": "no node"}, 7]}
     (directory.path / "course.json").write_text(json.dumps(course))
     spec = RunSpec.from_json(directory.spec.read_text())
-    before = predecessor.read(directory, spec, "its supervisor was lost")
+    before = lost_supervisor.read(directory, spec, "its supervisor was lost")
     assert (before.wanted, before.left) == (3, {first.name: first})
     assert ([each["for"] for each in before.restarts], before.started) == (["a", "b"], 1.0)
     outcome = before.outcome(directory, spec)
@@ -231,7 +231,7 @@ def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: 
     (directory.path / "course.json").write_text(json.dumps({"times": {"started": 1.0}, "wanted": wanted}))
     os.mkfifo(directory.path / "spec-1.json")  # as a rank may: whoever reads it waits for ever
     spec = RunSpec.from_json(directory.spec.read_text())
-    before = predecessor.read(directory, spec, "its supervisor was lost")
+    before = lost_supervisor.read(directory, spec, "its supervisor was lost")
     assert (before.wanted, before.left) == (2, {})
 
 

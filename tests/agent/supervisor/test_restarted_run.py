@@ -22,8 +22,8 @@ from agent.supervisor import restart
 from agent.supervisor import supervisor as supervising
 from agent.supervisor.attempts import attempt
 from agent.supervisor.attempts.attempt import Attempt
+from agent.supervisor.lost_supervisor import LostSupervisor
 from agent.supervisor.notification import Notifier
-from agent.supervisor.predecessor import Predecessor
 from agent.supervisor.restart import Restarts
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor.restarting import ONE, SPEC, TWO, FakeHosts
@@ -51,7 +51,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         *scripts: str,
         silent: set[str] | None = None,
         workers: Sequence[Node] = (ONE, TWO),
-        before: Predecessor | None = None,
+        before: LostSupervisor | None = None,
         **changes: Any,
     ) -> tuple[dict[str, Any], str]:
         left = list(scripts)
@@ -166,13 +166,13 @@ def test_a_stop_that_comes_while_it_waits_for_nodes_stops_the_run(
     assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
 
 
-def lost(*faults: str, **changes: Any) -> Predecessor:
+def lost(*faults: str, **changes: Any) -> LostSupervisor:
     """Return a supervisor that was lost after restarts for these faults."""
     restarts = [{"time": 2.0, "for": fault, "waited_s": 1.0, "hosts": [ONE.name]} for fault in faults]
     course = {"archive": "", "times": {"started": 1.5}, "restarts": [*restarts, {"for": "it counts already"}]}
     values = {"fault": "its supervisor was lost", "started": 1.25, "course": course, "restarts": restarts, "wanted": 2}
     values["reason"] = "restart 1 of 3, for its supervisor was lost"
-    return Predecessor(**{"left": {}, **values, **changes})
+    return LostSupervisor(**{"left": {}, **values, **changes})
 
 
 def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(supervised: Any) -> None:

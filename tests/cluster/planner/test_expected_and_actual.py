@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.planner.outcome import outcomes
+from cluster.planner.expected_and_actual import outcomes
 from cluster.planner.run_estimate import RunEstimate, estimate_run
 from payload.recipes.digits import DIGITS
 from stacks.config import ClusterConfig

@@ -23,7 +23,7 @@ LEFT: Final = "left"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Predecessor:
+class LostSupervisor:
     """The part of a run that its lost supervisor has carried out."""
 
     fault: str
@@ -52,11 +52,11 @@ class Predecessor:
         return Outcome(state="failed", reason=reason, fault=self.fault)
 
 
-def read(directory: RunDirectory, spec: RunSpec, fault: str) -> Predecessor:
+def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
     """Read what the lost supervisor of a run has left in its directory. Raises as `RunDirectory.stored_state`."""
     course, state = going_on.read_course(directory.path), directory.stored_state()
     wanted, names = course.get(WANTED), {host.name for host in spec.hosts}
-    return Predecessor(
+    return LostSupervisor(
         fault=fault,
         started=state.started,
         reason=state.reason,

@@ -12,7 +12,7 @@ from agent.runs.directory import RunDirectory
 from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
-from agent.supervisor.metering import UNPRICED, Meter
+from agent.supervisor.cost_meter import UNPRICED, Meter
 from tests.factories import MASTER_ID, make_node, make_nodes, make_spec
 
 KINDS = {MASTER_ID: "t3.medium", "i-00000001": "c5.2xlarge", "i-00000002": "c5.2xlarge"}

@@ -1,4 +1,4 @@
-"""Whether this master has what the one before it left (`agent.supervisor.handover`); each command asks first.
+"""Wait until this master has taken over what the master before it left (`agent.supervisor.handover`).
 
 Until then the runs of that one look lost for good, and would be stored as failed. It imports little: the laptop waits
 for it.

@@ -1,6 +1,6 @@
 """Watch over a run's ranks on this node, in the background: end those past a bound, and those that are stuck.
 
-    python -m agent.launch.node_watch RUN_DIRECTORY NODE    # by the node's first rank (`agent.launch.rank`)
+    python -m agent.launch.rank_watchdog RUN_DIRECTORY NODE    # by the node's first rank (`agent.launch.rank`)
 
 It lives as long as the run has ranks here. What stops this watch too, as `kill -STOP -1` does, it cannot notice.
 

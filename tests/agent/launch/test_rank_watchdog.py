@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from agent.launch import node_watch
-from agent.launch.node_watch import MAX_COUNTED_S, StallWatch
+from agent.launch import rank_watchdog
+from agent.launch.rank_watchdog import MAX_COUNTED_S, StallWatch
 from agent.remote.processes import RunProcess, parse_environment, parse_parent
 from agent.remote.processes import processes as run_processes
 from agent.runs import spending
@@ -40,7 +40,7 @@ def watches(spec: RunSpec) -> list[int]:
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (path / "cmdline").read_bytes().split(b"\0") if path.name.isdecimal() else []
-            if b"agent.launch.node_watch" in words and os.fsencode(spec.run_directory) in words:
+            if b"agent.launch.rank_watchdog" in words and os.fsencode(spec.run_directory) in words:
                 found.append(int(path.name))
     return found
 
@@ -135,16 +135,16 @@ class Clock:
 @pytest.mark.parametrize(("first_s", "last_s"), [(0, 100), (20, 21)])
 def test_the_watch_ends_with_the_last_rank_and_without_any_after_a_while(first_s: int, last_s: int) -> None:
     clock = Clock()
-    assert not node_watch.watch(list, None, None, sleep=clock.sleep, clock=clock)
-    assert node_watch.START_S <= clock.now - 1000 <= node_watch.START_S + node_watch.POLL_S
+    assert not rank_watchdog.watch(list, None, None, sleep=clock.sleep, clock=clock)
+    assert rank_watchdog.START_S <= clock.now - 1000 <= rank_watchdog.START_S + rank_watchdog.POLL_S
     rank, launcher = (RunProcess(pid=pid, parent=1, run_id="one", is_rank=pid == 2) for pid in (2, 3))
     clock = Clock()
 
     def look() -> list[RunProcess]:
         return [launcher, rank] if first_s <= clock.now - 1000 < last_s else [launcher]
 
-    assert not node_watch.watch(look, None, None, sleep=clock.sleep, clock=clock)
-    assert last_s <= clock.now - 1000 <= last_s + node_watch.POLL_S
+    assert not rank_watchdog.watch(look, None, None, sleep=clock.sleep, clock=clock)
+    assert last_s <= clock.now - 1000 <= last_s + rank_watchdog.POLL_S
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def rank(directory: RunDirectory) -> Iterator[subprocess.Popen[bytes]]:
 def ended_at(directory: RunDirectory, at: Callable[[float], None] = lambda now: None) -> float:
     """Look each second until the watch ends the ranks; return when that was. `at` is called before each look."""
     clock = Clock()
-    watch = node_watch.BoundWatch(directory, now=clock)
+    watch = rank_watchdog.BoundWatch(directory, now=clock)
     while not watch.look():
         clock.now += 1.0
         assert clock.now < 5000
