@@ -31,7 +31,7 @@ class Settings:
     """What Horovod is built for."""
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL
-    cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `cuda.find_toolkit` finds
+    cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `toolchain.find_toolkit` finds
     compute_capabilities: tuple[int, ...] = ()  # times ten: 80: A100, 90: H100 and H200; for gpu only
     frameworks: tuple[str, ...] = (TENSORFLOW,)  # tensorflow, torch, or both
 

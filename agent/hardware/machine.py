@@ -36,8 +36,8 @@ def read_address(interface: str) -> str:
 
 
 def own_addresses() -> dict[str, str]:
-    """Return this machine's IPv4 addresses, each with its network interface."""
-    return {address: name for _, name in socket.if_nameindex() if (address := read_address(name))}
+    """Return this machine's IPv4 addresses, each with its network interface, the first one if several have it."""
+    return {address: name for _, name in reversed(socket.if_nameindex()) if (address := read_address(name))}
 
 
 NODE_CONF: Final = Path("/opt/deepcdk/node.conf")

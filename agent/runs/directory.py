@@ -206,9 +206,15 @@ class RunDirectory:
             self._write_state(state)
 
     def write_own_state(self, state: State) -> None:
-        """Write state.json as the supervisor whose run this is. Raises SupersededError where it is no longer."""
+        """Write state.json as the supervisor whose run this is. Raises SupersededError if it is another's by now.
+
+        Before a final state is written, the directory is closed to ranks: another run may start as soon as it is.
+        """
         with self._changing_state():
             self.check_owner(state.owner)
+            if state.has_ended:
+                with contextlib.suppress(OSError):
+                    self.close_to_ranks()
             self._write_state(state)
 
     def check_owner(self, owner: ProcessIdentity) -> None:

@@ -200,9 +200,7 @@ class Supervisor:
         )
 
     def _end(self, outcome: Outcome) -> None:
-        """Store how the run ended. Its files are closed to ranks first: another run may start right after."""
-        with contextlib.suppress(OSError):
-            self.directory.close_to_ranks()
+        """Store how the run ended."""
         if outcome.fault and self._stop.is_made():  # while it waited for nodes
             self._stored.update(state="stopped", reason=self._stop.why, exit_code=outcome.exit_code)
         elif outcome.state == "failed":

@@ -126,7 +126,8 @@ class IgnoredCodes:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        return getattr(error, "response", {}).get("Error", {}).get("Code") in self._codes
+        response = getattr(error, "response", None)  # of a time-out it is None
+        return isinstance(response, Mapping) and response.get("Error", {}).get("Code") in self._codes
 
 
 @contextlib.contextmanager

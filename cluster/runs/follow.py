@@ -198,7 +198,7 @@ def follow(
     while True:
         stream = None
         try:
-            stream = BackgroundReader(open_stream(progress))
+            stream = BackgroundReader(open_stream(progress), where)
             while (line := stream.next(timeout_s=silence_s)) is not None:
                 failures = 0
                 message = parse_message(line)
@@ -217,7 +217,7 @@ def follow(
                 if isinstance(error, SilenceError):
                     error.remedy = "the run goes on; `fab attach` takes it up again"
                 raise
-            display.note(f"connection lost ({error}); trying again")
+            display.note(f"connection lost ({error.what}); trying again")
             wait(pauses_s[failures])
             failures += 1
         finally:

@@ -57,7 +57,9 @@ class BackgroundReader:
             item = self._queue.get(timeout=timeout_s)
         except queue.Empty:
             raise SilenceError(
-                "the connection to the master fell silent", where=self._where, remedy="repeat the command"
+                f"the connection to the master fell silent: nothing was received for {timeout_s:g} s",
+                where=self._where,
+                remedy="repeat the command",
             ) from None
         if isinstance(item, BaseException):
             raise item

@@ -17,6 +17,7 @@ from agent.runs.directory import RunDirectory, State
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
+from agent.supervisor import rank_files
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor.live_runs import Call, live_state, run_processes
 from tests.factories import MASTER_ID, make_spec
@@ -64,13 +65,22 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     """The next run starts as soon as this one is reported as ended, and its ranks have the same user."""
     write, modes = RunDirectory._write_state, {}
 
+    def mode(directory: RunDirectory) -> int:
+        return directory.path.stat().st_mode & 0o7777
+
     def recorded(self: RunDirectory, state: State) -> None:
-        modes[state.state] = self.path.stat().st_mode & 0o7777
+        modes[state.state] = mode(self)
         write(self, state)
 
+    def readable(directory: RunDirectory, run: object) -> str:
+        modes["made readable"] = mode(directory)
+        return ""
+
     monkeypatch.setattr(RunDirectory, "_write_state", recorded)
+    monkeypatch.setattr(rank_files, "make_readable", readable)
     supervise(efs, "true", Bounds())
-    assert (modes["running"], modes["succeeded"]) == (0o1777, 0o700)
+    # The ranks' user makes its own files readable, for which it has to enter the directory.
+    assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1777, 0o1777, 0o700)
 
 
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

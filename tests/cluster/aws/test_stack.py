@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
 from cluster.aws.client import Aws
 from cluster.aws.stack import describe_stack, find_stack, parse_stack, read_template
@@ -23,6 +24,18 @@ def test_missing_outputs_are_named() -> None:
         parse_stack(description(BucketName="", LoginUser=""))
     with pytest.raises(AwsError, match="MaxWorkers"):
         parse_stack(description(MaxWorkers="many"))
+
+
+@pytest.mark.parametrize("lost", [ReadTimeoutError(endpoint_url="aws"), ConnectionClosedError(endpoint_url="aws")])
+def test_a_lost_connection_is_reported_as_an_error_of_aws(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, lost: Exception
+) -> None:
+    def lose(**_given: object) -> None:
+        raise lost
+
+    monkeypatch.setattr(aws.client("cloudformation"), "describe_stacks", lose)
+    with pytest.raises(AwsError):
+        describe_stack(aws, "deepcdk")
 
 
 def test_a_stack_in_any_state_is_found_with_its_template(aws: Aws) -> None:
