@@ -48,6 +48,7 @@ def test_machines_boot_debian_where_no_image_is_named() -> None:
         (["--hosts", "vm", "--cpus", "1"], "machines have processors of their own"),
         (["--cpus", "0.01"], "--cpus '0.01': must be a number from 0.05 to 999"),
         (["--cpus", "1e3"], "--cpus '1e3': must be a number"),
+        (["--cpus", "9999"], "--cpus '9999': must be a number from 0.05 to 999"),
         (["--cpus", "-1"], "must be a number"),
         (["--link-mbit", "1.5"], "--link-mbit '1.5': must be a whole number from 1 to 999999"),
     ],

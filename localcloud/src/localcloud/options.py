@@ -16,7 +16,7 @@ NAMESPACES, MACHINES = "namespace", "vm"
 """The kinds of hosts: namespaces of this machine, or machines of QEMU."""
 MACHINE_IMAGE: Final = "debian-12"
 """Default image of machines, which boot only a distribution's own image."""
-_CPUS: Final = r"(0\.(0[5-9]|[1-9][0-9]?)|[1-9][0-9]{0,2}(\.[0-9]{1,2})?)[0-9]?"
+_CPUS: Final = r"0\.(0[5-9]|[1-9][0-9]?)[0-9]?|[1-9][0-9]{0,2}(\.[0-9]{1,3})?"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import threading
 from typing import Any
 
@@ -10,12 +12,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
+from localcloud import api
 from localcloud.api import monkeypatch as corrections
 from localcloud.api.cloud import Cloud
 from localcloud.api.error_replies import WrongMotoError
 from refusals.templates import ref, resource
 
 _PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuR6nDqj0yVq0Xl3xgBXlmqpHkVXfqhYBBbGJhqVdzc someone"
+
+
+def test_every_correction_of_moto_is_applied(cloud: Cloud) -> None:
+    for module in pkgutil.walk_packages(api.__path__, f"{api.__name__}."):
+        importlib.import_module(module.name)
+    assert corrections._declared == []
 
 
 def test_a_snapshot_shows_what_a_template_asked_for(cloud: Cloud, client: Client, stacks: Stacks) -> None:

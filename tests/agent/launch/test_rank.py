@@ -150,11 +150,18 @@ def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path
     assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr
 
 
-def test_a_rank_and_what_it_starts_cannot_gain_rights_again(efs: Path) -> None:
+@pytest.mark.parametrize("module", [(), ("-c", "print(open('/proc/self/status').read())")])
+def test_a_rank_and_what_it_starts_cannot_gain_rights_again(efs: Path, module: tuple[str, ...]) -> None:
     show = "import subprocess; subprocess.run(['cat', '/proc/self/status'])"
     spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", show))
-    done = start(efs, spec)
+    done = start(efs, spec, *module)
     assert "\nNoNewPrivs:\t1\n" in done.stdout, done.stderr
+
+
+def test_a_run_without_a_spec_is_reported() -> None:
+    command = [sys.executable, "-m", "agent.launch.rank", "/nowhere"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "/nowhere/spec.json" in done.stderr) == (NOT_STARTED, True)
 
 
 def test_a_rank_has_the_home_and_the_name_of_its_own_user_not_of_who_launched_it(efs: Path) -> None:

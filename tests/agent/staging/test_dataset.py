@@ -92,6 +92,13 @@ def test_what_an_earlier_staging_put_there_goes_and_all_else_stays(dataset: Stag
     assert not dataset.path(B).parent.exists()
 
 
+def test_files_of_an_interrupted_staging_are_removed(dataset: StagedDataset) -> None:
+    dataset.begin(Manifest.of([A, B]))
+    dataset.put(B, io.BytesIO(b"two"))
+    assert dataset.begin(Manifest.of([A])) == 0
+    assert not dataset.path(B).exists()
+
+
 def test_a_directory_can_become_a_file(dataset: StagedDataset) -> None:
     fill(dataset)
     flat = entry("sub", b"flat")

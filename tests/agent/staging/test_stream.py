@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -111,3 +113,34 @@ def test_complete_files_go_out_before_the_error_of_one_that_changed() -> None:
     with pytest.raises(SourceChangedError, match="changed"):
         sent.extend(coalesced(blocks(), 4))
     assert sent == [b"abc"]
+
+
+class Pool:
+    """Stand in for the threads: store a batch at once, and note how many files were stored before it."""
+
+    def __init__(self, stored: list[Entry]) -> None:
+        self.stored, self.stored_before = stored, list[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, store: Callable[[Any], None], batch: list[Any]) -> Future[None]:
+        self.stored_before.append(len(self.stored))
+        future: Future[None] = Future()
+        store(batch)
+        future.set_result(None)
+        return future
+
+
+def test_no_more_than_two_batches_a_thread_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the master would hold in memory whatever a fast laptop sends."""
+    stored: list[Entry] = []
+    pool = Pool(stored)
+    monkeypatch.setattr(intake, "ThreadPoolExecutor", lambda *, max_workers: pool)
+    monkeypatch.setattr(intake, "BATCH_FILES", 1)
+    contents = {f"{number:02}": b"1" for number in range(20)}
+    entries = listed(contents)
+    receive(shelf_for(tmp_path, entries), io.BufferedReader(io.BytesIO(stream(entries, contents))), stored.append)
+    assert pool.stored_before == [0] * 17 + [1, 2, 3]

@@ -67,6 +67,21 @@ def test_a_plan_says_what_comes_and_what_goes(aws: Aws, propose: Propose) -> Non
     assert [each["action"] for each in plan.document()["changes"]] == ["REMOVED", "added"]
 
 
+def test_a_plan_that_is_not_executed_leaves_no_change_set(aws: Aws, propose: Propose) -> None:
+    deploy(aws, {"Old": bucket()})
+    propose({"New": bucket()}, "UPDATE")
+    with pytest.raises(KeyboardInterrupt), change_set.planned(aws, PROJECT, "deepcdk", {}):
+        raise KeyboardInterrupt
+    assert change_sets(aws) == []
+
+
+def test_a_plan_of_a_new_stack_leaves_no_stack(aws: Aws, propose: Propose) -> None:
+    propose({"New": bucket()}, "CREATE")
+    with change_set.planned(aws, PROJECT, "deepcdk", {}) as plan:
+        assert [each.action for each in plan.effects] == ["added"]
+    assert aws.client("cloudformation").describe_stacks()["Stacks"] == []
+
+
 def test_termination_protection_is_as_before_a_plan_that_is_not_executed(
     aws: Aws, propose: Propose, monkeypatch: pytest.MonkeyPatch
 ) -> None:

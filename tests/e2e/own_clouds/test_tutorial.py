@@ -163,10 +163,16 @@ def test_every_statement_is_needed(bootstrapper: Person, user: Person) -> None:
 
 
 def needless(each: Person) -> Iterator[Mapping[str, Any]]:
-    """Yield the statements that allow none of the actions that the user's calls needed."""
-    needed = each.needed()
-    for statement in each.policy["Statement"]:
-        if not any(allows(statement, action, resource) for action, resource in needed):
+    """Yield the statements that allow nothing that the user's calls needed and that no other statement allows.
+
+    Another statement counts only without a condition, which may not hold for the call.
+    """
+    needed, statements = each.needed(), each.policy["Statement"]
+    assert {statement["Effect"] for statement in statements} == {"Allow"}
+    for statement in statements:
+        others = [other for other in statements if other is not statement and "Condition" not in other]
+        own = (pair for pair in needed if allows(statement, *pair))
+        if all(any(allows(other, *pair) for other in others) for pair in own):
             yield statement
 
 

@@ -92,9 +92,12 @@ FORBIDDEN: Final = [
     Call("kms:Decrypt", "${StorageKey.Arn}", {"kms:ViaService": "ec2.${AWS::Region}.${AWS::URLSuffix}"}),
     Call("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/EC2"}),
     Call("ec2:GetConsoleOutput", CONSOLE, {**OF_A_WORKER, "aws:ResourceTag/deepcdk:role": "master"}),
-    Call("ssm:PutParameter", f"{SSM}cdk-bootstrap/hnb659fds/version"),
+    *(Call(f"ssm:{action}", f"{SSM}cdk-bootstrap/hnb659fds/version") for action in ("GetParameter", "PutParameter")),
+    *(Call(f"s3:{action}", f"{BUCKET}elsewhere/key") for action in ("GetObject", "PutObject")),
 ]
-FORBIDDEN_TO_WORKERS: Final = [call for call in CALLS["Master"] if "${Roles" in call.resource and "Put" in call.action]
+FORBIDDEN_TO_WORKERS: Final = [
+    call for call in CALLS["Master"] if "${Roles" in call.resource and call not in CALLS["Workers"]
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +120,11 @@ class Right:
 def rights(role: str) -> list[Right]:
     """Return what a role may do, as the committed template grants it."""
     document = yaml.safe_load(snapshots.path("everything").read_text(encoding="utf-8"))
+    granted = list(statements(document["Resources"], f"Roles{role}~"))
+    assert {statement["Effect"] for statement in granted} == {"Allow"}
     return [
         Right(action, text(resource), statement.get("Condition", {}))
-        for statement in statements(document["Resources"], f"Roles{role}~")
+        for statement in granted
         for action in listed(statement["Action"])
         for resource in listed(statement["Resource"])
     ]
@@ -130,6 +135,8 @@ def statements(resources: Mapping[str, Any], role: str) -> Iterator[dict[str, An
     for item in resources.values():
         if item["Type"] == "AWS::IAM::Policy" and {"Ref": role} in item["Properties"]["Roles"]:
             yield from item["Properties"]["PolicyDocument"]["Statement"]
+        elif item["Type"] == "AWS::IAM::Role":
+            assert "Policies" not in item["Properties"]
 
 
 def text(resource: Any) -> str:

@@ -34,7 +34,8 @@ def apply() -> None:
     if found != MOTO_VERSION:
         raise WrongMotoError(found, MOTO_VERSION)
     while _declared:
-        _declared.pop(0)()
+        _declared[0]()
+        del _declared[0]
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:

@@ -95,7 +95,8 @@ def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> 
         while found != token:
             if time.monotonic() > deadline:
                 raise NoAnswerError(path, "it answers another client")
-            found = agent.result("guest-sync")
+            with contextlib.suppress(RefusedError):
+                found = agent.result("guest-sync")
         started = agent.request("guest-exec", path=command[0], arg=list(command[1:]), **{"capture-output": True})
         while not (status := agent.request("guest-exec-status", pid=started["pid"]))["exited"]:
             time.sleep(_PAUSE_S)

@@ -175,6 +175,8 @@ class SessionService:
                     copy_both_ways(connection, host)
             except OSError as error:
                 log.info("session %s: %s", session.id, error)
+                if not session.paired.is_set():
+                    self.relay.end(session.id)
             finally:
                 connection.close()  # the relay ends the session once it has passed on the rest
 
