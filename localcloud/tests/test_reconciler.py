@@ -225,6 +225,13 @@ def test_rules_follow_the_snapshot_while_hosts_run(own_world: SmallCloud) -> Non
     assert not reachable(own_world.namespace(OTHER), WORKER_IP, 22)
 
 
+def test_a_mount_through_a_closed_mount_target_is_rejected(own_world: SmallCloud) -> None:
+    own_world.show(snapshot(dataclasses.replace(WORKER, group_ids=("sg-closed",))))
+    mount = "MOUNT_TIMEOUT_S=1 mount -t nfs4 fs-0123abcd.efs.us-east-1.amazonaws.com:/ /mnt"
+    done = own_world.execute(WORKER, mount)
+    assert (done.returncode != 0, "timed out" in done.stderr) == (True, True), done.stderr
+
+
 def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_world: SmallCloud) -> None:
     now = snapshot(WORKER, dataclasses.replace(OTHER, group_ids=("sg-closed",)))
     served = Rule(protocol="tcp", from_port=988, to_port=988, group_ids=("sg-worker",))
@@ -266,6 +273,15 @@ def test_two_networks_of_the_same_addresses_do_not_meet(own_world: SmallCloud) -
     )
     assert not reachable(own_world.namespace(WORKER), OTHER_IP, 22)
     assert reachable(own_world.internet.laptop, MASTER_PUBLIC, 22)
+
+
+def test_closing_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
+    with running(tmp_path) as testbed:
+        testbed.show(snapshot(MASTER, WORKER))
+        assert str(tmp_path) in Path("/proc/self/mounts").read_text()
+        pids = [host.init_pid for host in testbed.reconciler.hosts.values()]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
 
 
 def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
