@@ -33,8 +33,8 @@ MISSING = pytest.StashKey[str]()
 """Why a test that must run cannot."""
 LONG_FIRST = ("tests/e2e/own_clouds/", "tests/e2e/", "tests/")
 """Folders in the order in which `--dist loadfile` distributes files: the longest first, to end at the same time."""
-FULL = ("tests/fuzz/",)
-"""Folders that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
+FULL = ("tests/fuzz/", "tests/payload/benchmark/test_ranks.py", "tests/payload/training/test_gradients.py")
+"""Folders and files that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
 
 
 # No deadline: the time for an example depends on the machine's load. The same examples each time, so that a change
