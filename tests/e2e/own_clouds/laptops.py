@@ -110,7 +110,7 @@ def together(*tasks: Callable[[], Done]) -> list[Done]:
         return [each.result() for each in [pool.submit(task) for task in tasks]]
 
 
-def check_manners(done: Sequence[Done], refusal: str) -> int:
+def check_outcomes(done: Sequence[Done], refusal: str) -> int:
     """Check that each task succeeded, or was refused so; return how many succeeded."""
     for each in done:
         said = f"{each.args}\n{each.stdout}\n{each.stderr}"

@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.conftest import KEPT_CLOUD, ROOT, EmbeddedCloud, start_cloud
-from tests.e2e.own_clouds.laptops import Done, Laptop, Scene, check_consistent, check_manners, together, words
+from tests.e2e.own_clouds.laptops import Done, Laptop, Scene, check_consistent, check_outcomes, together, words
 from tests.waiting import eventually
 
 BRIEF: Final = "import sys, time; time.sleep(5); sys.exit(1)\n"
@@ -86,7 +86,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def test_of_two_first_deployments_at_once_the_cluster_is_one(scene: Scene) -> None:
     done = together(*(lambda each=each: each.fab("up", "--yes") for each in (scene.first, scene.second)))
-    assert check_manners(done, OVERTAKEN) >= 1
+    assert check_outcomes(done, OVERTAKEN) >= 1
     assert (len(scene.cloud.instances("master")), len(scene.cloud.instances("worker"))) == (1, 2)
     check_consistent(scene)
 
@@ -121,7 +121,7 @@ def test_two_tasks_at_once_succeed_or_one_is_refused_and_nothing_is_half_done(
         lambda: scene.first.fab(*words(scene, one, scene.first, run_of(one), small)),
         lambda: scene.second.fab(*words(scene, other, scene.second, run_of(other), small if one != "scale" else large)),
     )
-    succeeded = check_manners(done, REFUSALS.get(pair, ""))
+    succeeded = check_outcomes(done, REFUSALS.get(pair, ""))
     assert succeeded >= 1, done
     check_consistent(scene)
     begun = sum(task == "train" and each.returncode == 0 for task, each in zip(pair, done, strict=True))
@@ -157,7 +157,7 @@ def test_a_change_of_the_stack_goes_beside_all_but_another_one(
     changed, *done = together(
         lambda: up(scene.first, idle_minutes), *(lambda each=each: other(each) for each in beside)
     )
-    check_manners([changed, *done], OVERTAKEN if "up" in beside else "")
+    check_outcomes([changed, *done], OVERTAKEN if "up" in beside else "")
     assert changed.returncode == 0 or done[0].returncode == 0, (changed, done)
     assert scene.desired() == (size if "scale" in beside else before)
     check_consistent(scene)
@@ -194,9 +194,9 @@ def test_while_the_cluster_is_destroyed_all_else_is_refused_and_nothing_begins_t
         )
         done, changed = destroyed.result(), changing.result()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert check_manners(held, f"{HELD}|{DESTROYED}|{CUT_OFF}") == 0
-    check_manners(others, f"{HELD}|{DESTROYED}|{CUT_OFF}|{OVERTAKEN}")
-    check_manners([changed], DESTROYED)
+    assert check_outcomes(held, f"{HELD}|{DESTROYED}|{CUT_OFF}") == 0
+    check_outcomes(others, f"{HELD}|{DESTROYED}|{CUT_OFF}|{OVERTAKEN}")
+    check_outcomes([changed], DESTROYED)
     if changed.returncode == 0:  # It found the stack destroyed, and so deployed a cluster of its own.
         assert (len(scene.cloud.instances("master")), len(scene.cloud.instances("worker"))) == (1, 2)
         anew = scene.second.fab("down", "--yes")
