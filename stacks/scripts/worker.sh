@@ -53,7 +53,9 @@ choose_name() {
         free=0
       fi
     elif ((SECONDS >= deadline)); then
+      # Nodes that are alive write their entries again, so this is not repeated at once.
       rm -rf "${others[@]}"
+      deadline=$((SECONDS + 60))
     else
       pause_ms=$((pause_ms * 3 / 2 + ${#others[@]} * 25))
       printf -v pause '%d.%03d' $((pause_ms / 1000)) $((pause_ms % 1000))
