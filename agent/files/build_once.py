@@ -93,7 +93,7 @@ def temporary_files_beside(directory: Path) -> Iterator[Path]:
 
 
 def with_temporary_files(environ: Mapping[str, str], temporary: Path) -> dict[str, str]:
-    """Return `environ` with TMPDIR, by which pip, compilers and Python's tempfile choose where to write.
+    """Return `environ` with TMPDIR, where pip, compilers and Python's tempfile write.
 
     Without that directory, outside of `temporary_files_beside`, TMPDIR stays as it is: programs would ignore it.
     """

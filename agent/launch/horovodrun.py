@@ -66,7 +66,7 @@ def mpi_command(
 def mpi_run(
     runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
 ) -> None:
-    """Become mpirun. Takes `runtime` and the arguments of Horovod's function of this name, of which `settings`."""
+    """Replace this process by mpirun. The arguments are `runtime` and those of Horovod's function of this name."""
     import horovod
     from horovod.runner.common.util.env import is_exportable
 

@@ -178,7 +178,7 @@ def _phases(settings: Settings, ranks: int, side: int) -> tuple[Phase, ...]:
 
 
 def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSettings:
-    """Return the benchmark by which `fab plan --calibrate` learns the speed of a cluster, in about two minutes.
+    """Return the benchmark of `fab plan --calibrate`. It measures a cluster's speed in about two minutes.
 
     It measures the network of a workload on one node and on all workers, and two allreduces on all.
 

@@ -1,4 +1,4 @@
-"""Hundreds of nodes on one registry, on which each open takes 2 ms: how they boot, and how much each one reads."""
+"""A hundred nodes boot at once on one registry, where each open takes 2 ms; and how much each node reads."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _data(ec2: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
     return data
 
 
-# The action and not the backend's method, by which a forced deletion empties a group below its MinSize.
+# This corrects the action. A forced deletion calls the backend's method, and may empty a group below its MinSize.
 @first(AutoScalingResponse, "set_desired_capacity")
 def _check_size(responses: Any) -> None:
     group = responses.autoscaling_backend.autoscaling_groups.get(responses._get_param("AutoScalingGroupName"))

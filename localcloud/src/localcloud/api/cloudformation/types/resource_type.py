@@ -181,7 +181,7 @@ def retag(ec2: Any, physical_id: str, context: Context, old: Properties, new: Pr
 
 
 def retag_only(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update an EC2 resource of which nothing but the tags can change in place."""
+    """Update an EC2 resource. Only its tags can change in place."""
     retag(context.aws.client("ec2"), resource.id, context, old, new)
     return resource
 
