@@ -30,9 +30,13 @@ def write_source(simple: Path, name: str, *requires: str, seen: Path) -> str:
     """
     backend = f"""
 import pathlib, zipfile
+def command_line(path):
+    try:
+        return path.read_bytes().replace(bytes(1), b" ").decode(errors="replace")
+    except OSError:  # Processes end meanwhile.
+        return ""
 def build_wheel(directory, config_settings=None, metadata_directory=None):
-    processes = pathlib.Path("/proc").glob("[0-9]*/cmdline")
-    lines = [path.read_bytes().replace(bytes(1), b" ").decode(errors="replace") for path in processes]
+    lines = [command_line(path) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")]
     with open({str(seen)!r}, "a") as output:
         output.writelines(line + chr(10) for line in lines if "pip" in line)
     wheel = "{name}-1.2-py3-none-any.whl"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
-import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -29,32 +29,29 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-LOOK = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)"
+NOTEBOOK = """
+import sys
+from agent.remote.notebook import serve
+sys.exit(serve(sys.argv[1:], int(sys.argv[-1]), asker=0))
+"""
 
 
-def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_line(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    port, said = free_port(), ""
-    asker, hand = os.pipe()
-    ended: list[int] = []
-    thread = threading.Thread(
-        target=lambda: ended.append(serve([sys.executable, "-c", SERVER, str(port)], port, asker=asker))
-    )
-    thread.start()
-    while "token=" not in said and thread.is_alive():
-        said += capfd.readouterr().out
-    (url,) = re.findall(r"http://127\.0\.0\.1:[0-9]+/lab\?token=\S{32}", said)
-    # Another process, for a proxy of this one's environment shall have no part in it.
-    done = subprocess.run([sys.executable, "-c", LOOK, url], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "200"
-    token = url.partition("token=")[2].encode()
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in lines if token in line]
-    os.close(hand)
-    thread.join(timeout=60)
-    os.close(asker)
-    assert ended == [0]
+def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_line() -> None:
+    port = free_port()
+    command = [sys.executable, "-c", NOTEBOOK, sys.executable, "-c", SERVER, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        said = process.stdout.readline()
+        address = re.fullmatch(rf"http://127\.0\.0\.1:{port}/lab\?token=(\S{{32}})\n", said)
+        assert address, said
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(said.strip()) as answer:
+            assert answer.status == 200
+        token = address[1].encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # Processes end meanwhile.
+                assert token not in path.read_bytes()
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
     assert not notebook._listens(port)
 
 
