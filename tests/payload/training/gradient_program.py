@@ -39,10 +39,7 @@ from tests.payload.training.small_network import small_network
 FAMILIES: Final[dict[str, dict[str, Any]]] = {
     "lenet": {},
     "small": {"dropout": 0.0},
-    "fashion-vgg": {"dropout": 0.0},
     "alexnet": {"dropout": 0.0, "units": 64},
-    "googlenet": {"dropout": 0.0},
-    "inception-v3": {"dropout": 0.0},
     "resnet50": {},
     "lstm": {"dropout": 0.0},
 }
