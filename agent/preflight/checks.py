@@ -51,9 +51,14 @@ def proof_timeout_s(started_s: float) -> float:
     return max(PROOF_TIMEOUT_S, PROOF_BY_START * started_s)
 
 
+def uses_tensorflow(spec: RunSpec) -> bool:
+    """Return whether Horovod adds up TensorFlow's tensors in this run; otherwise they are PyTorch's."""
+    return spec.rank_launcher == HOROVOD and spec.horovod_for != (TORCH,)
+
+
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:
     """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
-    framework = HOROVOD_TORCH if spec.horovod_for == (TORCH,) else HOROVOD_TENSORFLOW
+    framework = HOROVOD_TENSORFLOW if uses_tensorflow(spec) else HOROVOD_TORCH
     proof = ["-m", "agent.preflight.allreduce", spec.run_directory, framework]
     return [python, "-m", "agent.launch.rank", spec.run_directory, *proof]
 
@@ -76,7 +81,7 @@ def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> 
     for host in spec.hosts:
         if found := facts.get(host.name):
             judged = _judge_node(host, found, answers[host.name], spec_sha256, common, efa_wanted)
-            judged["gpus"] = _judge_gpus(host, found, tensorflow=spec.rank_launcher == HOROVOD)
+            judged["gpus"] = _judge_gpus(host, found, tensorflow=uses_tensorflow(spec))
             cells[host.name] = judged
     findings = [cell for each in cells.values() for name in COLUMNS if isinstance(cell := each.get(name), Finding)]
     rows = []

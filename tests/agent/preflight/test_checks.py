@@ -237,9 +237,13 @@ def test_without_pytorch_nothing_is_proved_and_torchrun_is_refused() -> None:
 
 
 def test_a_program_of_pytorch_is_not_refused_for_what_tensorflow_sees() -> None:
-    spec = make_program_spec(hosts=NODES, rank_launcher="plain")
-    gpus = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0)
-    for each, refused in ((SPEC, True), (spec, False)):
+    plain = make_program_spec(hosts=NODES, rank_launcher="plain")
+    by_horovod = make_program_spec(hosts=NODES, own_environment=True, horovod_for=("torch",))
+    for_both = make_program_spec(hosts=NODES, own_environment=True, horovod_for=("tensorflow", "torch"))
+    # Its environment has no TensorFlow at all.
+    trouble = "ModuleNotFoundError: No module named 'tensorflow'"
+    gpus = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=None, framework_trouble=trouble)
+    for each, refused in ((SPEC, True), (plain, False), (by_horovod, False), (for_both, True)):
         report, _ = checks.judge(each, {name: answer(gpus) for name in NAMES}, "5pec")
         assert bool(report.findings) == refused
 
