@@ -245,8 +245,7 @@ def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
 
 def prove_by_torch(spec: RunSpec) -> int:
     """Prove it without Horovod, on the GPUs that PyTorch sees; return the exit status."""
-    host = os.environ.get("HOROVOD_HOSTNAME", "")
-    report(HERE, host=host)
+    host = join(spec)
     if importlib.util.find_spec("torch") is None:
         report(WITHOUT, host=host)
         return 0
@@ -256,7 +255,6 @@ def prove_by_torch(spec: RunSpec) -> int:
         report(BLIND, host=host, seen=seen, ranks=ranks_here)
         if not spec.allow_degraded:
             return 1
-    nccl_log.ask_for_it()
     prove(torch_alone(ranks_here), host, spec.floors.allreduce_mib)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import tensorflow as tf
 from agent.preflight import allreduce
 from agent.preflight.allreduce import HERE, MARK, TORCH, WITHOUT, marked
 from tests.agent.conftest import LocalGroup
-from tests.factories import make_spec
+from tests.factories import make_program_spec, make_spec
 
 PROOF = ("-m", "agent.preflight.allreduce")
 
@@ -81,3 +82,13 @@ def test_without_pytorch_each_rank_reports_that(group: LocalGroup) -> None:
     spec = group.lay_out("")
     status, output = group.run(spec, module=(*PROOF, spec.run_directory, TORCH))
     assert (status, len(marked(output, HERE)), len(marked(output, WITHOUT))) == (0, 2, 2)
+
+
+def test_the_proof_of_pytorch_has_the_variables_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    spec = make_program_spec(rank_launcher="plain", environment=(("NCCL_P2P_DISABLE", "1"),))
+    (tmp_path / "spec.json").write_text(spec.to_json())
+    assert allreduce.main([str(tmp_path), TORCH]) == 0
+    assert os.environ["NCCL_P2P_DISABLE"] == "1"
