@@ -12,6 +12,7 @@ A launcher may put its own mark of the rank before each line.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import re
@@ -22,6 +23,8 @@ VARIABLE: Final = "NCCL_DEBUG"
 LEVEL: Final = "INFO"
 HIDING: Final = ("NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 """Variables of a user's that would keep these lines from the output."""
+_LINE_BUFFERED: Final = 1
+"""_IOLBF of glibc's stdio.h."""
 _LINE: Final = re.compile(r"([A-Za-z0-9_.-]+):([0-9]+):[0-9]+ \[[^\]]*\] NCCL INFO (.*)")
 _NETWORK: Final = re.compile(r"Using network (.+?)\s*$")
 _PROVIDER: Final = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
@@ -48,10 +51,16 @@ class NcclProcess:
 
 
 def ask_for_it() -> None:
-    """Have NCCL log to this process's output; before it is loaded."""
+    """Have NCCL log to this process's output; before it is loaded.
+
+    NCCL writes through C's standard output, which keeps 4 KiB blocks for a pipe. Each line is written at once instead:
+    a report by Python would otherwise split a line, and a process that ends by `os._exit` would lose the last block.
+    """
     os.environ[VARIABLE] = LEVEL
     for name in HIDING:
         os.environ.pop(name, None)
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
 
 
 def this_process() -> str:

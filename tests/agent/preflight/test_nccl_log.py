@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -72,3 +74,25 @@ def test_a_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("os.getpid", lambda: 311)
     line = "ip-10-0-64-5:311:402 [0] NCCL INFO Using network Socket"
     assert list(nccl_log.parse(line)) == [nccl_log.this_process()]
+
+
+# As a rank of PyTorch: a library writes through C's standard output, Python reports, and `os._exit` ends the process.
+REPORTING_RANK = """
+import ctypes, os
+from agent.preflight import nccl_log
+nccl_log.ask_for_it()
+libc = ctypes.CDLL(None)
+for number in range(200):
+    libc.printf(b"vm:1:1 [0] NCCL INFO Channel %d/64 : 0\\n", number)
+print("report", flush=True)
+libc.puts(b"vm:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 - Init COMPLETE")
+os._exit(0)
+"""
+
+
+def test_its_lines_are_whole_and_none_is_lost_at_the_end() -> None:
+    done = subprocess.run([sys.executable, "-c", REPORTING_RANK], capture_output=True, text=True, check=True)
+    *channels, report, last = done.stdout.splitlines()
+    assert channels == [f"vm:1:1 [0] NCCL INFO Channel {number}/64 : 0" for number in range(200)]
+    assert report == "report"
+    assert nccl_log.parse(last)["vm:1"].ranks == 2
