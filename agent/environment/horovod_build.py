@@ -11,7 +11,8 @@ TensorFlow:
 Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
 is found beside Horovod, in the virtual environment's `lib`, wherever that lies. For GPUs (`--operations gpu --cc 90`)
 it is built with the NCCL of NVIDIA's package, found beside it too: run on one H200, by two ranks at most.
-For PyTorch (`--frameworks torch`, or with TensorFlow `tensorflow,torch`) it was built and run with 2.13 on CPUs.
+For PyTorch (`--frameworks torch`, or with TensorFlow `tensorflow,torch`) it was built and run with 2.13 on CPUs, and
+with 2.11 for CUDA 13.0 on one H200.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from agent.environment.toolchain import (
     NotCoveredError,
     Toolchain,
     check_capabilities,
+    cuda_major,
     detect,
     find_compiler,
     find_toolkit,
@@ -73,11 +75,13 @@ def linkable_nccl(home: Path, scratch: Path) -> Path:
 
 
 def packaged_nccl(search_path: Sequence[str]) -> Path:
-    """Return the folder of NVIDIA's Python package of NCCL, which comes with tensorflow[and-cuda]."""
+    """Return the folder of NVIDIA's Python package of NCCL, which builds of TensorFlow and PyTorch for GPUs require."""
     for entry in search_path:
         if (home := Path(entry) / "nvidia" / "nccl").is_dir():
             return home
-    raise NotCoveredError("NCCL is not installed", "Install tensorflow[and-cuda], which brings it.")
+    raise NotCoveredError(
+        "NCCL is not installed", "Install tensorflow[and-cuda], or a PyTorch for CUDA: both bring it."
+    )
 
 
 def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
@@ -217,7 +221,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options from which `settings_from` makes Settings."""
     parser.add_argument("--operations", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
     parser.add_argument(
-        "--cuda-home", type=Path, metavar="DIR", help="for gpu; default: the newest of CUDA 12 in /usr/local"
+        "--cuda-home",
+        type=Path,
+        metavar="DIR",
+        help="for gpu; default: the newest of the frameworks' CUDA in /usr/local",
     )
     parser.add_argument("--cc", default="", metavar="LIST", help="for gpu: CUDA compute capabilities, as 80,90")
     parser.add_argument(
@@ -252,7 +259,8 @@ def main(argv: Sequence[str]) -> int:
 
     def make() -> Path:
         settings = settings_from(arguments)
-        cuda = find_toolkit(settings.cuda_home) if settings.gpu else None
+        major = cuda_major(settings.frameworks)
+        cuda = find_toolkit(settings.cuda_home, major=major) if settings.gpu else None
         if cuda is not None:
             check_capabilities(cuda, settings.compute_capabilities)
         toolchain = detect(search_path=os.environ.get("PATH", os.defpath), cuda=cuda, frameworks=settings.frameworks)

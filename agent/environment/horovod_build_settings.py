@@ -134,6 +134,7 @@ def environment(
         result |= {
             "HOROVOD_GPU_OPERATIONS": "NCCL",
             "HOROVOD_CUDA_HOME": str(toolchain.cuda.home),
+            "CUDA_HOME": str(toolchain.cuda.home),  # PyTorch otherwise names the folders of the nvcc in PATH
             "HOROVOD_NCCL_HOME": str(nccl),
             "HOROVOD_NCCL_LINK": "SHARED",
             "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, sorted(settings.compute_capabilities))),

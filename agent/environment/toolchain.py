@@ -215,6 +215,23 @@ def installed_torch() -> str:
         ) from None
 
 
+def cuda_major(frameworks: Sequence[str]) -> int:
+    """Return the major version of CUDA that the frameworks are built with: TensorFlow's, or PyTorch's if it is alone.
+
+    PyTorch is not imported. A PyTorch without CUDA gets TensorFlow's, and is rejected later by Horovod's build.
+    """
+    spec = importlib.util.find_spec(TORCH) if tuple(frameworks) == (TORCH,) else None
+    if spec is None or spec.origin is None:
+        return CUDA_MAJOR
+    return parse_torch_cuda((Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")) or CUDA_MAJOR
+
+
+def parse_torch_cuda(text: str) -> int | None:
+    """Parse the major version of CUDA from PyTorch's version.py; None for a build without CUDA."""
+    found = re.search(r"^cuda\b[^=\n]*= '(\d+)\.", text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def _cmake(search_path: str) -> Path:
     """Return the program of the Python package `cmake` where it is installed, else the machine's."""
     spec = importlib.util.find_spec("cmake")
@@ -245,21 +262,21 @@ def _first_line(program: Path) -> str:
     return finished.stdout.splitlines()[0]
 
 
-def find_toolkit(given: Path | None, root: Path = CUDA_ROOT) -> CudaToolkit:
-    """Return the given toolkit, else the newest of CUDA 12 under `root`, else the newest there.
+def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUDA_MAJOR) -> CudaToolkit:
+    """Return the given toolkit, else the newest of CUDA `major` under `root`, else the newest there.
 
     Raises NotCoveredError where there is none.
     """
     if given is not None:
         return _toolkit(given)
     found = sorted((version, path) for path in root.glob("cuda-*") if (version := _named_version(path)) is not None)
-    preferred = [path for version, path in found if version[0] == CUDA_MAJOR] or [path for _, path in found]
+    preferred = [path for version, path in found if version[0] == major] or [path for _, path in found]
     if preferred:
         return _toolkit(preferred[-1])
     if (root / "cuda" / "bin" / "nvcc").is_file():
         return _toolkit(root / "cuda")
     raise NotCoveredError(
-        f"there is no CUDA compiler: neither {root}/cuda-{CUDA_MAJOR}.*/bin/nvcc nor {root}/cuda/bin/nvcc exists",
+        f"there is no CUDA compiler: neither {root}/cuda-{major}.*/bin/nvcc nor {root}/cuda/bin/nvcc exists",
         "Take an image that has the toolkit, such as AWS's Deep Learning Base image, or install it there.",
     )
 

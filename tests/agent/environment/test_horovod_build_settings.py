@@ -63,9 +63,9 @@ def test_open_mpi_is_found_by_the_build_and_then_from_wherever_the_library_lies(
 
 def test_the_gpu_build_has_nccl_and_its_homes() -> None:
     # These are the settings of a build that compiled, linked and ran on a GPU.
-    built = built_with(GPU)
+    built = built_with(GPU, {"CUDA_HOME": "/another"})
     assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
-    assert built["HOROVOD_CUDA_HOME"] == "/cuda"
+    assert built["HOROVOD_CUDA_HOME"] == built["CUDA_HOME"] == "/cuda"
     assert built["HOROVOD_NCCL_HOME"] == "/nccl"
     assert built["HOROVOD_NCCL_LINK"] == "SHARED"
     assert built["HOROVOD_BUILD_CUDA_CC_LIST"] == "80,90"

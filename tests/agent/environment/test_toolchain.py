@@ -17,10 +17,12 @@ from agent.environment.toolchain import (
     check_mpi,
     check_platform,
     check_tensorflow,
+    cuda_major,
     find_compiler,
     find_toolkit,
     installed_torch,
     is_too_new,
+    parse_torch_cuda,
     version_pair,
 )
 from agent.environment.virtual_environment import Platform
@@ -153,6 +155,36 @@ def test_without_one_of_that_cuda_the_newest_is_taken_and_else_the_plain_name(tm
     put(tmp_path, "cuda-13.0", "13.0")
     put(tmp_path, "cuda-13.2", "13.2")
     assert find_toolkit(None, tmp_path).version == "13.2"
+
+
+# From the wheel of PyTorch 2.11.0 on PyPI.
+TORCH_VERSION = """\
+from typing import Optional
+
+__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip', 'rocm', 'xpu']
+__version__ = '2.11.0+cu130'
+debug = False
+cuda: Optional[str] = '13.0'
+git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
+hip: Optional[str] = None
+"""
+
+
+def test_pytorch_gets_the_toolkit_of_its_own_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "cuda-12.9", "12.9")
+    put(tmp_path, "cuda-13.0", "13.0")
+    package = tmp_path / "packages" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "version.py").write_text(TORCH_VERSION)
+    monkeypatch.syspath_prepend(package.parent)
+    assert find_toolkit(None, tmp_path, major=cuda_major(("torch",))).version == "13.0"
+    assert find_toolkit(None, tmp_path, major=cuda_major(("tensorflow", "torch"))).version == "12.9"
+
+
+def test_a_pytorch_without_cuda_names_no_version() -> None:
+    assert parse_torch_cuda(TORCH_VERSION) == 13
+    assert parse_torch_cuda(TORCH_VERSION.replace("'13.0'", "None")) is None
 
 
 def test_a_missing_or_a_broken_one_is_told(tmp_path: Path) -> None:
