@@ -16,6 +16,7 @@ RECORD_FILE: Final = "record.json"
 STOP_GRACE_S: Final = 30.0
 """Seconds from SIGTERM to SIGKILL for a run that is stopped, unless the user gives others: for a checkpoint."""
 RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
+GENERATED_ID_RULE: Final = "DATE-TIME-NAME-TOKEN, as 20261120-121314-digits-ab12"
 _TOPIC: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?")
 
 
@@ -28,6 +29,11 @@ def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
     """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
     word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
     return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"
+
+
+def is_generated_id(text: str) -> bool:
+    """Return whether a run's id has the form of `make_run_id`. Few other directories have such a name."""
+    return is_run_id(text) and re.fullmatch(r"[0-9]{8}-[0-9]{6}(-[a-z0-9]+)+-[0-9a-f]{4}", text) is not None
 
 
 def is_topic(command: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import tarfile
@@ -13,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.spec.states import RUN_ID_RULE, is_run_id
+from agent.files.listing import read_regular
+from agent.spec import json_text
+from agent.spec.states import GENERATED_ID_RULE, RECORD_FILE, is_generated_id
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap
@@ -30,6 +33,8 @@ KEPT_FREE: Final = 1 << 30
 CHECKED_EVERY: Final = 64 << 20
 """Bytes between two looks at what is free; so much is taken on any disk."""
 MOST_FILES: Final = 1_000_000
+MARKER: Final = ".deepcdk-run"
+"""File in a fetched directory with the id of its run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,12 +50,19 @@ class Fetched:
 def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
     """Yield a directory to fill, whose files appear in `into/run_id` at the end of the block; other files there stay.
 
-    Raises DeepcdkError without room or permission, or if a link leads out of `into/run_id`; then no file appears.
+    Raises DeepcdkError without room or permission, if a link leads out of `into/run_id`, or if another program created
+    that directory; then no file appears.
     """
-    if not is_run_id(run_id):
-        raise DeepcdkError(f"no run is called {run_id!a}: must be {RUN_ID_RULE}", where=str(into))
+    if not is_generated_id(run_id):
+        raise DeepcdkError(
+            f"{run_id!a} is not the id of a run that deepcdk started, so no directory was created for it: "
+            f"must be {GENERATED_ID_RULE}",
+            where=str(into),
+            remedy="`fab runs` lists the runs",
+        )
     target = into / run_id
     try:
+        _check_fetched(target, run_id)
         into.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
     except OSError as error:
@@ -60,6 +72,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
     try:
         yield partial
         _leave_out_repositories(partial, target)
+        (partial / MARKER).write_text(json.dumps({"run_id": run_id}) + "\n", encoding="utf-8")
         if not os.path.lexists(target):
             partial.chmod(0o755)
             partial.rename(target)
@@ -119,6 +132,21 @@ def _repository_marks(directory: Path, earlier: Path) -> Iterator[Path]:
             heads = [name for name in files if name.lower() in ("head", "commondir")]
             stores = [name for name in directories if name.lower() in ("objects", "refs")]
             yield from (here / name for name in sorted(heads or stores))
+
+
+def _check_fetched(target: Path, run_id: str) -> None:
+    """Raise DeepcdkError if a directory contains files and was not created by a fetch of this run."""
+    if not target.is_dir() or target.is_symlink() or not any(target.iterdir()):
+        return
+    for name in (MARKER, RECORD_FILE):
+        with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
+            if json_text.parse(read_regular(target / name))["run_id"] == run_id:
+                return
+    raise DeepcdkError(
+        f"{target} was not created by a fetch of this run, so its files were not changed",
+        where=str(target.parent),
+        remedy="move it away, or give another --into DIRECTORY",
+    )
 
 
 def _check_free(target: Path, file: Path) -> None:

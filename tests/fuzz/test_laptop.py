@@ -36,7 +36,7 @@ from cluster.terminal.tables import print_table
 from cluster.terminal.wrap import fitted
 from tests.cluster.report.recorded_runs import DIGITS
 from tests.cluster.runs.test_supervisor import AnsweringMaster
-from tests.cluster.ssh.test_fetch import tar_of, tree
+from tests.cluster.ssh.test_fetch import RUN, tar_of, tree
 from tests.cluster.terminal.test_wrap import Terminal
 from tests.factories import make_node, make_stack
 from tests.fuzz.hostile import EXAMPLES, encoded, json_of, mutated, spoilt, texts_like
@@ -206,8 +206,8 @@ def test_the_tar_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, data
     above = tmp_path_factory.mktemp("above")
     (above / "fabfile.py").write_text("mine")
     with refused_in_words():
-        fetch.unpack(iter([data[:700], data[700:]]), above / "runs", "one")
-    outside = {name for name in tree(above) if not name.startswith("runs/one")}
+        fetch.unpack(iter([data[:700], data[700:]]), above / "runs", RUN)
+    outside = {name for name in tree(above) if not name.startswith(f"runs/{RUN}")}
     assert outside - {"runs"} == {"fabfile.py"}
     assert not any(path.is_symlink() or path.stat().st_mode & 0o7000 for path in above.rglob("*"))
 
@@ -236,8 +236,8 @@ def entries(draw: st.DrawFn) -> bytes:
 def test_a_tar_that_was_made_to_do_harm(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     above = tmp_path_factory.mktemp("above")
     with refused_in_words():
-        fetch.unpack(iter([data]), above / "runs", "one")
-    assert {name for name in tree(above) if not name.startswith("runs/one")} <= {"runs"}
+        fetch.unpack(iter([data]), above / "runs", RUN)
+    assert {name for name in tree(above) if not name.startswith(f"runs/{RUN}")} <= {"runs"}
     assert not any(path.is_symlink() or path.stat().st_mode & 0o7000 for path in above.rglob("*"))
     assert not any(path.name == ".git" for path in above.rglob("*"))
 

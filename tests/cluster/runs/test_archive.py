@@ -11,6 +11,7 @@ import pytest
 from cluster.aws.client import Aws
 from cluster.errors import DeepcdkError
 from cluster.runs.archive import Archive, find
+from cluster.ssh.fetch import MARKER
 
 
 def make_bucket(aws: Aws, name: str, cluster: str = "deepcdk") -> str:
@@ -39,8 +40,8 @@ def put(aws: Aws, bucket: str, run_id: str, **files: str) -> None:
 @pytest.fixture
 def archive(aws: Aws) -> Archive:
     first, second = (make_bucket(aws, f"deepcdk-runbucket-{n}") for n in ("1", "2"))
-    put(aws, first, "20261120-a", launcher_log="one")
-    put(aws, second, "20261121-b", launcher_log="two", result_json='{"test_accuracy": 0.98}')
+    put(aws, first, "20261120-121314-digits-000a", launcher_log="one")
+    put(aws, second, "20261121-121314-digits-000b", launcher_log="two", result_json='{"test_accuracy": 0.98}')
     found = find(aws, "deepcdk")
     assert found is not None
     return found
@@ -58,22 +59,25 @@ def test_only_buckets_of_this_cluster_are_found(aws: Aws) -> None:
 
 
 def test_the_runs_of_all_deployments_are_listed_oldest_first(archive: Archive) -> None:
-    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+    assert [state["run_id"] for state in archive.runs()] == [
+        "20261120-121314-digits-000a",
+        "20261121-121314-digits-000b",
+    ]
 
 
 def test_a_record_is_the_named_runs_or_the_newest_ones(archive: Archive) -> None:
-    assert archive.record()["run_id"] == "20261121-b"
-    assert archive.record("20261120-a")["run_id"] == "20261120-a"
+    assert archive.record()["run_id"] == "20261121-121314-digits-000b"
+    assert archive.record("20261120-121314-digits-000a")["run_id"] == "20261120-121314-digits-000a"
     with pytest.raises(DeepcdkError, match="no run x in s3://deepcdk-runbucket-1/runs/, s3://") as caught:
         archive.record("x")
-    assert caught.value.remedy == "the last ones: 20261120-a, 20261121-b"
+    assert caught.value.remedy == "the last ones: 20261120-121314-digits-000a, 20261121-121314-digits-000b"
 
 
 def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
     aws: Aws, archive: Archive, tmp_path: Path
 ) -> None:
-    put(aws, archive.buckets[0], "20261122-c", record_json="{", launcher_log="three")
-    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+    put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json="{", launcher_log="three")
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-121314-digits-000c"):
         archive.record()
     assert len(archive.runs()) == 2
     assert (archive.fetch("", tmp_path).directory / "launcher.log").read_text() == "three"
@@ -82,35 +86,41 @@ def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
 @pytest.mark.parametrize(
     "bad",
     [
-        {"run_id": "20261122-c"},
+        {"run_id": "20261122-121314-digits-000c"},
         [],
-        {**record_of("20261122-c"), "run_id": "./.."},
-        record_of("20261120-a"),
-        {**record_of("20261122-c"), "state": {"run_id": "20261120-a"}},
-        {**record_of("20261122-c"), "spec": "none"},
+        {**record_of("20261122-121314-digits-000c"), "run_id": "./.."},
+        record_of("20261120-121314-digits-000a"),
+        {**record_of("20261122-121314-digits-000c"), "state": {"run_id": "20261120-121314-digits-000a"}},
+        {**record_of("20261122-121314-digits-000c"), "spec": "none"},
     ],
     ids=["cut", "list", "path", "of another run", "state of another run", "text"],
 )
 def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archive: Archive, bad: object) -> None:
-    put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(bad))
-    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+    put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json=json.dumps(bad))
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-121314-digits-000c"):
         archive.record()
-    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+    assert [state["run_id"] for state in archive.runs()] == [
+        "20261120-121314-digits-000a",
+        "20261121-121314-digits-000b",
+    ]
 
 
 def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp_path: Path) -> None:
-    (tmp_path / "20261121-b").mkdir()
-    (tmp_path / "20261121-b" / "mine.txt").write_text("kept")
-    fetched = archive.fetch("20261121-b", tmp_path)
+    archive.fetch("20261121-121314-digits-000b", tmp_path)
+    (tmp_path / "20261121-121314-digits-000b" / "mine.txt").write_text("kept")
+    fetched = archive.fetch("20261121-121314-digits-000b", tmp_path)
     names = {path.name for path in fetched.directory.iterdir()}
-    assert (names, fetched.files) == ({"mine.txt", "record.json", "launcher.log", "result.json"}, 3)
-    assert [path.name for path in tmp_path.iterdir()] == ["20261121-b"]
+    assert (names, fetched.files) == ({MARKER, "mine.txt", "record.json", "launcher.log", "result.json"}, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["20261121-121314-digits-000b"]
 
 
 def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> None:
     for name in ("..", "-rf", "$(id)", ".hidden", "two\nlines"):
         aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/{name}/record.json", Body=b"{}")
-    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+    assert [state["run_id"] for state in archive.runs()] == [
+        "20261120-121314-digits-000a",
+        "20261121-121314-digits-000b",
+    ]
     with pytest.raises(DeepcdkError, match="no run -rf in"):
         archive.record("-rf")
 
@@ -119,16 +129,32 @@ def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> Non
 def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
     aws: Aws, archive: Archive, tmp_path: Path, name: str
 ) -> None:
-    aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/20261121-b/{name}", Body=b"x")
+    aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/20261121-121314-digits-000b/{name}", Body=b"x")
     with pytest.raises(DeepcdkError, match="leads out of the run"):
-        archive.fetch("20261121-b", tmp_path / "into")
+        archive.fetch("20261121-121314-digits-000b", tmp_path / "into")
     assert list((tmp_path / "into").iterdir()) == []
 
 
 def test_the_bucket_fills_no_directory_through_a_link(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "into").mkdir()
-    (tmp_path / "into" / "20261121-b").symlink_to("../elsewhere")
+    (tmp_path / "into" / "20261121-121314-digits-000b").symlink_to("../elsewhere")
     with pytest.raises(DeepcdkError, match="is a symbolic link"):
-        archive.fetch("20261121-b", tmp_path / "into")
+        archive.fetch("20261121-121314-digits-000b", tmp_path / "into")
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_directory_that_no_fetch_created_stays_unchanged(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "20261121-121314-digits-000b").mkdir()
+    (tmp_path / "20261121-121314-digits-000b" / "result.json").write_text("mine")
+    with pytest.raises(DeepcdkError, match="was not created by a fetch of this run"):
+        archive.fetch("", tmp_path)
+    assert (tmp_path / "20261121-121314-digits-000b" / "result.json").read_text() == "mine"
+
+
+def test_a_run_of_the_bucket_cannot_have_the_name_of_a_package(aws: Aws, archive: Archive, tmp_path: Path) -> None:
+    put(aws, archive.buckets[1], "cluster", session_py="theirs")
+    (tmp_path / "cluster").mkdir()
+    with pytest.raises(DeepcdkError, match="'cluster' is not the id of a run that deepcdk started"):
+        archive.fetch("", tmp_path)
+    assert list((tmp_path / "cluster").iterdir()) == []

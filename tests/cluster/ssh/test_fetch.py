@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import fetch
 from cluster.ssh.bootstrap import MOST_HEADER
-from cluster.ssh.fetch import unpack
+from cluster.ssh.fetch import MARKER, unpack
 from cluster.ssh.master import SilenceError
 
 
@@ -38,14 +39,15 @@ def blocks(data: bytes, size: int = 1000, error: Exception | None = None) -> Ite
         raise error
 
 
+RUN: Final = "20261120-121314-digits-ab12"
 RESULT = tar_of({"result.json": b"{}", "events/one": b"x" * 5000})
 
 
 def test_a_run_arrives_under_its_id(tmp_path: Path) -> None:
-    fetched = unpack(blocks(RESULT), tmp_path / "runs", "one")
-    assert (fetched.directory, fetched.files, fetched.size_bytes) == (tmp_path / "runs" / "one", 2, 5002)
-    assert (tmp_path / "runs" / "one" / "events" / "one").read_bytes() == b"x" * 5000
-    assert [entry.name for entry in (tmp_path / "runs").iterdir()] == ["one"]
+    fetched = unpack(blocks(RESULT), tmp_path / "runs", RUN)
+    assert (fetched.directory, fetched.files, fetched.size_bytes) == (tmp_path / "runs" / RUN, 2, 5002)
+    assert (tmp_path / "runs" / RUN / "events" / "one").read_bytes() == b"x" * 5000
+    assert [entry.name for entry in (tmp_path / "runs").iterdir()] == [RUN]
 
 
 @pytest.mark.parametrize(
@@ -53,32 +55,31 @@ def test_a_run_arrives_under_its_id(tmp_path: Path) -> None:
 )
 def test_what_breaks_off_leaves_nothing(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)):
-        unpack(blocks(RESULT, error=error), tmp_path, "one")
+        unpack(blocks(RESULT, error=error), tmp_path, RUN)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_stream_that_is_cut_short_leaves_earlier_results_as_they_were(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "result.json").write_text("earlier")
+    unpack(blocks(tar_of({"result.json": b"earlier"})), tmp_path, RUN)
     with pytest.raises(DeepcdkError, match="are incomplete"):
-        unpack(blocks(RESULT[:3000]), tmp_path, "one")
-    assert (tmp_path / "one" / "result.json").read_text() == "earlier"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["one"]
+        unpack(blocks(RESULT[:3000]), tmp_path, RUN)
+    assert (tmp_path / RUN / "result.json").read_text() == "earlier"
+    assert [entry.name for entry in tmp_path.iterdir()] == [RUN]
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_ones_own(tmp_path: Path) -> None:
-    unpack(blocks(RESULT), tmp_path, "one")
-    (tmp_path / "one" / "notes.txt").write_text("mine")
-    unpack(blocks(tar_of({"result.json": b"new"})), tmp_path, "one")
-    assert (tmp_path / "one" / "result.json").read_text() == "new"
-    assert (tmp_path / "one" / "notes.txt").read_text() == "mine"
-    assert (tmp_path / "one" / "events" / "one").exists()
+    unpack(blocks(RESULT), tmp_path, RUN)
+    (tmp_path / RUN / "notes.txt").write_text("mine")
+    unpack(blocks(tar_of({"result.json": b"new"})), tmp_path, RUN)
+    assert (tmp_path / RUN / "result.json").read_text() == "new"
+    assert (tmp_path / RUN / "notes.txt").read_text() == "mine"
+    assert (tmp_path / RUN / "events" / "one").exists()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DeepcdkError, match=r"cannot be kept there: Not a directory\n  where: .*/file/runs\n  do: give"):
-        unpack(blocks(RESULT), tmp_path / "file" / "runs", "one")
+        unpack(blocks(RESULT), tmp_path / "file" / "runs", RUN)
 
 
 def tree(directory: Path) -> dict[str, bytes | str | None]:
@@ -93,13 +94,42 @@ def tree(directory: Path) -> dict[str, bytes | str | None]:
     }
 
 
-@pytest.mark.parametrize("run_id", ["./..", "..", ".", "", "/etc", "a/b", "one/../..", "-rf", "a\n"])
-def test_nothing_is_written_under_what_no_run_is_called(tmp_path: Path, run_id: str) -> None:
-    (tmp_path / "fabfile.py").write_text("mine")
+@pytest.mark.parametrize(
+    "run_id",
+    [
+        *("./..", "..", ".", "", "/etc", "a/b", "one/../..", "-rf", "a\n", f"{RUN}\n", RUN.upper(), f"{RUN}/.."),
+        *("cluster", "runs", "docs.old", f"{RUN}.", "20261120-121314-digits", "20261120-121314--ab12", f"x{RUN}"),
+    ],
+)
+def test_only_a_generated_id_names_a_directory(tmp_path: Path, run_id: str) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "session.py").write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(DeepcdkError, match="no run is called"):
-        unpack(blocks(tar_of({"fabfile.py": b"theirs"})), tmp_path / "runs", run_id)
+    with pytest.raises(DeepcdkError, match="is not the id of a run that deepcdk started"):
+        unpack(blocks(tar_of({"session.py": b"theirs"})), tmp_path, run_id)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("record", [None, '{"run_id": "20261120-121314-digits-ab13"}', "[]", "link"])
+def test_a_directory_that_no_fetch_created_stays_unchanged(tmp_path: Path, record: str | None) -> None:
+    (tmp_path / RUN).mkdir()
+    (tmp_path / RUN / "session.py").write_text("mine")
+    (tmp_path / "record").write_text(f'{{"run_id": "{RUN}"}}')
+    if record == "link":
+        (tmp_path / RUN / "record.json").symlink_to(tmp_path / "record")
+    elif record:
+        (tmp_path / RUN / "record.json").write_text(record)
+    before = tree(tmp_path)
+    with pytest.raises(DeepcdkError, match="was not created by a fetch of this run"):
+        unpack(blocks(tar_of({"session.py": b"theirs"})), tmp_path, RUN)
+    assert tree(tmp_path) == before
+
+
+def test_a_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> None:
+    (tmp_path / RUN).mkdir()
+    (tmp_path / RUN / "record.json").write_text(f'{{"run_id": "{RUN}"}}')
+    unpack(blocks(RESULT), tmp_path, RUN)
+    assert (tmp_path / RUN / "result.json").exists()
 
 
 @pytest.mark.parametrize("name", ["../fabfile.py", "/tmp/evil", "a/../../fabfile.py", ".", "a\x1b[2J/../.."])
@@ -108,47 +138,51 @@ def test_a_name_that_leads_out_of_the_run_is_told_and_nothing_is_written(
     tmp_path: Path, name: str, there: bool
 ) -> None:
     if there:
-        (tmp_path / "runs" / "one").mkdir(parents=True)
+        (tmp_path / "runs" / RUN).mkdir(parents=True)
     (tmp_path / "runs").mkdir(exist_ok=True)
     before = tree(tmp_path)
-    with pytest.raises(AnswerError, match="`fetch one` cannot be used: it has an entry that is no plain") as caught:
-        unpack(blocks(tar_of({"result.json": b"{}", name: b"theirs"})), tmp_path / "runs", "one")
+    with pytest.raises(AnswerError, match=f"`fetch {RUN}` cannot be used: it has an ent") as caught:
+        unpack(blocks(tar_of({"result.json": b"{}", name: b"theirs"})), tmp_path / "runs", RUN)
     assert ascii(name) in str(caught.value)
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("link", ["runs/one", "runs/one/events", "runs/one/events/deep"])
+@pytest.mark.parametrize("link", [f"runs/{RUN}", f"runs/{RUN}/events", f"runs/{RUN}/events/deep"])
 @pytest.mark.parametrize("to", ["elsewhere", "runs", "nowhere"])
 def test_a_link_in_an_earlier_fetch_leads_nothing_out_of_it(tmp_path: Path, link: str, to: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     place = tmp_path / link
     place.parent.mkdir(parents=True)
+    if place.name != RUN:
+        (tmp_path / "runs" / RUN / MARKER).write_text(f'{{"run_id": "{RUN}"}}')
     place.symlink_to(tmp_path / to)
     before = tree(tmp_path)
     files = {"a.json": b"{}", "events/deep/one": b"x", "events/two": b"y"}
     with pytest.raises(DeepcdkError, match="is a symbolic link to") as caught:
-        unpack(blocks(tar_of(files)), tmp_path / "runs", "one")
+        unpack(blocks(tar_of(files)), tmp_path / "runs", RUN)
     assert str(place) in str(caught.value)
     assert tree(tmp_path) == before
 
 
 def test_a_link_in_place_of_a_file_is_replaced_and_what_it_led_to_stays(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    (tmp_path / "runs" / "one").mkdir(parents=True)
-    (tmp_path / "runs" / "one" / "result.json").symlink_to(tmp_path / "mine")
-    unpack(blocks(tar_of({"result.json": b"new"})), tmp_path / "runs", "one")
+    unpack(blocks(RESULT), tmp_path / "runs", RUN)
+    (tmp_path / "runs" / RUN / "result.json").unlink()
+    (tmp_path / "runs" / RUN / "result.json").symlink_to(tmp_path / "mine")
+    unpack(blocks(tar_of({"result.json": b"new"})), tmp_path / "runs", RUN)
     assert (tmp_path / "mine").read_text() == "mine"
-    assert (tmp_path / "runs" / "one" / "result.json").read_text() == "new"
+    assert (tmp_path / "runs" / RUN / "result.json").read_text() == "new"
 
 
 @pytest.mark.parametrize("taken", ["events", "result.json/one"])
 def test_a_file_and_a_directory_of_one_name_are_told_before_anything_is_written(tmp_path: Path, taken: str) -> None:
-    place = tmp_path / "one" / taken
+    place = tmp_path / RUN / taken
     place.parent.mkdir(parents=True)
+    (tmp_path / RUN / MARKER).write_text(f'{{"run_id": "{RUN}"}}')
     place.write_text("mine")
     before = tree(tmp_path)
     with pytest.raises(DeepcdkError, match=r"is (?:not )?a directory"):
-        unpack(blocks(RESULT), tmp_path, "one")
+        unpack(blocks(RESULT), tmp_path, RUN)
     assert tree(tmp_path) == before
 
 
@@ -158,7 +192,7 @@ def test_what_is_no_tar_is_told_and_leaves_nothing(tmp_path_factory: pytest.Temp
     spoilt = bytearray(RESULT)
     spoilt[: len(data)] = data
     with contextlib.suppress(DeepcdkError):
-        unpack(blocks(bytes(spoilt)), into, "one")
+        unpack(blocks(bytes(spoilt)), into, RUN)
         return
     assert tree(into) == {}
 
@@ -189,13 +223,13 @@ def test_git_finds_no_repository_in_what_was_fetched(
     files = {f"{folder}HEAD": b"ref: refs/heads/main\n", f"{folder}config": config_of(marker)}
     others = {f"{folder}objects/x": b"", f"{folder}refs/x": b"", "result.json": b"{}", "made/.gitignore": b"*.o"}
     for part in (files, others) if twice else ({**files, **others},):
-        unpack(blocks(tar_of(part)), tmp_path / "runs", "one")
-    there = tmp_path / "runs/one" / visited
+        unpack(blocks(tar_of(part)), tmp_path / "runs", RUN)
+    there = tmp_path / f"runs/{RUN}" / visited
     there.mkdir(parents=True, exist_ok=True)
     subprocess.run(["git", "status"], cwd=there, capture_output=True, check=False, env={"PATH": "/usr/bin:/bin"})
     assert not marker.exists()
-    assert (tmp_path / "runs/one/result.json").read_text() == "{}"
-    assert (tmp_path / "runs/one/made/.gitignore").exists()
+    assert (tmp_path / f"runs/{RUN}/result.json").read_text() == "{}"
+    assert (tmp_path / f"runs/{RUN}/made/.gitignore").exists()
     assert not any(path.name.lower() == ".git" for path in (tmp_path / "runs").rglob("*"))
     assert "with it git would take a directory there for a repository" in capsys.readouterr().err
 
@@ -204,10 +238,10 @@ def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     common = {"made/store/config": config_of(marker), "made/store/objects/x": b"", "made/store/refs/x": b""}
     files = {"made/x/HEAD": b"ref: refs/heads/main\n", "made/x/commondir": b"../store\n", **common}
-    unpack(blocks(tar_of(files)), tmp_path, "one")
+    unpack(blocks(tar_of(files)), tmp_path, RUN)
     command = ["git", "status"]
     done = subprocess.run(
-        command, cwd=tmp_path / "one/made/x", capture_output=True, check=False, env={"PATH": "/usr/bin:/bin"}
+        command, cwd=tmp_path / RUN / "made/x", capture_output=True, check=False, env={"PATH": "/usr/bin:/bin"}
     )
     assert done.returncode == 128
     assert not marker.exists()
@@ -228,17 +262,17 @@ def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatc
             yield bytes(1 << 16)
 
     with pytest.raises(DeepcdkError, match=r"after 1\.. MB only .* of the disk are left, and .* stay free\n.*where"):
-        unpack(endless(), tmp_path, "one")
+        unpack(endless(), tmp_path, RUN)
     assert sent < 4 << 20
     assert list(tmp_path.iterdir()) == []
 
 
 def test_entries_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "MOST_FILES", 10)
-    unpack(blocks(tar_of({f"x{n}": b"" for n in range(10)})), tmp_path, "one")
+    unpack(blocks(tar_of({f"x{n}": b"" for n in range(10)})), tmp_path, RUN)
     with pytest.raises(DeepcdkError, match="more than 10 entries"):
-        unpack(blocks(tar_of({f"x{n}": b"" for n in range(11)})), tmp_path, "two")
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+        unpack(blocks(tar_of({f"x{n}": b"" for n in range(11)})), tmp_path, "20261120-121314-digits-ab13")
+    assert [path.name for path in tmp_path.iterdir()] == [RUN]
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
@@ -258,5 +292,5 @@ def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, kind: by
             yield bytes(1 << 16)
 
     with pytest.raises(DeepcdkError, match=f"has a header of {1 << 40} bytes"):
-        unpack(endless(), tmp_path, "one")
+        unpack(endless(), tmp_path, RUN)
     assert sent < 2 * MOST_HEADER
