@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from cluster import answers
 from cluster.aws.client import aws_errors
 from cluster.errors import DeepcdkError, NoStackError
 from cluster.ssh import fetch as fetching
-from cluster.ssh.bootstrap import is_path_below
+from cluster.ssh.bootstrap import EntryError
 from cluster.ssh.fetch import Fetched, atomic_directory
 from cluster.terminal.output import print_note
 from cluster.terminal.status_line import doing
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "runs/"
 AT_ONCE: Final = 8
+MAX_RECORD_BYTES: Final = 16 << 20
+"""Size of the largest record that is read; a longer one counts as damaged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,23 +61,30 @@ class Archive:
         """Bring a run's copy to `into/RUN_ID`, whole or not at all."""
         with doing("reading the bucket"):
             bucket, chosen = self._find(run_id)
-        bringing = doing(f"bringing run {chosen} from {bucket}")
-        with bringing, atomic_directory(into, chosen) as partial, aws_errors(f"fetching run {chosen} from {bucket}"):
-            prefix = f"{PREFIX}{chosen}/"
-            names = [key.removeprefix(prefix) for key in self._keys(bucket, prefix)]
-            s3 = self.aws.client("s3")
+        action, prefix = f"fetching run {chosen} from {bucket}", f"{PREFIX}{chosen}/"
+        with doing(action), atomic_directory(into, chosen) as intake, aws_errors(action):
+            s3, places = self.aws.client("s3"), list[tuple[str, Path]]()
+            for key in self._keys(bucket, prefix):
+                name = key.removeprefix(prefix)
+                if key.endswith("/"):
+                    intake.count_entry()
+                    continue
+                try:
+                    places.append((key, intake.create(name)))
+                except EntryError:
+                    raise DeepcdkError(
+                        f"object {name!a} would be written outside of the run's directory; nothing was written",
+                        where=f"s3://{bucket}/{prefix}",
+                        remedy="inspect or delete it, then repeat `fab fetch`",
+                    ) from None
 
-            def bring(name: str) -> None:
-                path = partial / name
-                if not is_path_below(name):
-                    raise DeepcdkError(f"{bucket} holds the name {name!a}, which leads out of the run")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                s3.download_file(bucket, prefix + name, str(path))
+            def bring(place: tuple[str, Path]) -> int:
+                s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
+                return place[1].stat().st_size
 
             with concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-                list(pool.map(bring, (name for name in names if not name.endswith("/"))))
-        files = [path for path in (into / chosen).rglob("*") if path.is_file()]
-        return Fetched(directory=into / chosen, files=len(names), size_bytes=sum(path.stat().st_size for path in files))
+                sizes = list(pool.map(bring, places))
+        return Fetched(directory=into / chosen, files=len(sizes), size_bytes=sum(sizes))
 
     def _find(self, run_id: str) -> tuple[str, str]:
         places = self._places()
@@ -98,9 +108,9 @@ class Archive:
                     found += [(name, bucket) for name in names if is_run_id(name)]
         return [(bucket, name) for name, bucket in sorted(found)]
 
-    def _keys(self, bucket: str, prefix: str) -> list[str]:
+    def _keys(self, bucket: str, prefix: str) -> Iterator[str]:
         pages = self.aws.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+        return (entry["Key"] for page in pages for entry in page.get("Contents", []))
 
     def _record(self, bucket: str, run_id: str) -> dict[str, Any] | None:
         from botocore.exceptions import ClientError
@@ -108,7 +118,8 @@ class Archive:
         with aws_errors(f"reading the record of {run_id} in {bucket}"):
             try:
                 answer = self.aws.client("s3").get_object(Bucket=bucket, Key=f"{PREFIX}{run_id}/{RECORD_FILE}")
-                record: dict[str, Any] = answers.parse(answer["Body"].read().decode("utf-8"))
+                # A record that is cut off here is not valid JSON.
+                record: dict[str, Any] = answers.parse(answer["Body"].read(MAX_RECORD_BYTES).decode("utf-8"))
             except ClientError as error:
                 if error.response["Error"]["Code"] != "NoSuchKey":
                     raise

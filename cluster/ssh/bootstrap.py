@@ -13,8 +13,9 @@ import shutil
 import stat
 import sys
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 MOST_HEADER = 1 << 20
 """Bytes of a header of further attributes, or of a long name: tarfile reads it into memory as a whole."""
@@ -46,23 +47,25 @@ def is_path_below(name: str) -> bool:
     return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
-def unpack(archive: tarfile.TarFile, directory: Path, most_files: int = sys.maxsize) -> int:
-    """Unpack plain files and directories below `directory`; return how many files. Raises EntryError for anything else.
+def entries(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    """Yield each entry, and the content if it is a file and not a directory. Raises EntryError for any other entry.
 
-    Raises ReadError for more than `most_files` entries.
-
-    Neither symbolic nor hard links are unpacked, so that in a new directory none leads out of it; nor are sparse files,
-    whose size may be far larger than the tar. tarfile's `filter="data"` needs Python 3.11.4; nodes may have less.
+    Links are rejected, because they could lead out of a new directory. So are sparse files, which may be far larger
+    than the tar. tarfile's `filter="data"` needs Python 3.11.4; nodes may have less.
     """
-    files = 0
-    for number, entry in enumerate(archive):
+    for entry in archive:
         archive.members = []  # type: ignore[attr-defined]  # it would keep each entry for as long as it reads
-        if number >= most_files:
-            raise tarfile.ReadError(f"it has more than {most_files:,} entries")
         plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not entry.issparse()
         source = archive.extractfile(entry) if plain else None
         if not is_path_below(entry.name) or not (source or entry.isdir()):
             raise EntryError(entry.name)
+        yield entry, source
+
+
+def unpack(archive: tarfile.TarFile, directory: Path) -> int:
+    """Unpack plain files and directories below `directory`; return how many files. Raises EntryError."""
+    files = 0
+    for entry, source in entries(archive):
         target = directory / entry.name
         if source is None:
             target.mkdir(parents=True, exist_ok=True)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
+import re
 import shutil
 import tarfile
 import tempfile
+import threading
 import types
+import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.files.listing import read_regular
@@ -32,9 +36,38 @@ KEPT_FREE: Final = 1 << 30
 """Bytes that a fetch leaves free on the laptop's disk."""
 CHECKED_EVERY: Final = 64 << 20
 """Bytes between two looks at what is free; so much is taken on any disk."""
-MOST_FILES: Final = 1_000_000
+DISK_BLOCK: Final = 4096
+"""Bytes that even the smallest file takes."""
+MAX_ENTRIES: Final = 1_000_000
+MAX_LEVELS: Final = 100
+"""Folders within each other. Python's standard library recurses once for each."""
+MAX_NAME_BYTES: Final = 255
 MARKER: Final = ".deepcdk-run"
-"""File in a fetched directory with the id of its run."""
+"""File in a fetched directory with the id of its run. No fetched file has this name, because it begins with a dot."""
+PREFIX: Final = "fetched-"
+"""Prepended to the name of a file that programs would obey."""
+OBEYED: Final = frozenset(
+    {
+        # Version control. HEAD makes a bare repository: git runs programs that its configuration names.
+        *("head", "_darcs", "_fossil_", "_mtn", "_svn", "cvs"),
+        # Instructions to coding agents.
+        *("agent.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "copilot-instructions.md"),
+        *("crush.md", "gemini.md", "qwen.md", "warp.md"),
+        # Settings that programs read from the current directory or those above it.
+        *("mypy.ini", "pyproject.toml", "pytest.ini", "pyvenv.cfg", "setup.cfg", "tox.ini"),
+        *("cdk.json", "mise.toml", "mise.local.toml", "autorun.inf", "desktop.ini"),
+    }
+)
+"""Folded names of files and directories that programs obey, without those that begin with a dot."""
+OBEYED_STEMS: Final = frozenset(("conftest", "fabfile", "sitecustomize", "usercustomize"))
+"""Python modules and packages that programs import on their own."""
+_IGNORABLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt), among them what HFS+ ignores in names."""
+_SHORT_NAME: Final = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")
+"""A name that Windows may give to a file besides its own, as GIT~1 to .git."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,9 +79,109 @@ class Fetched:
     size_bytes: int
 
 
+class Intake:
+    """Receive the files of one run in a new directory, within the limits of a fetch."""
+
+    def __init__(self, directory: Path, run_id: str) -> None:
+        self.directory = directory
+        self._action = f"fetching run {run_id}"
+        self._lock = threading.Lock()
+        self._entries = self._arrived = self._unchecked = self._renamed = 0
+        self._example = ""
+
+    def count_entry(self) -> None:
+        """Count a file or directory. Raises DeepcdkError for more than MAX_ENTRIES."""
+        self._entries += 1
+        if self._entries > MAX_ENTRIES:
+            raise DeepcdkError(
+                f"{self._action}: it has more than {MAX_ENTRIES:,} files and directories; no file was kept",
+                remedy="look at the run's directory on the master, and copy what you need from there",
+            )
+
+    def count_bytes(self, size: int) -> None:
+        """Count received bytes and show their sum, in any thread. Raises DeepcdkError before the disk is full."""
+        with self._lock:
+            self._arrived += size
+            now(f"{self._action}, {amount(self._arrived)}")
+            self._unchecked += max(size, DISK_BLOCK)
+            if self._unchecked < CHECKED_EVERY:
+                return
+            self._unchecked = 0
+        if (free := shutil.disk_usage(self.directory).free) < KEPT_FREE:
+            raise DeepcdkError(
+                f"after {amount(self._arrived)} only {amount(free)} of the disk are left, "
+                f"and {amount(KEPT_FREE)} stay free",
+                where=str(self.directory.parent),
+                remedy="make room there, or give another --into DIRECTORY",
+            )
+
+    def create(self, name: str) -> Path:
+        """Create an empty file for the run's file `name`, and return its path.
+
+        Raises EntryError if the name leads out of the run, DeepcdkError if it occurs twice or is nested too deeply.
+        """
+        self.count_entry()
+        if not bootstrap.is_path_below(name):
+            raise bootstrap.EntryError(name)
+        if name.count("/") > MAX_LEVELS:
+            raise DeepcdkError(
+                f"{self._action}: {name[:50]!a}... is in more than {MAX_LEVELS} nested folders; no file was kept",
+                remedy="pack these folders into one file in your program",
+            )
+        stored = "/".join(map(stored_name, name.split("/")))
+        folder = stored.rpartition("/")[0]
+        (self.directory / folder).mkdir(parents=True, exist_ok=True)
+        # On a file system that ignores case, A and a are one name; the second file is stored under a hash.
+        for chosen in (stored, f"{folder}/{_short_name(name)}".lstrip("/")):
+            with contextlib.suppress(FileExistsError):
+                (self.directory / chosen).open("xb").close()
+                if chosen != name:
+                    self._renamed += 1
+                    self._example = self._example or f"{name!a} is now {chosen!a}"
+                return self.directory / chosen
+        raise DeepcdkError(f"{self._action}: {name!a} occurs twice", remedy="repeat `fab fetch`")
+
+    def warn_of_names(self, target: Path) -> None:
+        """Print how many files have another name on the laptop than in the run."""
+        if self._renamed:
+            warn(
+                f"{self._renamed:,} of the files in {target} have another name than in the run: {self._example}. "
+                "git, editors and other programs would obey files of the original names"
+            )
+
+
+def stored_name(name: str) -> str:
+    """Return the name to store a fetched file or directory under. It differs if programs would obey the original.
+
+    Names are compared as macOS and Windows compare them: without regard to case, compatibility forms and characters
+    that are not shown. Windows also ignores dots and spaces at the end, takes the part after a colon for a stream, and
+    takes a backslash for a slash.
+    """
+    is_one_name = "\\" not in name and not PureWindowsPath(name).drive
+    if is_one_name and not any(_is_obeyed(_folded(part)) for part in name.split(":")):
+        return name
+    renamed = PREFIX + re.sub(r"[\\:]", "_", name)
+    return renamed if len(os.fsencode(renamed)) <= MAX_NAME_BYTES else _short_name(name)
+
+
+def _folded(name: str) -> str:
+    for _ in range(2):  # case folding can produce characters that NFKC changes
+        name = unicodedata.normalize("NFKC", _IGNORABLE.sub("", name)).casefold()
+    return name.strip().rstrip(" .") or name
+
+
+def _is_obeyed(folded: str) -> bool:
+    stem = folded.partition(".")[0]
+    return folded.startswith(".") or folded in OBEYED or stem in OBEYED_STEMS or bool(_SHORT_NAME.fullmatch(folded))
+
+
+def _short_name(name: str) -> str:
+    return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()
+
+
 @contextlib.contextmanager
-def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
-    """Yield a directory to fill, whose files appear in `into/run_id` at the end of the block; other files there stay.
+def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
+    """Yield an Intake. Its files appear in `into/run_id` at the end of the block; other files there stay.
 
     Raises DeepcdkError without room or permission, if a link leads out of `into/run_id`, or if another program created
     that directory; then no file appears.
@@ -70,8 +203,8 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
             f"results cannot be kept there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
         ) from None
     try:
-        yield partial
-        _leave_out_repositories(partial, target)
+        intake = Intake(partial, run_id)
+        yield intake
         (partial / MARKER).write_text(json.dumps({"run_id": run_id}) + "\n", encoding="utf-8")
         if not os.path.lexists(target):
             partial.chmod(0o755)
@@ -83,6 +216,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
             for file in files:
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 (partial / file).replace(target / file)
+        intake.warn_of_names(target)
     except OSError as error:
         if isinstance(error, DeepcdkError):
             raise
@@ -92,46 +226,6 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _leave_out_repositories(partial: Path, target: Path) -> None:
-    """Remove what would make git take a directory of the run for a repository, with a warning.
-
-    A repository's configuration names programs (core.fsmonitor) that `git status` runs, and with it many a shell's
-    prompt: a rank that left one among its results would run commands on the laptop.
-    """
-    found = list(_repository_marks(partial, target))
-    for path in found:
-        place = partial / path
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
-    if found:
-        warn(
-            f"left out of {target}: {str(found[0])!a}"
-            + (f" and {len(found) - 1:,} like it" if found[1:] else "")
-            + "; with it git would take a directory there for a repository, and run what its configuration names"
-        )
-
-
-def _repository_marks(directory: Path, earlier: Path) -> Iterator[Path]:
-    """Yield the files and directories, relative to `directory`, that make a directory below it a repository to git.
-
-    `earlier`: what the files will be merged into. Of a bare repository it is HEAD (gitrepository-layout(5); setup.c,
-    is_git_directory), or the rest if HEAD came earlier. Names are compared without
-    regard to case: a laptop's file system may be case-insensitive.
-    """
-    for parent, directories, files in os.walk(directory):
-        here = Path(parent).relative_to(directory)
-        dot_git = {name for name in (*directories, *files) if name.lower() == ".git"}
-        directories[:] = [name for name in directories if name not in dot_git]
-        yield from (here / name for name in sorted(dot_git))
-        merged: list[str] = []
-        with contextlib.suppress(OSError):  # not there, or not readable
-            merged = [path.name for path in (earlier / here).iterdir()]
-        there = {name.lower() for name in (*directories, *files, *merged)}
-        if {"head", "objects", "refs"} <= there or {"head", "commondir"} <= there:
-            heads = [name for name in files if name.lower() in ("head", "commondir")]
-            stores = [name for name in directories if name.lower() in ("objects", "refs")]
-            yield from (here / name for name in sorted(heads or stores))
 
 
 def _check_fetched(target: Path, run_id: str) -> None:
@@ -169,13 +263,23 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
 
     Raises AnswerError for an entry that is no plain file below its directory.
     """
-    with atomic_directory(into, run_id) as partial:
+    with atomic_directory(into, run_id) as intake:
+        files = size_bytes = 0
         try:
-            arriving = _while_there_is_room(blocks, partial, f"fetching run {run_id}")
             # tarfile takes blocks of any size from a stream.
+            arriving = _counted(blocks, intake)
             stream: Any = types.SimpleNamespace(read=lambda _size: next(arriving, b""))
             with tarfile.open(fileobj=stream, mode="r|", tarinfo=bootstrap.Entry) as archive:
-                bootstrap.unpack(archive, partial, most_files=MOST_FILES)
+                for entry, source in bootstrap.entries(archive):
+                    if source is None:
+                        intake.count_entry()
+                        continue
+                    path = intake.create(entry.name)
+                    with source, path.open("wb") as file:
+                        shutil.copyfileobj(source, file)
+                    path.chmod(entry.mode & 0o644 | 0o600)  # results are data, not programs
+                    files += 1
+                    size_bytes += path.stat().st_size
         except bootstrap.EntryError as error:
             rule = "it has an entry that is no plain file below the run"
             raise AnswerError(f"`fetch {run_id}`", error.name, rule) from None
@@ -185,25 +289,12 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
         # After the end of the tar the stream has to be read to its end, which has the status of the sender.
         for _ in blocks:
             pass
-        files = [path for path in partial.rglob("*") if path.is_file()]
-        size_bytes = sum(path.stat().st_size for path in files)
-    return Fetched(directory=into / run_id, files=len(files), size_bytes=size_bytes)
+    return Fetched(directory=into / run_id, files=files, size_bytes=size_bytes)
 
 
-def _while_there_is_room(blocks: Iterator[bytes], partial: Path, action: str) -> Iterator[bytes]:
-    """Pass on a stream, and show how much has arrived. Raises DeepcdkError before the stream fills the disk."""
-    size = looked = 0
+def _counted(blocks: Iterator[bytes], intake: Intake) -> Iterator[bytes]:
     for block in blocks:
-        size += len(block)
-        now(f"{action}, {amount(size)}")
-        if size - looked >= CHECKED_EVERY:
-            looked = size
-            if (free := shutil.disk_usage(partial).free) < KEPT_FREE:
-                raise DeepcdkError(
-                    f"after {amount(size)} only {amount(free)} of the disk are left, and {amount(KEPT_FREE)} stay free",
-                    where=str(partial.parent),
-                    remedy="make room there, or give another --into DIRECTORY",
-                )
+        intake.count_bytes(len(block))
         yield block
 
 

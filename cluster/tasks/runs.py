@@ -93,6 +93,8 @@ def fetch(
     """
     Bring a run's results to ./runs/ID: result, metrics, log, TensorBoard events.
 
+    Files that programs would obey, as .git or CLAUDE.md, are stored under another name, which begins with `fetched-`.
+
     Example: fab fetch --checkpoints
     """
     session = Session(PROJECT, set_, key=key)

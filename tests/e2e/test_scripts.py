@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cluster.ssh.fetch import stored_name
 from tests.e2e.conftest import EmbeddedCloud
 from tests.words import LONG, NASTIEST
 from tools import demo
@@ -87,7 +88,7 @@ def test_every_rank_gets_words_and_values_unchanged_and_no_command_line_shows_th
         assert rank["sum"] == ranks * (ranks + 1) / 2
         assert rank["keras"].startswith("3.")
         assert set(rank["files"]) == NAMES
-    assert {path.name for path in (directory / "work" / "odd").iterdir()} == NAMES
+    assert {path.name for path in (directory / "work" / "odd").iterdir()} == set(map(stored_name, NAMES))
     for node in (*cloud.instances("master"), *cloud.instances("worker")):
         looked = cloud.on(node["InstanceId"], "ls", "/tmp/evaluated", check=False)
         assert looked.returncode != 0

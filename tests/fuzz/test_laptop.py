@@ -218,7 +218,8 @@ def entries(draw: st.DrawFn) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:", format=draw(st.sampled_from((0, 1, 2)))) as archive:
         for _ in range(draw(st.integers(1, 4))):
-            names = ("a", "a/b", "..", "../x", "/tmp/x", "a/../../x", "a//b", ".git/config", "a\n", "a" * 300, "\udcff")
+            names = ["a", "a/b", "..", "../x", "/tmp/x", "a/../../x", "a//b", ".git/config", ".HG./x", "a\n", "\udcff"]
+            names += ["a" * 300, "a/" * 200 + "a"]
             entry = tarfile.TarInfo(draw(st.sampled_from(names)))
             entry.type = draw(st.sampled_from((b"0", b"1", b"2", b"3", b"5", b"6", b"7", b"L", b"S", b"g", b"x", b"V")))
             entry.linkname = draw(st.sampled_from(("", "..", "/etc/passwd", "a")))
@@ -239,7 +240,7 @@ def test_a_tar_that_was_made_to_do_harm(tmp_path_factory: pytest.TempPathFactory
         fetch.unpack(iter([data]), above / "runs", RUN)
     assert {name for name in tree(above) if not name.startswith(f"runs/{RUN}")} <= {"runs"}
     assert not any(path.is_symlink() or path.stat().st_mode & 0o7000 for path in above.rglob("*"))
-    assert not any(path.name == ".git" for path in above.rglob("*"))
+    assert {path.name for path in above.rglob(".*")} <= {fetch.MARKER}
 
 
 @settings(max_examples=EXAMPLES)

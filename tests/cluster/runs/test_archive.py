@@ -10,7 +10,9 @@ import pytest
 
 from cluster.aws.client import Aws
 from cluster.errors import DeepcdkError
+from cluster.runs import archive as archives
 from cluster.runs.archive import Archive, find
+from cluster.ssh import fetch
 from cluster.ssh.fetch import MARKER
 
 
@@ -109,6 +111,7 @@ def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp
     archive.fetch("20261121-121314-digits-000b", tmp_path)
     (tmp_path / "20261121-121314-digits-000b" / "mine.txt").write_text("kept")
     fetched = archive.fetch("20261121-121314-digits-000b", tmp_path)
+    assert fetched.size_bytes == sum(path.stat().st_size for path in fetched.directory.glob("*.[jl]*"))
     names = {path.name for path in fetched.directory.iterdir()}
     assert (names, fetched.files) == ({MARKER, "mine.txt", "record.json", "launcher.log", "result.json"}, 3)
     assert [path.name for path in tmp_path.iterdir()] == ["20261121-121314-digits-000b"]
@@ -130,7 +133,7 @@ def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
     aws: Aws, archive: Archive, tmp_path: Path, name: str
 ) -> None:
     aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/20261121-121314-digits-000b/{name}", Body=b"x")
-    with pytest.raises(DeepcdkError, match="leads out of the run"):
+    with pytest.raises(DeepcdkError, match="would be written outside of the run's directory"):
         archive.fetch("20261121-121314-digits-000b", tmp_path / "into")
     assert list((tmp_path / "into").iterdir()) == []
 
@@ -142,6 +145,59 @@ def test_the_bucket_fills_no_directory_through_a_link(archive: Archive, tmp_path
     with pytest.raises(DeepcdkError, match="is a symbolic link"):
         archive.fetch("20261121-121314-digits-000b", tmp_path / "into")
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def add(aws: Aws, archive: Archive, **bodies: bytes) -> None:
+    """Add objects to the newest run's copy."""
+    for name, body in bodies.items():
+        key = f"runs/20261121-121314-digits-000b/{name}"
+        aws.client("s3").put_object(Bucket=archive.buckets[1], Key=key, Body=body)
+
+
+def test_objects_that_programs_would_obey_are_renamed(
+    aws: Aws, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = (".hg/hgrc", "work/\u200c.ENVRC", "work/CLAUDE.md", "HEAD", ".git", "fetched-.git", MARKER, "folder/", "")
+    add(aws, archive, **{name: name.encode() for name in names})
+    directory = archive.fetch("", tmp_path).directory
+    for path in directory.rglob("*"):
+        assert path.name == MARKER or not path.name.lstrip("\u200c").startswith((".", "CLAUDE", "HEAD"))
+    assert (directory / "fetched-.hg" / "hgrc").read_text() == ".hg/hgrc"
+    stored = [path.read_text() for path in directory.rglob("*") if path.is_file()]
+    assert {".git", "fetched-.git"} <= set(stored)
+    assert "warning: 7 of the files in" in capsys.readouterr().err
+
+
+def test_too_many_objects_are_rejected(
+    aws: Aws, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "MAX_ENTRIES", 10)
+    add(aws, archive, **{f"x{n}{'/' * (n % 2)}": b"" for n in range(8)})
+    with pytest.raises(DeepcdkError, match="more than 10 files and directories"):
+        archive.fetch("", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_object_leaves_room_on_the_disk(
+    aws: Aws, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "CHECKED_EVERY", 1 << 20)
+    monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
+    add(aws, archive, large=bytes(2 << 20))
+    with pytest.raises(DeepcdkError, match=r"of the disk are left, and .* stay free"):
+        archive.fetch("", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_small_objects_leave_room_on_the_disk_too(
+    aws: Aws, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "CHECKED_EVERY", 10 * fetch.DISK_BLOCK)
+    monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
+    add(aws, archive, **{f"x{n}": b"x" for n in range(10)})
+    with pytest.raises(DeepcdkError, match="of the disk are left"):
+        archive.fetch("", tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_no_fetch_created_stays_unchanged(archive: Archive, tmp_path: Path) -> None:
@@ -158,3 +214,15 @@ def test_a_run_of_the_bucket_cannot_have_the_name_of_a_package(aws: Aws, archive
     with pytest.raises(DeepcdkError, match="'cluster' is not the id of a run that deepcdk started"):
         archive.fetch("", tmp_path)
     assert list((tmp_path / "cluster").iterdir()) == []
+
+
+def test_a_very_large_record_counts_as_damaged(aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_RECORD_BYTES", 1000)
+    put(
+        aws,
+        archive.buckets[0],
+        "20261122-121314-digits-000c",
+        record_json=json.dumps({**record_of("20261122-121314-digits-000c"), "reason": "x" * 1000}),
+    )
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-121314-digits-000c"):
+        archive.record()

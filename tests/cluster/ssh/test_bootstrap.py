@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.ssh.bootstrap import is_half_written, pack, unpack
-from cluster.ssh.fetch import MARKER
+from cluster.ssh.fetch import MARKER, stored_name
 from cluster.ssh.fetch import unpack as unpack_stream
 from cluster.ssh.push import bootstrap_command
 from tests.words import FILE_NAMES, NASTIEST
@@ -92,7 +92,7 @@ def test_a_file_of_any_name_is_sent_and_lies_there_under_it(
         pack(archive, here)
     sent = unpack_stream(iter([buffer.getvalue()]), there, RUN).files
     assert sent == (0 if is_half_written(name) else 1)
-    assert is_half_written(name) or (there / RUN / "work" / name / name).read_bytes() == data
+    assert is_half_written(name) or (there / RUN / "work" / stored_name(name) / stored_name(name)).read_bytes() == data
 
 
 def test_only_the_runs_own_names_of_what_is_half_written_are_left_out() -> None:
@@ -113,7 +113,7 @@ def test_the_nastiest_names_go_through_the_masters_own_python_whatever_its_langu
     environment = {"PATH": os.environ["PATH"], variable: "C.UTF-8" if variable == "LC_ALL" else "C"}
     done = subprocess.run(words, env=environment, capture_output=True, check=True)
     fetched = unpack_stream(iter([done.stdout]), tmp_path, RUN)
-    assert {path.name for path in fetched.directory.iterdir()} == {MARKER, *names}
+    assert {path.name for path in fetched.directory.iterdir()} == {MARKER, *map(stored_name, names)}
 
 
 def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -11,15 +12,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import fetch
 from cluster.ssh.bootstrap import MOST_HEADER
-from cluster.ssh.fetch import MARKER, unpack
+from cluster.ssh.fetch import MARKER, PREFIX, stored_name, unpack
 from cluster.ssh.master import SilenceError
+from tests.words import FILE_NAMES
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:
@@ -229,9 +231,9 @@ def test_git_finds_no_repository_in_what_was_fetched(
     subprocess.run(["git", "status"], cwd=there, capture_output=True, check=False, env={"PATH": "/usr/bin:/bin"})
     assert not marker.exists()
     assert (tmp_path / f"runs/{RUN}/result.json").read_text() == "{}"
-    assert (tmp_path / f"runs/{RUN}/made/.gitignore").exists()
+    assert (tmp_path / f"runs/{RUN}/made/fetched-.gitignore").exists()
     assert not any(path.name.lower() == ".git" for path in (tmp_path / "runs").rglob("*"))
-    assert "with it git would take a directory there for a repository" in capsys.readouterr().err
+    assert "git, editors and other programs would obey files of the original names" in capsys.readouterr().err
 
 
 def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
@@ -245,6 +247,108 @@ def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
     )
     assert done.returncode == 128
     assert not marker.exists()
+
+
+OBEYED: Final = (
+    *(".git", ".hg", ".jj", ".svn", ".envrc", ".env", ".vscode", ".idea", ".venv", ".gitattributes", ".gitmodules"),
+    *(".editorconfig", ".python-version", ".cursorrules", ".deepcdk-run", "...", "..x", "HEAD", "_darcs", "CVS"),
+    *("CLAUDE.md", "AGENTS.md", "copilot-instructions.md", "pyvenv.cfg", "pyproject.toml", "fabfile.py", "fabfile"),
+    *("conftest.pyc", "sitecustomize.py", "cdk.json", "mise.toml"),
+)
+
+
+@st.composite
+def disguised(draw: st.DrawFn) -> str:
+    """Return a name of OBEYED in a spelling that another file system takes for the same name."""
+    ignored = st.sampled_from(["", "", "", "\u200c", "\u200d", "\u00ad", "\ufeff", "\u2060", "\ufe0f", "\U000e0001"])
+    name = ""
+    for each in draw(st.sampled_from(OBEYED)):
+        wide = chr(ord(each) + 0xFEE0)
+        name += draw(ignored) + draw(st.sampled_from([each, each.lower(), each.upper(), wide, wide.upper()]))
+    return name + draw(ignored) + draw(st.sampled_from(["", ".", " ", ". .", "\u3000", "::$INDEX_ALLOCATION", ":x"]))
+
+
+@settings(max_examples=300)
+@given(name=disguised())
+def test_disguised_names_that_programs_obey_are_renamed(name: str) -> None:
+    assert stored_name(name).startswith(PREFIX)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "\u2024git",
+            "\ufe52git",
+            "\uff0egit",
+            "\u2026",
+            "GIT~1",
+            "git~12",
+            "CLAUDE~1.MD",
+            "GI7EBA~1",
+            "x:.git",
+            "c:x",
+        ),
+        *("a\\.git\\b", "a\\..\\..\\b", "C:\\x", "\\x", "\\\\host\\x", "\xa0.git", "HEAD::$DATA", "De\u017fktop.ini"),
+    ],
+)
+def test_other_spellings_of_windows_and_macos_are_renamed(name: str) -> None:
+    stored = stored_name(name)
+    assert stored.startswith(PREFIX)
+    assert not set(stored) & set("\\:")
+
+
+@given(name=FILE_NAMES)
+def test_a_stored_name_is_stable_and_short_enough(name: str) -> None:
+    stored = stored_name(name)
+    assert stored == name or stored.startswith(PREFIX)
+    assert stored_name(stored) == stored
+    assert len(os.fsencode(stored)) <= 255
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("result.json", "events.out.tfevents.1764264000.host.1", "2026-11-27T12:00:00.json", "x.partial", "file.txt~"),
+        *("日本語.txt", "modèle.keras", "HEAD.json", "head.weight.npy", "fetched-.git", "a b", "_private", "setup.py"),
+    ],
+)
+def test_usual_names_stay(name: str) -> None:
+    assert stored_name(name) == name
+
+
+def test_files_with_the_same_stored_name_are_all_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"a/.x": b"1", "a/fetched-.x": b"2", ".vscode/tasks.json": b"3", f".{'n' * 254}": b"4"}
+    fetched = unpack(blocks(tar_of(files)), tmp_path, RUN)
+    stored = {name: data for name, data in tree(tmp_path / RUN).items() if data and name != MARKER}
+    assert sorted(map(str, stored.values())) == sorted(map(str, files.values()))
+    assert all(not part.startswith(".") for name in stored for part in name.split("/"))
+    assert fetched.files == 4
+    assert "warning: 4 of the files in" in (said := " ".join(capsys.readouterr().err.split()))
+    assert "'a/.x' is now 'a/fetched-.x'" in said
+
+
+def test_a_fetched_file_cannot_be_executed(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w|") as archive:
+        entry = tarfile.TarInfo("python")
+        entry.mode = 0o4755
+        archive.addfile(entry)
+    unpack(blocks(buffer.getvalue()), tmp_path, RUN)
+    assert (tmp_path / RUN / "python").stat().st_mode & 0o7777 == 0o644
+
+
+def test_a_name_that_occurs_again_and_again_is_rejected(tmp_path: Path) -> None:
+    repeated = b"".join(tar_of({"a": b"x"})[:1024] for _ in range(3)) + bytes(1024)
+    with pytest.raises(DeepcdkError, match="'a' occurs twice"):
+        unpack(blocks(repeated), tmp_path, RUN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_deeply_nested_folders_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(DeepcdkError, match="is in more than 100 nested folders"):
+        unpack(blocks(tar_of({"a/" * 1500 + "x": b""})), tmp_path, RUN)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,9 +372,9 @@ def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatc
 
 
 def test_entries_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "MOST_FILES", 10)
+    monkeypatch.setattr(fetch, "MAX_ENTRIES", 10)
     unpack(blocks(tar_of({f"x{n}": b"" for n in range(10)})), tmp_path, RUN)
-    with pytest.raises(DeepcdkError, match="more than 10 entries"):
+    with pytest.raises(DeepcdkError, match="more than 10 files and directories"):
         unpack(blocks(tar_of({f"x{n}": b"" for n in range(11)})), tmp_path, "20261120-121314-digits-ab13")
     assert [path.name for path in tmp_path.iterdir()] == [RUN]
 
