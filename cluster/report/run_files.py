@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.spec.states import RECORD_FILE
+from agent.spec.states import RECORD_FILE, is_generated_id
 from cluster import answers
 from cluster.errors import DeepcdkError
 from cluster.terminal.units import amount
@@ -38,7 +38,10 @@ class RunFiles:
 
 
 def read_run(directory: Path) -> RunFiles:
-    """Read a fetched run. Raises DeepcdkError if it has no valid record."""
+    """Read a fetched run. Raises DeepcdkError if it has no valid record, or that of another run.
+
+    The names of reports are made from the run's id, so a record must not choose those of another run.
+    """
     path = directory / RECORD_FILE
     text = _text(path)
     if text is None:
@@ -50,6 +53,8 @@ def read_run(directory: Path) -> RunFiles:
     try:
         record = answers.parse(text)
         wrong = answers.record(record)
+        if not wrong and is_generated_id(name := directory.resolve().name) and record["run_id"] != name:
+            wrong = f"it is about run {record['run_id']}"
     except ValueError as error:
         wrong = f"invalid JSON: {error}"
     if wrong:

@@ -44,6 +44,12 @@ def test_a_directory_without_a_record_is_rejected_with_the_fix(tmp_path: Path) -
     assert "./runs/ID" in raised.value.remedy
 
 
+def test_a_fetched_run_with_the_record_of_another_is_rejected(copied: Path) -> None:
+    fetched = copied.rename(copied.with_name("20261120-121314-digits-ab12"))
+    with pytest.raises(DeepcdkError, match=f"is not the record of a run: it is about run {raw()['run_id']}"):
+        read_run(fetched)
+
+
 OTHER = json.dumps({**raw(), "state": {**raw()["state"], "run_id": "another"}})
 
 
