@@ -59,6 +59,9 @@ class Archive:
 
     def fetch(self, run_id: str, into: Path) -> Fetched:
         """Bring a run's copy to `into/RUN_ID`, whole or not at all."""
+        from boto3.exceptions import Boto3Error
+        from s3transfer.exceptions import S3DownloadFailedError
+
         with doing("reading the bucket"):
             bucket, chosen = self._find(run_id)
         action, prefix = f"fetching run {chosen} from {bucket}", f"{PREFIX}{chosen}/"
@@ -79,7 +82,14 @@ class Archive:
                     ) from None
 
             def bring(place: tuple[str, Path]) -> int:
-                s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
+                try:
+                    s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
+                except (Boto3Error, S3DownloadFailedError) as error:
+                    raise DeepcdkError(
+                        f"downloading {place[0]!a} failed: {error}",
+                        where=f"s3://{bucket}/",
+                        remedy="the object may have changed meanwhile; repeat `fab fetch`",
+                    ) from None
                 return place[1].stat().st_size
 
             with concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:

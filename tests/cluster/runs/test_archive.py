@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boto3.exceptions import Boto3Error, RetriesExceededError
+from s3transfer.exceptions import S3DownloadFailedError
 
 from cluster.aws.client import Aws
 from cluster.errors import DeepcdkError
@@ -185,6 +187,19 @@ def test_a_large_object_leaves_room_on_the_disk(
     monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
     add(aws, archive, large=bytes(2 << 20))
     with pytest.raises(DeepcdkError, match=r"of the disk are left, and .* stay free"):
+        archive.fetch("", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [RetriesExceededError(Boto3Error("reset")), S3DownloadFailedError("it has changed")])
+def test_an_object_that_changes_during_the_download_is_reported(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(archive.aws.client("s3"), "download_file", fail)
+    with pytest.raises(DeepcdkError, match=r"downloading 'runs/.*' failed: .*\n.*where: s3://.*\n.*repeat `fab fetch`"):
         archive.fetch("", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
