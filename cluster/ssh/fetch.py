@@ -46,16 +46,16 @@ MARKER: Final = ".deepcdk-run"
 """File in a fetched directory with the id of its run. No fetched file has this name, because it begins with a dot."""
 PREFIX: Final = "fetched-"
 """Prepended to the name of a file that programs would obey."""
+HEAD: Final = "head"
 OBEYED: Final = frozenset(
     {
-        # Version control. HEAD makes a bare repository: git runs programs that its configuration names.
-        *("head", "_darcs", "_fossil_", "_mtn", "_svn", "cvs"),
+        # Version control. A file HEAD makes a bare repository: git runs programs that its configuration names.
+        *(HEAD, "_darcs", "_fossil_", "_mtn", "_svn", "cvs"),
         # Instructions to coding agents.
         *("agent.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "copilot-instructions.md"),
         *("crush.md", "gemini.md", "qwen.md", "warp.md"),
         # Settings that programs read from the current directory or those above it.
-        *("mypy.ini", "pyproject.toml", "pytest.ini", "pyvenv.cfg", "setup.cfg", "tox.ini"),
-        *("cdk.json", "mise.toml", "mise.local.toml", "autorun.inf", "desktop.ini"),
+        *("pyvenv.cfg", "cdk.json", "mise.toml", "mise.local.toml", "autorun.inf", "desktop.ini"),
     }
 )
 """Folded names of files and directories that programs obey, without those that begin with a dot."""
@@ -128,8 +128,9 @@ class Intake:
                 f"{self._action}: {name[:50]!a}... is in more than {MAX_LEVELS} nested folders; no file was kept",
                 remedy="pack these folders into one file in your program",
             )
-        stored = "/".join(map(stored_name, name.split("/")))
-        folder = stored.rpartition("/")[0]
+        *folders, last = name.split("/")
+        folder = "/".join(stored_name(each, is_folder=True) for each in folders)
+        stored = f"{folder}/{stored_name(last)}".lstrip("/")
         (self.directory / folder).mkdir(parents=True, exist_ok=True)
         # On a file system that ignores case, A and a are one name; the second file is stored under a hash.
         for chosen in (stored, f"{folder}/{_short_name(name)}".lstrip("/")):
@@ -150,15 +151,17 @@ class Intake:
             )
 
 
-def stored_name(name: str) -> str:
+def stored_name(name: str, *, is_folder: bool = False) -> str:
     """Return the name to store a fetched file or directory under. It differs if programs would obey the original.
 
     Names are compared as macOS and Windows compare them: without regard to case, compatibility forms and characters
     that are not shown. Windows also ignores dots and spaces at the end, takes the part after a colon for a stream, and
-    takes a backslash for a slash.
+    takes a backslash for a slash. A folder may be called HEAD: git looks for a file.
     """
     is_one_name = "\\" not in name and not PureWindowsPath(name).drive
-    if is_one_name and not any(_is_obeyed(_folded(part)) for part in name.split(":")):
+    if is_one_name and not any(
+        _is_obeyed(folded) and not (is_folder and folded == HEAD) for folded in map(_folded, name.split(":"))
+    ):
         return name
     renamed = PREFIX + re.sub(r"[\\:]", "_", name)
     return renamed if len(os.fsencode(renamed)) <= MAX_NAME_BYTES else _short_name(name)

@@ -252,7 +252,7 @@ def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
 OBEYED: Final = (
     *(".git", ".hg", ".jj", ".svn", ".envrc", ".env", ".vscode", ".idea", ".venv", ".gitattributes", ".gitmodules"),
     *(".editorconfig", ".python-version", ".cursorrules", ".deepcdk-run", "...", "..x", "HEAD", "_darcs", "CVS"),
-    *("CLAUDE.md", "AGENTS.md", "copilot-instructions.md", "pyvenv.cfg", "pyproject.toml", "fabfile.py", "fabfile"),
+    *("CLAUDE.md", "AGENTS.md", "copilot-instructions.md", "pyvenv.cfg", "fabfile.py", "fabfile"),
     *("conftest.pyc", "sitecustomize.py", "cdk.json", "mise.toml"),
 )
 
@@ -310,11 +310,27 @@ def test_a_stored_name_is_stable_and_short_enough(name: str) -> None:
     "name",
     [
         *("result.json", "events.out.tfevents.1764264000.host.1", "2026-11-27T12:00:00.json", "x.partial", "file.txt~"),
-        *("日本語.txt", "modèle.keras", "HEAD.json", "head.weight.npy", "fetched-.git", "a b", "_private", "setup.py"),
+        *(
+            "日本語.txt",
+            "modèle.keras",
+            "HEAD.json",
+            "head.weight.npy",
+            "fetched-.git",
+            "a b",
+            "_private",
+            "setup.py",
+            "pyproject.toml",
+            "setup.cfg",
+        ),
     ],
 )
 def test_usual_names_stay(name: str) -> None:
     assert stored_name(name) == name
+
+
+def test_a_folder_may_be_called_head(tmp_path: Path) -> None:
+    unpack(blocks(tar_of({"model/head/weights.npy": b"1"})), tmp_path, RUN)
+    assert (tmp_path / RUN / "model/head/weights.npy").read_bytes() == b"1"
 
 
 def test_files_with_the_same_stored_name_are_all_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
