@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.launch.host_ranks import END_GRACE_S
-from agent.launch.rank_parent import Lines, parse_end
+from agent.launch.rank_parent import MAX_LINE, Lines, parse_end
 from agent.remote.command import remote_command
 from agent.runs.directory import RunDirectory
 from agent.spec.nodes import Node
@@ -28,6 +28,8 @@ from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 LAST_LINES: Final = 10
 """How many lines of the rank that ended first are repeated at the end."""
+_MAX_REPEATED: Final = 4096
+"""Bytes of each of them."""
 _END_S: Final = 3 * END_GRACE_S
 """How long hosts may take to end their ranks: from SIGTERM to SIGKILL and to the end of the connection."""
 _POLL_S: Final = 0.5
@@ -39,7 +41,7 @@ class Host:
 
     node: Node
     ssh: subprocess.Popen[bytes]
-    lines: Lines = dataclasses.field(default_factory=lambda: Lines(b""))
+    lines: Lines = dataclasses.field(default_factory=lambda: Lines(b"", 2 * MAX_LINE))
     reported: bool = False
     """Whether a rank of it has reported that it ended wrongly."""
 
@@ -85,8 +87,9 @@ class ProcessGroup:
                     host.reported = True
                     self._fail(f"[launcher] rank {rank} ended first: {status}", rank)
                 continue
-            if line.startswith(b"[") and (rank_text := line[1:].partition(b"]<std")[0]).isdigit():
-                self.last[int(rank_text)].append(line)
+            rank_text = line[1:12].partition(b"]<std")[0]
+            if line.startswith(b"[") and rank_text.isdigit() and int(rank_text) < self.spec.ranks:
+                self.last[int(rank_text)].append(line if len(line) <= _MAX_REPEATED else line[:_MAX_REPEATED] + b"\n")
             _write(self.out, line)
 
     def _judge(self, host: Host) -> None:

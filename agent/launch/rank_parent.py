@@ -32,13 +32,15 @@ MPI: Final = "mpi"
 GROUP: Final = "group"
 PIECE: Final = 4096
 """What mpirun's daemon reads at once: whole lines up to this size leave as one message, and stay together."""
+MAX_LINE: Final = 1 << 16
+"""Bytes of a line. A longer one is forwarded as several lines, so that a line without an end takes no more memory."""
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 SILENCE_S: Final = 1.0
 """How long after the rank's end to wait for what its children still write."""
 DRAIN_S: Final = 0.001
 _PLACES: Final = {f"HOROVOD_{name}": f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
 _END: Final = "[launcher] rank {rank} ended: {status}"
-_ENDED: Final = re.compile(rb"^\[launcher\] rank (\d+) ended: (-?\d+)\n")
+_ENDED: Final = re.compile(rb"^\[launcher\] rank (\d{1,9}) ended: (-?\d{1,9})\n")
 
 
 def parse_end(line: bytes) -> tuple[int, int] | None:
@@ -55,16 +57,23 @@ def place_in_mpi(environ: Mapping[str, str]) -> dict[str, str]:
 class Lines:
     """Cut what one stream brings into lines, each with its mark."""
 
-    def __init__(self, mark: bytes) -> None:
-        self._mark, self._rest = mark, b""
+    def __init__(self, mark: bytes, max_bytes: int = MAX_LINE) -> None:
+        self._mark, self._max_bytes, self._rest = mark, max_bytes, b""
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Return the lines that are whole now, each with its mark and its end; a bar's `\\r` ends one too."""
+        """Return the lines that are whole now, each with its mark and its end; a bar's `\\r` ends one too.
+
+        A line that is too long comes in parts of `max_bytes`, each as a line of its own.
+        """
         text = self._rest + block
         held = b"\r" if text.endswith(b"\r") else b""  # a \n may follow
         *complete, self._rest = LINE_END.split(text.removesuffix(b"\r") if held else text)
-        self._rest += held
-        return [self._mark + line + b"\n" for line in complete]
+        most = self._max_bytes
+        ready = [line[at : at + most] for line in complete for at in range(0, len(line) or 1, most)]
+        full = (len(self._rest) - 1) // most * most if self._rest else 0
+        ready += [self._rest[at : at + most] for at in range(0, full, most)]
+        self._rest = self._rest[full:] + held
+        return [self._mark + line + b"\n" for line in ready]
 
     def end(self) -> list[bytes]:
         """Return the last line, where it had no end."""

@@ -18,17 +18,23 @@ from agent.spec.run import RunSpec
 
 MOST_NOTICE_BYTES: Final = 1 << 16
 _MAX_STALLED_BYTES: Final = 1 << 14
+_MAX_LINE: Final = 4096
+"""Characters of a line that are searched. Ranks write the log, so every pattern below takes time linear in its text,
+and every number has at most nine digits."""
 _FIRST: Final = re.compile(
-    r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?\s+Exit code:\s+(-?\d+)\n"
+    r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d{1,9})\]?\s+Exit code:\s+(-?\d{1,9})\n"
 )
 """As horovodrun says it over Gloo, and mpirun."""
-_ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d+) ended first: (-?\d+)$", re.MULTILINE)
+_ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) ended first: (-?\d{1,9})$", re.MULTILINE)
 """As `agent.launch.process_group` says it."""
-_HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S+) ended: (-?\d+)$", re.MULTILINE)
+_HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
 """The same where no rank of a host has said why the host's ranks are gone."""
-_SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
+_SIGNALLED: Final = re.compile(r"process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b")
 """mpirun's words alone, as the next one."""
-_SILENT: Final = re.compile(r"lost communication with a remote daemon[\s\S]{0,2000}?Remote daemon: \S+ on node (\S+)")
+_SILENT: Final = re.compile(
+    r"lost communication with a remote daemon(?:(?!lost communication)[\s\S]){0,2000}?"
+    r"Remote daemon: \S{1,255} on node (\S{1,255})"
+)
 _BROKEN: Final = re.compile(
     r"^(?:\[\d+\]<stderr>:)?(?:Timeout, server \S+ not responding|client_loop: send disconnect: |"
     r"Connection to \S+ closed by remote host|Connection (?:reset|closed) by \S+ port \d+|"
@@ -36,19 +42,19 @@ _BROKEN: Final = re.compile(
     re.MULTILINE,
 )
 """What OpenSSH's client says where a connection ends that it had (clientloop.c, packet.c of OpenSSH 9)."""
-_TIMED_OUT: Final = re.compile(
-    r"(?:pair\.cc:\d+\][^\n]*?\[(\d+(?:\.\d+){3})\]:\d+: |btl_tcp[^\n]*?: |Call to \w+[^\n]*? failed : )"
-    r"Connection timed out"
-)
-"""What Gloo, Open MPI and NCCL say where TCP has given up a node. Gloo alone says which, by its address."""
+_TIMED_OUT: Final = "Connection timed out"
+"""What Gloo, Open MPI and NCCL write when TCP has given up a node. Gloo alone writes the node's address before it."""
+_PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
+_MAX_PEER: Final = 40
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
 _GAVE_UP: Final = re.compile(
-    r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d+)ms for |Wait timeout after (\d+) seconds for key)", re.MULTILINE
+    r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d{1,9})ms for |Wait timeout after (\d{1,9}) seconds for key)",
+    re.MULTILINE,
 )
 """A rank's words when Gloo's time-out is over: in a collective, or before it where the ranks meet."""
 _NOTICED: Final = re.compile(
-    r"^\[(\d+)\]<stderr>:.*?(?:Horovod background loop uncaught exception|Wait timeout after \d+ seconds for key|"
+    r"^\[(\d{1,9})\]<stderr>:.*?(?:Horovod background loop uncaught exception|Wait timeout after \d+ seconds for key|"
     r"Horovod has been shut down|HorovodInternalError|a rank ended or its host is gone)",
     re.MULTILINE,
 )
@@ -74,8 +80,8 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
 
 
 def last_attempt(log: str) -> str:
-    """Return what the last launch wrote, of the end of a log."""
-    return log.rpartition(_LAUNCHED)[2]
+    """Return what the last launch wrote, of the end of a log, with the beginnings of long lines only."""
+    return "\n".join(line[:_MAX_LINE] for line in log.rpartition(_LAUNCHED)[2].split("\n"))
 
 
 def leaving_hosts(spec: RunSpec) -> str:
@@ -142,12 +148,17 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
 
 def lost_network(hosts: Sequence[Node], log: str) -> str:
     """Return that ranks could not reach a node, though it may answer again; "" where none said so."""
-    found = _TIMED_OUT.findall(log)
-    if not found:
+    names, where, is_lost = {host.address: host.name for host in hosts}, set(), False
+    for line in log.split("\n"):
+        for before in line.split(_TIMED_OUT)[:-1]:
+            peer = _PEER.search(before[-_MAX_PEER:]) if "pair.cc:" in line else None
+            if peer and peer[1] in names:
+                where.add(names[peer[1]])
+            of_mpi, of_nccl = "btl_tcp" in line and before.endswith(": "), before.endswith(" failed : ")
+            is_lost = is_lost or bool(peer) or of_mpi or (of_nccl and "Call to " in line)
+    if not is_lost:
         return ""
-    names = {host.address: host.name for host in hosts}
-    where = sorted({names[address] for address in found if address in names})
-    return f"the network between nodes failed: ranks could not reach {' and '.join(where) or 'each other'}"
+    return f"the network between nodes failed: ranks could not reach {' and '.join(sorted(where)) or 'each other'}"
 
 
 def ended_host(log: str) -> str:
@@ -166,6 +177,7 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     if not waits:
         return ""
     places, missing = _places(hosts), missing_ranks(hosts, log)
+    noticed = noticed.intersection(range(len(places)))
     wait_s, meeting = max(waits)
     done = "joined when the others gave up" if meeting else "reported when a collective timed out"
     unknown = "the log does not tell which rank caused it"

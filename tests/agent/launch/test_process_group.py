@@ -6,14 +6,17 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from agent.launch.process_group import Host, ProcessGroup
 from agent.spec.nodes import Node
 from agent.supervisor.failure import first_ended, reason
 from tests.agent.conftest import UNREACHABLE, LocalGroup
-from tests.factories import make_node
+from tests.factories import make_node, make_program_spec
 from tests.waiting import eventually
 
 PLACE = """\
@@ -104,6 +107,29 @@ def test_a_host_that_does_not_answer_is_named_with_the_remedy(group: LocalGroup)
     assert (
         reason(spec, status, log) == "deeplearning-worker9 no longer answers; `fab replace worker9`, then `fab resume`"
     )
+
+
+HOSTILE = """\
+import os, sys
+out = sys.stdout.buffer
+out.write(b"[launcher] rank " + b"9" * 5000 + b" ended: 1\\n[" + b"9" * 5000 + b"]<stdout>:x\\n")
+for number in range(2000):
+    out.write(b"[%d]<stdout>:x\\n" % number)
+out.write(b"[0]<stdout>:" + b"x" * 60000 + b"\\n[launcher] rank 0 ended: 1\\n")
+"""
+
+
+def test_launcher_on_the_master_keeps_little_of_what_a_host_writes(tmp_path: Path) -> None:
+    ssh = subprocess.Popen(
+        [sys.executable, "-c", HOSTILE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    spec = make_program_spec(hosts=(make_node(1, slots=2),), efs_mount=str(tmp_path))
+    with (tmp_path / "log").open("wb") as log, ssh:
+        group = ProcessGroup(spec=spec, hosts=(Host(node=spec.hosts[0], ssh=ssh),), out=log.fileno())
+        assert group.run() == 1
+    assert set(group.last) == {0, 1}
+    assert max(len(line) for lines in group.last.values() for line in lines) < 5000
+    assert (tmp_path / "log").read_bytes().count(b"[launcher] rank 0 ended first: 1\n") == 1
 
 
 def test_a_run_that_is_stopped_waits_for_its_ranks(group: LocalGroup) -> None:

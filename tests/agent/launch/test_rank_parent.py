@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.launch.rank_parent import PIECE, Lines, main, parse_end, pieces, write
+from agent.launch.rank_parent import MAX_LINE, PIECE, Lines, main, parse_end, pieces, write
 
 PROJECT = Path(__file__).parents[3]
 PARENT = (sys.executable, "-m", "agent.launch.rank_parent")
@@ -77,6 +77,24 @@ def test_lines_are_the_same_however_they_are_cut(blocks: list[bytes]) -> None:
     in_parts = [line for block in blocks for line in lines.feed(block)] + lines.end()
     assert in_parts == whole.feed(b"".join(blocks)) + whole.end()
     assert all(line.startswith(b"[0]:") and line.endswith(b"\n") and line.count(b"\n") == 1 for line in in_parts)
+
+
+@given(st.lists(st.sampled_from([b"a", b"bcd", b"\r", b"\n", b"\r\n"])))
+def test_long_lines_are_split_alike_however_they_are_cut(blocks: list[bytes]) -> None:
+    lines, whole = Lines(b"[0]:", 3), Lines(b"[0]:", 3)
+    in_parts = [line for block in blocks for line in lines.feed(block)] + lines.end()
+    assert in_parts == whole.feed(b"".join(blocks)) + whole.end()
+    assert all(line.startswith(b"[0]:") and len(line) <= len(b"[0]:abc\n") for line in in_parts)
+
+
+def test_line_without_an_end_is_forwarded_in_parts() -> None:
+    """Kept until its end, it would fill the memory, and be copied with each block."""
+    lines, forwarded, held = Lines(b"[0]:"), 0, 0
+    for _ in range(500):
+        forwarded += sum(len(line) - len(b"[0]:\n") for line in lines.feed(b"x" * (1 << 16)))
+        held = max(held, len(lines._rest))
+    assert held <= MAX_LINE
+    assert forwarded >= 499 << 16
 
 
 @given(st.lists(st.integers(1, 2 * PIECE).map(lambda size: b"x" * (size - 1) + b"\n"), max_size=20))

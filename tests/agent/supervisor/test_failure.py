@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.spec.nodes import LEAVING
-from agent.supervisor.failure import first_ended_rank, format_ranks, log_bytes, reason
+from agent.supervisor.failure import (
+    first_ended_rank,
+    format_ranks,
+    last_attempt,
+    log_bytes,
+    lost_connection,
+    lost_network,
+    reason,
+)
 from tests.factories import make_nodes, make_spec
 
 LOG = """\
@@ -75,9 +84,57 @@ def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(output: str, why: str)
     assert reason(make_spec(hosts=HOSTS), 1, output) == why
 
 
-def test_the_reason_is_found_in_a_log_that_repeats_the_same_words() -> None:
-    log = "lost communication with a remote daemon\n" * 20_000  # Minutes, if each of them were read to the end.
-    assert reason(make_spec(), 1, log) == "the launcher ended with status 1"
+HOSTILE_LOGS = {
+    "daemon": "lost communication with a remote daemon\n",
+    "daemon without line ends": "lost communication with a remote daemon",
+    "Gloo": "pair.cc:1]",
+    "Gloo's address": "pair.cc:1] [1.1.1.1]:1: ",
+    "Gloo's lines": "pair.cc:1] " + "1.1.1.1" * 500 + "\n",
+    "Open MPI": "btl_tcp ",
+    "NCCL": "Call to a failed : ",
+    "SSH": "Connection to a",
+    "Horovod": "[0]<stderr>:Timed out waiting ",
+    "signal": "process rank 1 with PID 1 on node ",
+    "first": "The first process to do so was: \n Process name: 1 \n",
+    "digits": "1",
+    "spaces": " ",
+}
+
+
+@pytest.mark.parametrize("part", HOSTILE_LOGS.values(), ids=HOSTILE_LOGS)
+def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str) -> None:
+    """A pattern of quadratic time takes minutes to hours for these logs."""
+    log = (part * (1 + (2 << 20) // len(part)))[: 2 << 20]
+    began = time.process_time()
+    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
+    assert lost_network(HOSTS, last_attempt(log)) == lost_connection(HOSTS, last_attempt(log)) == ""
+    assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Process name: [[1,1],{}]\nExit code: {}\n",
+        "The first process to do so was:\nProcess name: {}\nExit code: {}\n",
+        "[launcher] rank {} ended first: {}\n",
+        "[launcher] worker ended: {}\n",
+        "process rank {} with PID 1 on node a exited on signal {}\n",
+        "[{}]<stderr>:Horovod has been shut down\n",
+        "[0]<stderr>:Timed out waiting {}ms for \n",
+    ],
+)
+def test_number_of_too_many_digits_is_not_read(line: str) -> None:
+    digits = "9" * 4000
+    log = line.format(digits, digits)
+    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
+    log = line.format("9" * 5000, "9" * 5000)
+    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
+
+
+def test_only_ranks_of_the_run_are_named() -> None:
+    line = "[{}]<stderr>:Horovod has been shut down\n"
+    log = "[0]<stderr>:Timed out waiting 5000ms for \n" + "".join(line.format(rank) for rank in range(0, 20_000, 2))
+    assert len(reason(make_spec(hosts=HOSTS), 1, log)) < 500
 
 
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
