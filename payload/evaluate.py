@@ -75,9 +75,9 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
         write_mistakes,
     )
 
-    classifier = load(path)
-    if classifier.network is None:
+    if path.suffix != ".keras" or path.is_dir():
         raise ModelError(f"{path}: gives no logits to measure; give the model.keras beside it")
+    classifier = load(path)
     if len(classifier.labels) != split.classes:
         raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {split.classes}")
     step = make_evaluation_step(classifier.network, confusion=True)

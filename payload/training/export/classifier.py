@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from payload.training.export.model_card import ONNX_FILE, ModelCard, ModelError, card_from, locate, read_card
+from payload.training.export.model_card import (
+    KERAS_FILE,
+    ONNX_FILE,
+    ModelCard,
+    ModelError,
+    card_from,
+    locate,
+    read_card,
+)
 from payload.training.export.onnx_conversion import CARD_KEY, RUNTIME_REQUIREMENT
 from payload.training.export.onnx_file import session
+
+KERAS_CLASSES: Final = frozenset(
+    (
+        *("Functional", "Sequential", "InputLayer", "__keras_tensor__", "DTypePolicy"),
+        *("GlorotUniform", "HeNormal", "Ones", "Orthogonal", "RandomNormal", "Zeros"),
+        *("Add", "Any", "Concatenate", "NotEqual", "Pad", "Reshape", "Flatten"),
+        *("AveragePooling2D", "GlobalAveragePooling2D", "MaxPooling2D", "ZeroPadding2D"),
+        *("BatchNormalization", "Conv2D", "Dense", "Dropout", "ReLU", "Rescaling", "Softmax"),
+        *("Bidirectional", "LSTM", "Masking"),
+    )
+)
+"""What a .keras file may contain: the classes of the exported networks. None of them reads a file or runs code of the
+file's, as Keras's TFSMLayer, Lambda and StringLookup do."""
+MAX_CONFIG_BYTES: Final = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,12 +87,18 @@ def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top
     return [Prediction(label=labels[n], number=int(n), probability=float(probabilities[n])) for n in order]
 
 
-def load(given: Path, size: tuple[int, int] | None = None) -> Classifier:
+def load(given: Path, size: tuple[int, int] | None = None, *, trust_saved_model: bool = False) -> Classifier:
     """Load an export, a .keras file, an .onnx file or a SavedModel; of an export, the first of them that it has.
 
-    `size`: for a network that takes any size and names none. ONNX needs no TensorFlow. Raises ModelError.
+    `size`: for a network that takes any size and names none. `trust_saved_model`: also load a SavedModel, which can
+    read and write files of this user. ONNX needs no TensorFlow. Raises ModelError.
     """
     path, folder = locate(given)
+    if path.is_dir() and not trust_saved_model:
+        raise ModelError(
+            f"{path}: was not loaded, since a SavedModel can read and write your files; give the {KERAS_FILE} or "
+            f"{ONNX_FILE} of its export instead, or pass --trust-saved-model if you trust all code of its run"
+        )
     card = read_card(folder)
     with _naming(path):
         if path.suffix == ".onnx":
@@ -99,7 +129,8 @@ def load(given: Path, size: tuple[int, int] | None = None) -> Classifier:
 def _keras(path: Path) -> tuple[tuple[int | None, int | None, int], int, Any, Callable[[Any], Any]]:
     import keras
 
-    model = keras.saving.load_model(path, compile=False)
+    _check_classes(path)
+    model = keras.saving.load_model(path, compile=False, safe_mode=True)
     networks = [layer for layer in model.layers if isinstance(layer, keras.Model)]
     if str(model.inputs[0].dtype) != "uint8" or len(model.output_shape) != 2 or len(networks) != 1:
         raise ModelError(f"{path}: is no export of this project's: it must take uint8 images and give probabilities")
@@ -108,6 +139,30 @@ def _keras(path: Path) -> tuple[tuple[int | None, int | None, int], int, Any, Ca
         return model(images, training=False)
 
     return model.input_shape[1:], model.output_shape[1], networks[0], function
+
+
+def _check_classes(path: Path) -> None:
+    """Raise ModelError if a .keras file has classes that no exported network has."""
+    with zipfile.ZipFile(path) as archive:
+        if archive.getinfo("config.json").file_size > MAX_CONFIG_BYTES:
+            raise ModelError(f"{path}: its config.json is larger than {MAX_CONFIG_BYTES} bytes")
+        config = json.loads(archive.read("config.json"))
+    if foreign := sorted(set(_classes(config)) - KERAS_CLASSES):
+        raise ModelError(
+            f"{path}: was not loaded, since no network of this project has these classes, which might read your files "
+            f"or run code: {', '.join(foreign)[:200]}"
+        )
+
+
+def _classes(value: Any) -> Iterator[str]:
+    """Yield the classes in a configuration of Keras's; also a class outside of Keras, with its module."""
+    if isinstance(value, dict):
+        if "class_name" in value:
+            module = str(value.get("module") or "keras")
+            yield ("" if module.partition(".")[0] == "keras" else f"{module}.") + str(value["class_name"])
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _classes(each)
 
 
 def _saved_model(path: Path) -> tuple[tuple[int | None, int | None, int], int, Any, Callable[[Any], Any]]:

@@ -94,7 +94,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def locate(given: Path) -> tuple[Path, Path]:
-    """Return the model to load, preferring Keras's format, and the folder that describes it.
+    """Return the model to load and the folder that describes it; of several forms Keras's, then ONNX, then SavedModel.
 
     `given`: an export, a run's directory with one, a .keras file, an .onnx file, or a SavedModel. Raises ModelError.
     """
@@ -107,9 +107,11 @@ def locate(given: Path) -> tuple[Path, Path]:
     if (given / "saved_model.pb").is_file():
         return given, given.parent
     for folder in (given, given / "export"):
-        for name in (KERAS_FILE, SAVED_MODEL, ONNX_FILE):
-            if (folder / name).exists():
+        for name in (KERAS_FILE, ONNX_FILE):
+            if (folder / name).is_file():
                 return folder / name, folder
+        if (folder / SAVED_MODEL).is_dir():
+            return folder / SAVED_MODEL, folder
     raise ModelError(
         f"{given}: holds no exported model; train with --export, or make one of a checkpoint with "
         f"`python -m payload.export --run-dir {given}`"

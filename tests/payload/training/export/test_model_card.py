@@ -53,10 +53,20 @@ def test_each_way_to_name_a_model_leads_to_it_and_its_folder(tmp_path: Path) -> 
     (export / "saved_model").mkdir(parents=True)
     (export / "saved_model" / "saved_model.pb").touch()
     assert locate(tmp_path / "run") == (export / "saved_model", export)
+    (export / "model.onnx").touch()
+    assert locate(tmp_path / "run") == (export / "model.onnx", export)
     (export / "model.keras").touch()
     for given in (tmp_path / "run", export, export / "model.keras"):
         assert locate(given) == (export / "model.keras", export)
     assert locate(export / "saved_model") == (export / "saved_model", export)
+
+
+def test_directory_named_like_a_file_of_keras_is_not_taken_for_one(tmp_path: Path) -> None:
+    """A SavedModel in it would be loaded as one."""
+    (tmp_path / "model.keras").mkdir()
+    (tmp_path / "model.keras" / "saved_model.pb").touch()
+    with pytest.raises(ModelError, match="holds no exported model"):
+        locate(tmp_path)
 
 
 def test_an_onnx_file_is_found_by_its_name_and_where_it_is_the_only_form(tmp_path: Path) -> None:

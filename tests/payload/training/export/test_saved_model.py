@@ -98,7 +98,7 @@ def test_where_this_project_is_not_both_forms_give_what_the_network_gave(written
 def test_a_run_an_export_and_each_form_of_it_can_be_loaded(written: Written, name: str) -> None:
     from payload.training.export.classifier import load
 
-    classifier = load(written.folder / name)
+    classifier = load(written.folder / name, trust_saved_model=name.endswith("saved_model"))
     assert (classifier.labels, classifier.size, classifier.channels) == (tuple("abcde"), (32, 32), 3)
     assert classifier.card == CARD
     assert classifier.probabilities(written.images) == pytest.approx(written.expected, abs=1e-5)
@@ -151,7 +151,86 @@ def test_damaged_and_foreign_files_are_errors_that_name_them(written: Written, t
     for name, says in (("cut.keras", "cannot be loaded"), ("saved_model", "cannot be loaded"), ("other", "no export")):
         path = tmp_path / (name if "." in name or name == "saved_model" else f"{name}.keras")
         with pytest.raises(ModelError, match=f"{path.name}: .*{says}"):
+            load(path, trust_saved_model=True)
+
+
+def test_saved_model_that_writes_a_file_is_loaded_only_if_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the signature of an export, and writes the file when it is loaded and when it is called."""
+    import tensorflow as tf
+    from PIL import Image
+
+    from payload.predict import main, predict
+    from payload.training.export.model_card import ModelError
+
+    written = tmp_path / "bash_profile"
+
+    class Hostile(tf.Module):  # type: ignore[misc]  # TensorFlow has no types
+        @tf.function(input_signature=[tf.TensorSpec((None, 4, 4, 3), tf.uint8, name="images")])  # type: ignore[untyped-decorator]
+        def serve(self, images: Any) -> dict[str, Any]:
+            with tf.control_dependencies([tf.io.write_file(str(written), "echo hostile")]):
+                return {"probabilities": tf.ones((tf.shape(images)[0], 2)) / 2}
+
+    module, export = Hostile(), tmp_path / "run" / "export"
+    signatures = {"serving_default": module.serve}
+    for folder in (export / "saved_model", export / "model.keras"):
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+    Image.new("RGB", (4, 4)).save(tmp_path / "image.png")
+    for place in (export.parent, export, export / "saved_model", export / "model.keras"):
+        assert main(["--model", str(place), str(tmp_path / "image.png")]) == 1
+        said = capsys.readouterr().err
+        assert (said.count("\n"), "--trust-saved-model" in said) == (1, True)
+        with pytest.raises(ModelError):
+            predict(place, np.zeros((1, 4, 4, 3), np.uint8))
+    assert not written.exists()
+    assert main(["--run-dir", str(export.parent), str(tmp_path / "image.png"), "--trust-saved-model"]) == 0
+    assert written.exists()
+
+
+def test_keras_file_with_a_foreign_class_is_not_loaded(written: Written, tmp_path: Path) -> None:
+    """Keras's TFSMLayer loads a SavedModel, and StringLookup reads a file."""
+    import zipfile
+
+    from payload.training.export.classifier import load
+    from payload.training.export.model_card import ModelError
+
+    foreign = [
+        {"module": "keras.layers", "class_name": "TFSMLayer", "config": {"filepath": "saved_model"}},
+        {"module": "keras.layers", "class_name": "StringLookup", "config": {"vocabulary": "/etc/passwd"}},
+        {"module": "builtins", "class_name": "function", "config": "get_file"},
+        {"module": "os", "class_name": "Dense", "config": {}},
+        {"class_name": "__lambda__", "config": {"value": "code"}},
+    ]
+    for number, layer in enumerate(foreign):
+        path = tmp_path / f"{number}.keras"
+        with zipfile.ZipFile(written.folder / "export" / "model.keras") as old, zipfile.ZipFile(path, "w") as new:
+            for name in old.namelist():
+                content = old.read(name)
+                if name == "config.json":
+                    config = json.loads(content)
+                    config["config"]["layers"][0]["config"]["activation"] = layer
+                    content = json.dumps(config).encode()
+                new.writestr(name, content)
+        with pytest.raises(ModelError, match=r"was not loaded, since no network of this project has these classes"):
             load(path)
+
+
+def test_each_network_has_only_classes_that_are_loaded() -> None:
+    import keras
+
+    from payload.models.registry import NETWORKS
+    from payload.training.export.classifier import KERAS_CLASSES, _classes
+    from payload.training.export.serving import serving_model
+
+    found = set()
+    for each in NETWORKS:
+        if each.name not in ("alexnet", "resnet152", "vgg16"):  # large, and of the same layers as others
+            width = each.image_width or each.smallest_size
+            height = each.image_size if each.image_width else each.smallest_size
+            model = serving_model(each.build((height, width, each.channels), 5, precision="bfloat16"))
+            found |= set(_classes(json.loads(json.dumps(keras.saving.serialize_keras_object(model)))))
+    assert found == KERAS_CLASSES
 
 
 def test_where_it_cannot_be_written_nothing_is_left_and_the_old_one_stays(written: Written, tmp_path: Path) -> None:
