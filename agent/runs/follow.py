@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
+import os
 import re
 import select
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import MOST_BYTES, is_listed, open_regular, read_regular
+from agent.files.listing import is_listed, open_regular, read_regular
 from agent.runs import spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
@@ -23,6 +26,11 @@ POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
 """A reader that receives nothing for several of these takes the connection for dead."""
 MOST_RANKS: Final = 1 << 16
+MAX_LINE: Final = 1 << 18
+"""Bytes of a line that are read. Ranks may write a line without an end."""
+MAX_METRICS_BYTES: Final = 256 << 20
+"""Size of the end of the metrics that a summary reads: those of two weeks, written twice a second."""
+_BLOCK: Final = 1 << 16
 MOST_NAMED: Final = 4
 """Stragglers that are named one by one."""
 
@@ -51,26 +59,35 @@ class Tail:
         self._offset = 0
         self._rest = b""
 
-    def lines(self) -> list[str]:
-        """Return the new complete lines, decoded; a last line without an end waits for the rest of it."""
+    def lines(self, last_bytes: int = sys.maxsize) -> Iterator[str]:
+        """Yield the new complete lines, decoded, up to the present end of the file, and MAX_LINE bytes of each.
+
+        A last line without an end waits for the rest of it. `last_bytes`: skip what is before them.
+        """
         self._is_there = self._is_there or is_listed(self.path)  # The ranks' files are another node's.
         if not self._is_there:
-            return []
+            return
         try:
-            with open_regular(self.path) as file:
-                file.seek(self._offset)
-                block = file.read(MOST_BYTES)  # The next look goes on with the rest.
+            file = open_regular(self.path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EINVAL, errno.ELOOP):
                 raise
-            return []  # A pipe or a link is no file of the run's.
-        self._offset += len(block)
-        *complete, self._rest = (self._rest + block).split(b"\n")
-        return [line.decode("utf-8", errors="replace") for line in complete]
+            return  # A pipe or a link is no file of the run's.
+        with file:
+            end = os.fstat(file.fileno()).st_size
+            self._offset = max(self._offset, end - last_bytes)
+            file.seek(self._offset)
+            while self._offset < end and (block := file.read(min(_BLOCK, end - self._offset))):
+                self._offset += len(block)
+                first, *others = block.split(b"\n")
+                pieces = [self._rest + first[: MAX_LINE - len(self._rest)], *others]
+                self._rest = pieces.pop()
+                yield from (line.decode("utf-8", errors="replace") for line in pieces)
 
-    def rest(self) -> list[str]:
-        """Return the last line where it has no end."""
-        return [self._rest.decode("utf-8", errors="replace")] if self._rest else []
+    def rest(self) -> Iterator[str]:
+        """Yield the last line where it has no end."""
+        if self._rest:
+            yield self._rest.decode("utf-8", errors="replace")
 
 
 def follow(
@@ -96,20 +113,19 @@ def follow(
         state = with_queue_position(directory.effective_state(), directory)
         document = state.to_document()
         essence = {key: value for key, value in document.items() if key != "updated"}
-        new_lines = tail.lines()
         if essence != sent and not state.has_ended:
             sent, spoke_at = essence, time.monotonic()
             yield {"type": "state", **document, "spent": _spent(directory)}
         if not inspected and (report := _report(directory)):
             inspected = True
             yield {"type": "preflight", **report}
-        for line in new_lines:
+        for line in tail.lines():
             if number >= from_line and (record := _record(line)) is not None:
                 spoke_at = time.monotonic()
                 yield {"type": "metric", "line": number, "record": record}
             number += 1
         if log_from is not None:
-            for text in log.lines() + (log.rest() if state.has_ended else []):
+            for text in itertools.chain(log.lines(), log.rest() if state.has_ended else ()):
                 if log_number >= log_from:
                     spoke_at = time.monotonic()
                     yield {"type": "log", "line": log_number, "text": text}
@@ -172,26 +188,28 @@ def with_queue_position(state: State, directory: RunDirectory) -> State:
     )
 
 
-def _stragglers(records: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> str:
-    """Return which ranks the others wait for by the metrics so far, which ranks write; "" for none."""
-    known: dict[int, str] = {}
-    for record in records:
-        rank, host = record.get("rank"), record.get("host")
-        if record.get("event") == "start":
-            known.clear()
-        if record.get("event") == "straggler" and type(rank) is int and 0 <= rank < MOST_RANKS and host in hosts:
-            known.pop(rank, None)
-            if not record.get("is_over"):
-                known[rank] = f"rank {rank} ({host})"
+def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict[int, str]) -> None:
+    """Add the rank that the others wait for by an event, which ranks write, or remove it."""
+    rank, host = record.get("rank"), record.get("host")
+    if record.get("event") == "start":
+        known.clear()
+    if record.get("event") == "straggler" and type(rank) is int and 0 <= rank < MOST_RANKS and host in hosts:
+        known.pop(rank, None)
+        if not record.get("is_over"):
+            known[rank] = f"rank {rank} ({host})"
+
+
+def _describe_stragglers(known: Mapping[int, str]) -> str:
+    """Return which ranks the others wait for, "" for none."""
     named = list(known.values())
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"straggler: {', '.join(named[:MOST_NAMED])}{more}" if named else ""
 
 
-def metrics(directory: RunDirectory) -> list[dict[str, Any]]:
-    """Return the events that the ranks of a run have told so far; what is no JSON object is left out."""
-    tail = Tail(directory.metrics)
-    return [record for lines in iter(tail.lines, []) for line in lines if (record := _record(line)) is not None]
+def metrics(directory: RunDirectory) -> Iterator[dict[str, Any]]:
+    """Yield the events in the last MAX_METRICS_BYTES of a run's metrics; what is no JSON object is left out."""
+    lines = Tail(directory.metrics).lines(MAX_METRICS_BYTES)
+    return (record for line in lines if (record := _record(line)) is not None)
 
 
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
@@ -200,18 +218,21 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
     The reason of one that runs without any names its stragglers.
     `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
     """
-    records = metrics(directory)
-    epochs = [record for record in records if record.get("event") == "epoch"]
+    last = epoch = None
+    stragglers: dict[int, str] = {}
+    for record in metrics(directory):
+        last, epoch = record, record if record.get("event") == "epoch" else epoch
+        _note_straggler(record, state.hosts, stragglers)
     document = with_queue_position(state, directory).to_document()
     document.pop("last_lines")
     if state.state == "running" and not state.reason:
-        document["reason"] = _stragglers(records, state.hosts)
+        document["reason"] = _describe_stragglers(stragglers)
     queue = RunQueue(runs=Runs(root=directory.path.parent))
     return {
         **document,
         "position": queue.position(state.run_id) if state.state == QUEUED else None,
         "last_lines": list(dataclasses.asdict(state)["last_lines"]),
         "spent": _spent(directory),
-        "epoch": epochs[-1] if epochs else None,
-        "last": records[-1] if records else None,
+        "epoch": epoch,
+        "last": last,
     }

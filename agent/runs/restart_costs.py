@@ -16,6 +16,8 @@ from typing import Any, Final
 from agent.spec.states import LAST_TIME
 
 MOST_STEPS: Final = 1 << 53
+MAX_EPOCHS: Final = 1 << 16
+"""Epochs of a run whose ends are kept, and starts."""
 _CHECKPOINT: Final = re.compile(r"step-(\d{1,15})")
 
 
@@ -70,8 +72,12 @@ def _between(before: _Told, after: _Told) -> float:
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> list[_Told]:
-    """Return starts and steps with the number of steps made, which a step tells within its epoch alone."""
-    found, ends = [], {0: 0}
+    """Return starts, and of the steps between two of them the first and the last, with the number of steps made.
+
+    A step tells that number within its epoch alone.
+    """
+    found: list[_Told] = []
+    ends = {0: 0}
     for event in events:
         kind, time = event.get("event"), _moment(event.get("time"))
         steps = _steps(event.get("total_steps"))
@@ -84,9 +90,13 @@ def _told(events: Iterable[Mapping[str, Any]]) -> list[_Told]:
             steps = int(name[1]) if name else 0
         if kind == "step" and steps is None and epoch and step is not None and epoch - 1 in ends:
             steps = ends[epoch - 1] + step
-        if kind == "epoch" and epoch is not None and steps is not None:
+        if kind == "epoch" and epoch is not None and steps is not None and len(ends) < MAX_EPOCHS:
             ends[epoch] = steps
-        found.append(_Told(is_start=kind == "start", time=time, steps=steps))
+        told = _Told(is_start=kind == "start", time=time, steps=steps)
+        if not told.is_start and len(found) > 1 and not (found[-1].is_start or found[-2].is_start):
+            found[-1] = told
+        elif len(found) < 3 * MAX_EPOCHS:
+            found.append(told)
     return found
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agent.runs.directory import RunDirectory
-from agent.runs.follow import Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
+from agent.runs.follow import MAX_LINE, Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
 from agent.runs.store import Runs
 from tests.factories import make_state
 from tests.nfs import nfs_client
@@ -104,7 +106,44 @@ def test_a_log_is_followed_to_its_unfinished_last_line(directory: RunDirectory) 
 
 
 def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
-    assert Tail(tmp_path / "none").lines() == []
+    assert list(Tail(tmp_path / "none").lines()) == []
+
+
+def test_line_without_an_end_takes_bounded_memory(tmp_path: Path) -> None:
+    """The sparse file reads as one line of 300 MiB."""
+    path = tmp_path / "metrics.jsonl"
+    with path.open("wb") as file:
+        file.truncate(300 << 20)
+    tail = Tail(path)
+    tracemalloc.start()
+    try:
+        assert list(tail.lines()) == []
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    append(path, "\nnext\n")
+    assert [len(line) for line in tail.lines()] == [MAX_LINE, len("next")]
+
+
+def test_many_events_take_bounded_memory(directory: RunDirectory) -> None:
+    kinds = ("start", "step", "step", "step")
+    append(directory.metrics, "".join(f'{{"event":"{kinds[n % 4]}","time":{n},"step":{n}}}\n' for n in range(40_000)))
+    tracemalloc.start()
+    try:
+        told = summary(directory.effective_state(), directory)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert told["last"] == {"event": "step", "time": 39_999, "step": 39_999}
+
+
+def test_summary_of_giant_metrics_is_of_their_end(directory: RunDirectory) -> None:
+    with directory.metrics.open("wb") as file:
+        file.truncate(1 << 42)
+    append(directory.metrics, '\n{"event":"epoch"}\n')
+    began = time.process_time()
+    assert summary(directory.effective_state(), directory)["epoch"] == {"event": "epoch"}
+    assert time.process_time() - began < 60
 
 
 def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
@@ -171,8 +210,8 @@ def test_metrics_that_another_node_begins_to_write_are_seen_at_once(tmp_path: Pa
     written = tmp_path / "server/metrics.jsonl"
     with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
         tail = Tail(shared / "metrics.jsonl")
-        assert tail.lines() == []
+        assert list(tail.lines()) == []
         append(written, "one\n")
-        assert tail.lines() == ["one"]
+        assert list(tail.lines()) == ["one"]
         append(written, "two\n")
-        assert tail.lines() == ["two"]
+        assert list(tail.lines()) == ["two"]
