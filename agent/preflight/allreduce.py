@@ -25,6 +25,7 @@ from typing import Any, Final
 from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import environment, interface_of
 from agent.preflight import nccl_log
+from agent.spec import json_text
 from agent.spec.run import RunSpec
 
 EDGE: Final = 8192
@@ -95,6 +96,10 @@ class Framework:
     leave: Callable[[], object]
 
 
+MAX_REPORT: Final = 1 << 14
+"""Characters of a report."""
+
+
 def report(mark: str, **values: object) -> None:
     """Print one line for the pre-flight to read."""
     print(mark + json.dumps(values), flush=True)
@@ -106,9 +111,11 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
     for line in output.splitlines():
         if mark in line:
             try:
-                found.append(json.loads(line.partition(mark)[2]))
+                document = json_text.parse(line.partition(mark)[2][:MAX_REPORT])
             except ValueError:
-                continue  # Two ranks' lines in one.
+                continue  # Two ranks' lines in one, or another program's.
+            if isinstance(document, dict) and isinstance(document.get("host"), str):
+                found.append(document)
     return found
 
 

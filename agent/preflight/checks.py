@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
@@ -27,6 +28,8 @@ CLOCK_LIMIT_S: Final = 1.0
 """Beyond it, the times in logs and records of a run can no longer be put in order."""
 FREE_LEAST: Final = 256 << 20
 SHARED_FREE_LEAST: Final = 8 << 20
+MAX_LAST_LINE: Final = 500
+"""Characters of a line of ranks that a finding repeats."""
 OK: Final = "ok"
 CPU_BUILD: Final = "tensorflow-cpu"
 GPUS_SINCE_BOOT: Final = "it registered no GPUs when it booted, and so has TensorFlow's build for CPUs: "
@@ -188,7 +191,10 @@ def judge_allreduce(
     """Add to a report what came of the allreduce; `facts` are those of the nodes, by which they have GPUs or none."""
     if is_unchecked(output):
         return _without_pytorch(spec, report)
-    blind = {found["host"]: f"PyTorch sees {found['seen']} of {found['ranks']} GPUs" for found in marked(output, BLIND)}
+    blind: dict[str, str] = {}
+    for found in marked(output, BLIND):
+        seen, ranks = (gpu_checks.numbers([found], name) for name in ("seen", "ranks"))
+        blind[found["host"]] = f"PyTorch sees {seen[0] if seen else 0:g} of {ranks[0] if ranks else 0:g} GPUs"
     figures = marked(output, MARK)
     here = {str(found.get("host")) for found in marked(output, HERE)}
     findings: list[Finding] = []
@@ -200,9 +206,10 @@ def judge_allreduce(
         if host.name in blind:
             add(host.name, blind[host.name], PYTORCH_FOR_GPUS, degraded=True)
         mine = [found for found in figures if found.get("host") == host.name]
-        errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
-        if errors:
-            add(host.name, f"its sums are wrong by up to {max(map(float, errors)):g}", replace_remedy(host.name))
+        wrong_sums = [found for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
+        if wrong_sums:
+            largest = max(gpu_checks.numbers(wrong_sums, "error"), default=math.inf)
+            add(host.name, f"its sums are wrong by up to {largest:g}", replace_remedy(host.name))
         elif host.name not in here:
             add(host.name, "its ranks did not start", replace_remedy(host.name))
         elif len(mine) < host.slots:
@@ -212,11 +219,11 @@ def judge_allreduce(
     degraded = [finding for finding in findings if finding.degraded and not spec.allow_degraded]
     findings = absent or degraded or findings
     if not findings and status != 0:
-        last = (output.strip().splitlines() or ["no output"])[-1]
+        last = (output.strip().splitlines() or ["no output"])[-1][:MAX_LAST_LINE]
         add("", f"the allreduce ended with status {status}: {last}")
     judged = not findings and gpu_checks.has_gpus(spec, facts or {})
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
-    seconds = max((float(found.get("seconds", 0)) for found in figures), default=0.0)
+    seconds = max(gpu_checks.numbers(figures, "seconds"), default=0.0)
     wrong = {finding.node: finding.what for finding in (*findings, *wasted)}
     cells, alone = [], len(spec.hosts) == 1
     for row, host in zip(report.cells, spec.hosts, strict=True):

@@ -25,10 +25,14 @@ HIDING: Final = ("NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 """Variables of a user's that would keep these lines from the output."""
 _LINE_BUFFERED: Final = 1
 """_IOLBF of glibc's stdio.h."""
-_LINE: Final = re.compile(r"([A-Za-z0-9_.-]+):([0-9]+):[0-9]+ \[[^\]]*\] NCCL INFO (.*)")
-_NETWORK: Final = re.compile(r"Using network (.+?)\s*$")
-_PROVIDER: Final = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
-_COMPLETE: Final = re.compile(r"\bnranks ([0-9]+)\b.*\bInit COMPLETE\b")
+_INFO: Final = "] NCCL INFO "
+_PROCESS: Final = re.compile(r"(?:.*[^A-Za-z0-9_.-])?([A-Za-z0-9_.-]{1,255}):([0-9]{1,9}):[0-9]{1,9}")
+_NETWORK: Final = re.compile(r"Using network (\S.{0,254})")
+_PROVIDER: Final = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]{1,255})")
+_RANKS: Final = re.compile(r"\bnranks ([0-9]{1,9})\b")
+_COMPLETE: Final = re.compile(r"\bInit COMPLETE\b")
+_MAX_TEXT: Final = 512
+"""Characters of a line on each side of _INFO that are searched, since any program can write there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,16 +76,17 @@ def parse(output: str) -> dict[str, NcclProcess]:
     """Parse the lines of all processes in a launcher's output, by `this_process` of each."""
     found: dict[str, NcclProcess] = {}
     for line in output.splitlines():
-        logged = _LINE.search(line)
+        before, is_info, text = line.partition(_INFO)
+        logged = _PROCESS.fullmatch(before.rpartition(" [")[0][-_MAX_TEXT:]) if is_info else None
         if logged is None:
             continue
-        process, text = f"{logged[1].partition('.')[0]}:{logged[2]}", logged[3]
+        process, text = f"{logged[1].partition('.')[0]}:{logged[2]}", text[:_MAX_TEXT]
         known = found.get(process, NcclProcess())
         if network := _NETWORK.match(text):
-            known = dataclasses.replace(known, network=network[1])
+            known = dataclasses.replace(known, network=network[1].rstrip())
         elif provider := _PROVIDER.match(text):
             known = dataclasses.replace(known, provider=provider[1].lower())
-        elif complete := _COMPLETE.search(text):
-            known = dataclasses.replace(known, ranks=max(known.ranks, int(complete[1])))
+        elif (ranks := _RANKS.search(text)) and _COMPLETE.search(text, ranks.end()):
+            known = dataclasses.replace(known, ranks=max(known.ranks, int(ranks[1])))
         found[process] = known
     return found

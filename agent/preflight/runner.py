@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from agent.files.atomic_write import write_atomically
+from agent.files.listing import open_regular
 from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_command
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
@@ -21,6 +24,9 @@ from agent.runs.directory import RunDirectory
 from agent.spec.horovod import Knobs
 from agent.spec.launchers import HOROVOD
 from agent.spec.run import RunSpec
+
+MAX_OUTPUT: Final = 32 << 20
+"""Bytes of the allreduce's output that are read: NCCL's lines of a thousand ranks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,4 +115,7 @@ class Preflight:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    """Return the end of what ranks wrote."""
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_OUTPUT))
+        return file.read(MAX_OUTPUT).decode("utf-8", errors="replace")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from agent.hardware.gpus import GpuInfo
 from agent.preflight import checks
+from agent.preflight.allreduce import BLIND, HERE
+from agent.preflight.allreduce import MARK as PROOF
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.preflight.report import COLUMNS, Report
 from agent.remote.command import Completed
@@ -193,6 +195,31 @@ def test_a_wrong_sum_names_its_node() -> None:
     output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
     report = checks.judge_allreduce(SPEC, judged(), 0, output)
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its sums are wrong by up to 2")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        "9" * 5000,
+        '{"host": ["a"], "error": 0}',
+        '{"host": 1}',
+        f'{{"host": "{NAMES[0]}"}}',
+        f'{{"host": "{NAMES[0]}", "error": "x", "seconds": "x", "ranks": [], "seen": {{}}}}',
+        '{{"host": "{}", "error": {}}}'.format(NAMES[0], "9" * 5000),
+    ],
+)
+@pytest.mark.parametrize("mark", [BLIND, HERE, PROOF])
+def test_whatever_ranks_report_there_is_a_finding_or_none(mark: str, text: str) -> None:
+    output = here(*NAMES) + proof(*NAMES) + f"[0]<stdout>:{mark}{text}\n"
+    report = checks.judge_allreduce(SPEC, judged(), 0, output)
+    assert set(blamed(report)) <= {NAMES[0]}
+    assert len(json.dumps(report.to_document())) < 20_000
+
+
+def test_last_line_that_a_finding_repeats_is_cut() -> None:
+    report = checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "x" * (1 << 20))
+    assert max(len(finding.what) for finding in report.findings) < 1000
 
 
 def test_where_one_node_never_comes_it_alone_is_blamed() -> None:

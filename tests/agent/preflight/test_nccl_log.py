@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -61,6 +62,31 @@ def test_a_communicator_counts_once_its_initialisation_is_complete_and_the_large
     assert nccl_log.parse(begun)["VM-16-64-ubuntu:28471"].ranks == 0
     more = completed.replace("nranks 2", "nranks 16")
     assert nccl_log.parse("\n".join([more, completed]))["VM-16-64-ubuntu:28471"].ranks == 16
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "a",
+        "1:1 [",
+        "a:1:1 [0] NCCL INFO ",
+        "a:1:1 [0] NCCL INFO nranks 1 ",
+        "a:1:1 [0] NCCL INFO Using network " + " " * 900,
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_time_to_read_grows_with_the_size_alone(part: str, end: str) -> None:
+    """A pattern of quadratic time takes hours for the lines that never end."""
+    text = (part + end) * ((2 << 20) // len(part))
+    began = time.process_time()
+    assert all(found.ranks == 0 for found in nccl_log.parse(text).values())
+    assert time.process_time() - began < 20
+
+
+def test_number_of_too_many_digits_is_not_read() -> None:
+    line = "a:1:1 [0] NCCL INFO comm nranks {} Init COMPLETE\n"
+    assert nccl_log.parse(line.format("9" * 5000)) == {"a:1": NcclProcess()}
+    assert nccl_log.parse(f"a:{'9' * 5000}:1 [0] NCCL INFO Using network Socket\n") == {}
 
 
 def test_no_variable_of_the_users_keeps_the_lines_from_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
