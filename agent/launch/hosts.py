@@ -22,6 +22,7 @@ from agent.spec.run import RunSpec
 POLL_S: Final = 0.2
 END_S: Final = 10.0
 """How long a launcher may take to exit after SIGTERM."""
+MAX_TAIL_LINE: Final = 1000
 MASTER: Final = "this master"
 """The master's name among the answers of `Hosts.everywhere`."""
 
@@ -141,5 +142,5 @@ def login() -> dict[str, str]:
 
 
 def tail(output: str, lines: int = 5) -> str:
-    """Return the last lines of an output in one."""
-    return " | ".join(output.strip().splitlines()[-lines:]) or "no output"
+    """Return the last lines of an output in one, and the beginning of each."""
+    return " | ".join(line[:MAX_TAIL_LINE] for line in output.strip().splitlines()[-lines:]) or "no output"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import selectors
 import shlex
 import socket
 import subprocess
@@ -21,6 +22,7 @@ AS_RANK: Final = ("-l", RANK_USER)
 """SSH's flag for who logs in."""
 SSH_FAILED: Final = 255
 """As ssh ends where it does not reach a host."""
+MAX_OUTPUT: Final = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,25 +48,38 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
 
 
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
-    """Run a command without input and keep its output; a time-out is status 124, a missing program 127."""
-    began = time.time()
+    """Run a command without input and keep the last MAX_OUTPUT bytes of its output.
+
+    A time-out is status 124, a missing program 127.
+    """
+    began, deadline, kept = time.time(), time.monotonic() + timeout_s, bytearray()
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return Completed(
-            status=124, output=f"{(error.stdout or b'').decode(errors='replace')}\nno end after {timeout_s:g} s"
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
     except FileNotFoundError as error:
         return Completed(status=127, output=str(error))
-    output = done.stdout.decode(errors="replace")
-    return Completed(status=done.returncode, output=output, began=began, ended=time.time())
+    status = None
+    with process, selectors.DefaultSelector() as streams:
+        try:
+            streams.register(process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]  # a pipe
+            while streams.select(max(0.0, deadline - time.monotonic())):
+                if not (block := process.stdout.read(1 << 16)):  # type: ignore[union-attr]  # a pipe
+                    status = process.wait(max(0.0, deadline - time.monotonic()))
+                    break
+                kept += block
+                if len(kept) > 2 * MAX_OUTPUT:
+                    del kept[:-MAX_OUTPUT]
+                if time.monotonic() > deadline:
+                    break
+        except subprocess.TimeoutExpired:
+            pass  # It has closed its output, and runs on.
+        finally:
+            process.kill()
+    output = kept[-MAX_OUTPUT:].decode(errors="replace")
+    if status is None:
+        return Completed(status=124, output=f"{output}\nno end after {timeout_s:g} s")
+    return Completed(status=status, output=output, began=began, ended=time.time())
 
 
 SSH_PORT: Final = 22
