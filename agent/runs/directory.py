@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import open_to_append, write_atomically
-from agent.files.listing import is_listed, names_in, read_regular
+from agent.files.listing import is_listed, names_in, open_regular, read_regular
 from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES, STOP_GRACE_S
+from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, MAX_STOP_GRACE_S, STATES, STOP_GRACE_S
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+NOT_READ: Final = (errno.EINVAL, errno.ELOOP, errno.EFBIG)
+"""Errors of `read_regular` for a pipe, a link and a file that is too large."""
 DISK_FULL_REASON: Final = "the shared file system is full"
 _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
@@ -117,17 +119,17 @@ class State:
 
 
 def _read_replaced(path: Path) -> bytes:
-    """Read a file that others replace. Raises FileNotFoundError where there is none.
+    """Read a file that others replace. Raises FileNotFoundError where there is none, OSError as `read_regular`.
 
     An NFS client may not find the file that it looked up a moment ago, where another one has taken its name since.
     """
     for _ in range(_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):
-            return path.read_bytes()
+            return read_regular(path)
         if not is_listed(path):
             break
         time.sleep(_LOOK_S)
-    return path.read_bytes()
+    return read_regular(path)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,9 +179,10 @@ class RunDirectory:
     def stop_grace_s(self) -> float:
         """Return how long ranks may take to end after a request to stop, s, as it says or by default."""
         try:
-            return float(json_text.parse(read_regular(self.stop_request))["grace_s"])
+            grace_s = float(json_text.parse(read_regular(self.stop_request))["grace_s"])
         except (OSError, ValueError, KeyError, TypeError):
             return STOP_GRACE_S
+        return grace_s if 0 <= grace_s <= MAX_STOP_GRACE_S else STOP_GRACE_S
 
     def open_to_ranks(self) -> None:
         """Let the ranks of a run that begins add files, of which none but they and this user can change any.
@@ -310,7 +313,12 @@ class RunDirectory:
     def stored_state(self) -> State:
         """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
         path = self.path / "state.json"
-        text = _read_replaced(path)
+        try:
+            text = _read_replaced(path)
+        except OSError as error:
+            if error.errno not in NOT_READ:
+                raise
+            raise ValueError(f"{path} is not the state of a run: {error.strerror}") from None
         try:
             state = State.from_document(json_text.parse(text))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -336,16 +344,16 @@ class RunDirectory:
         return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
 
     def last_text(self, size: int = 16384) -> str:
-        """Return the last `size` bytes of launcher.log, "" without one, or with a link in its place.
+        """Return the last `size` bytes of launcher.log, "" without one, or with a link or a pipe in its place.
 
         A rank could lead it to the master's private key, and would find that in state.json.
         """
         try:
-            with os.fdopen(os.open(self.log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            with open_regular(self.log) as file:
                 file.seek(0, os.SEEK_END)
                 file.seek(max(0, file.tell() - size))
-                return file.read().decode("utf-8", errors="replace")
+                return file.read(size).decode("utf-8", errors="replace")
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ELOOP):
+            if error.errno not in (errno.ENOENT, *NOT_READ):
                 raise
             return ""

@@ -13,6 +13,7 @@ STATES: Final = (QUEUED, *LIVE_STATES, *FINAL_STATES)
 LAST_TIME: Final = 253_402_300_799
 """The end of the year 9999, in seconds since 1970: the last date of Python's datetime."""
 RECORD_FILE: Final = "record.json"
+MAX_STOP_GRACE_S: Final = 86400.0
 STOP_GRACE_S: Final = 30.0
 """Seconds from SIGTERM to SIGKILL for a run that is stopped, unless the user gives others: for a checkpoint."""
 RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.listing import read_regular
 from agent.runs import accepted_spec, record
 from agent.runs import follow as followed
 from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory, State
@@ -118,7 +119,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     if directory.has_lost_supervisor:
         from agent.supervisor.lost_run import kill, mark_lost
 
-        kill(runs, RunSpec.from_json(directory.spec.read_text(encoding="utf-8")))
+        kill(runs, RunSpec.from_json(read_regular(directory.spec).decode("utf-8")))
         mark_lost(directory)
         state = directory.stored_state()
         runs.release_lost(directory.run_id)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agent.files.listing import read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
 from agent.runs import accepted_spec, going_on, record, spending
@@ -101,7 +102,7 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
 def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
     """Kill what is left of a lost run, store that it has failed, and tell of it."""
     with contextlib.suppress(OSError, ValueError):
-        kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
+        kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
     with contextlib.suppress(OSError, ValueError):
         then_stop.remember(runs, accepted_spec.read(runs[run_id].spec).stop_policy)
     mark_lost(runs[run_id], obstacle)

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.listing import read_regular
 from agent.runs import accepted_spec, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
@@ -24,7 +25,7 @@ def check_resumable(directory: RunDirectory, state: State) -> None:
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
     """Write the spec of a run's next attempt; the earlier one is kept beside it. There is one at every moment."""
-    earlier = directory.spec.read_text(encoding="utf-8")
+    earlier = read_regular(directory.spec)
     write_atomically(directory.path / f"spec-{directory.attempt}.json", earlier)
     write_atomically(directory.spec, accepted_spec.accept(spec))
 

@@ -15,6 +15,7 @@ from typing import Final
 from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
+from agent.files.listing import read_regular
 from agent.runs import accepted_spec, follow, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
@@ -147,7 +148,7 @@ def check_trees(spec: RunSpec) -> None:
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
     """Kill what a crash left of an earlier attempt: it has the same id, so preparing the nodes would spare it."""
-    before = RunSpec.from_json(directory.spec.read_text(encoding="utf-8"))
+    before = RunSpec.from_json(read_regular(directory.spec).decode("utf-8"))
     kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from agent.spec.states import LIVE_STATES, QUEUED, STOP_GRACE_S
+from agent.spec.states import LIVE_STATES, MAX_STOP_GRACE_S, QUEUED, STOP_GRACE_S
 from cluster.cli import PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
@@ -61,7 +61,9 @@ def logs(
 def stop(
     set_: Set = (),
     run: RunId = "",
-    grace: Annotated[int, "seconds for a checkpoint before the run is killed", whole(lowest=0)] = int(STOP_GRACE_S),
+    grace: Annotated[
+        int, "seconds for a checkpoint before the run is killed", whole(lowest=0, highest=int(MAX_STOP_GRACE_S))
+    ] = int(STOP_GRACE_S),
     force: Annotated[bool, "kill at once"] = False,
     json: Json = False,
     key: Key = "",

@@ -99,3 +99,27 @@ def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: objec
     assert spending.read(directory) is None
     record.write_record(directory, state)
     assert json.loads((directory.path / "record.json").read_text())["result"] is None
+    for path in (directory.path / "state.json", directory.log):
+        path.unlink(missing_ok=True)
+        make(path)
+    with pytest.raises(ValueError, match="is not the state of a run"):
+        directory.stored_state()
+    assert "cannot be read" in directory.shown_state().reason
+    assert directory.last_lines() == []
+
+
+@pytest.mark.parametrize("grace", ["1e300", "NaN", "-1", "Infinity", '"x"', "9" * 5000])
+def test_time_to_stop_that_no_user_gives_is_the_default(tmp_path: Path, grace: str) -> None:
+    """A rank could otherwise run on for ever after it was stopped, for example at its maximum cost."""
+    (tmp_path / "stop.json").write_text(f'{{"grace_s": {grace}}}')
+    assert RunDirectory(path=tmp_path).stop_grace_s() == STOP_GRACE_S
+
+
+def test_giant_result_is_left_out_of_the_record(tmp_path: Path) -> None:
+    """Parsed, this text takes 2 GiB of memory."""
+    spec = make_spec(run_id="one")
+    directory = RunDirectory(path=tmp_path / "one")
+    directory.path.mkdir()
+    directory.write_state(State.starting(spec))
+    (directory.path / "result.json").write_text('{"a": [' + "[]," * (9 << 20) + "0]}")
+    assert record.record(directory)["result"] is None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
+from agent.files.listing import read_regular
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
@@ -64,7 +65,7 @@ def test_a_state_that_is_replaced_while_it_is_read_is_read_again(
     with pytest.raises(FileNotFoundError):
         directory.stored_state()
     directory.write_state(make_state())
-    read, missed = Path.read_bytes, [True, True]
+    read, missed = read_regular, [True, True]
 
     def missing_twice(path: Path) -> bytes:
         if path.name == "state.json" and missed:
@@ -72,7 +73,7 @@ def test_a_state_that_is_replaced_while_it_is_read_is_read_again(
             raise FileNotFoundError(path)
         return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", missing_twice)
+    monkeypatch.setattr("agent.runs.directory.read_regular", missing_twice)
     assert (directory.stored_state(), missed) == (make_state(), [])
 
 
