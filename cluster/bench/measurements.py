@@ -7,13 +7,16 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from agent.files.listing import read_regular
 from agent.spec.horovod import OWN_CYCLE_MS
 from cluster import answers
 from cluster.errors import DeepcdkError
 from payload.settings.bench import BENCH_FILE, CHOSEN, DEFAULTS, KINDS, PLACES, READ, TRAINING, WRITE, Cell
 from payload.settings.groups import NUMBER_FORMATS
+
+MAX_BYTES: Final = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,10 +107,10 @@ def read_bench(directory: Path) -> Bench:
     """Read the benchmark in the directory of a fetched run. Raises DeepcdkError if there is none."""
     path = directory / BENCH_FILE
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(path, MAX_BYTES).decode("utf-8", errors="replace").splitlines()
     except OSError as error:
         raise DeepcdkError(
-            f"{directory} has no {BENCH_FILE} ({error.strerror})",
+            f"{directory} has no {BENCH_FILE} that can be read ({error.strerror})",
             remedy="give the run of a `fab bench` that has measured something; `fab runs` lists runs",
         ) from None
     rounds: dict[tuple[Cell, int], dict[int, float]] = {}

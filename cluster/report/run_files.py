@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.files.listing import read_regular
 from agent.spec.states import RECORD_FILE, is_generated_id
 from cluster import answers
 from cluster.errors import DeepcdkError
@@ -16,6 +18,8 @@ RUNS: Final = Path("runs")
 """Directory of fetched runs."""
 MAX_BYTES: Final = 256 << 20
 """Size of the largest file that is read: the metrics of two weeks, written twice a second."""
+MAX_DOCUMENT_BYTES: Final = 32 << 20
+"""Size of the largest file that is parsed as one value."""
 MAX_NUMBER: Final = 1e15
 """Larger numbers are invalid; they could not be drawn."""
 
@@ -59,7 +63,7 @@ def read_run(directory: Path) -> RunFiles:
         wrong = f"invalid JSON: {error}"
     if wrong:
         raise DeepcdkError(f"{path} is not the record of a run: {wrong}", remedy="fetch the run again: `fab fetch`")
-    events, skipped = _events(_text(directory / "metrics.jsonl") or "")
+    events, skipped = _events(_text(directory / "metrics.jsonl", MAX_BYTES) or "")
     confusion, mistakes, settings = (
         _document(directory / f"{name}.json") for name in ("confusion", "mistakes", "settings")
     )
@@ -73,15 +77,16 @@ def read_run(directory: Path) -> RunFiles:
     )
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> str | None:
     """Return a file's text, or None if there is no file. Raises DeepcdkError if it is too large or unreadable."""
     try:
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise DeepcdkError(f"{path} is too large: {amount(size)}, at most {amount(MAX_BYTES)} are read")
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_regular(path, max_bytes).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            size = amount(path.stat().st_size)
+            raise DeepcdkError(f"{path} is too large: {size}, at most {amount(max_bytes)} are read") from None
         raise DeepcdkError(f"{path} cannot be read: {error.strerror}") from None
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "runs/"
 AT_ONCE: Final = 8
-MAX_RECORD_BYTES: Final = 16 << 20
-"""Size of the largest record that is read; a longer one counts as damaged."""
+MAX_RECORD_BYTES: Final = 32 << 20
+"""Size of the largest record that is read; a larger one counts as damaged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,8 +128,10 @@ class Archive:
         with aws_errors(f"reading the record of {run_id} in {bucket}"):
             try:
                 answer = self.aws.client("s3").get_object(Bucket=bucket, Key=f"{PREFIX}{run_id}/{RECORD_FILE}")
-                # A record that is cut off here is not valid JSON.
-                record: dict[str, Any] = answers.parse(answer["Body"].read(MAX_RECORD_BYTES).decode("utf-8"))
+                text = answer["Body"].read(MAX_RECORD_BYTES + 1)
+                if len(text) > MAX_RECORD_BYTES:
+                    return None
+                record: dict[str, Any] = answers.parse(text.decode("utf-8"))
             except ClientError as error:
                 if error.response["Error"]["Code"] != "NoSuchKey":
                     raise

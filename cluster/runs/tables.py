@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.files.listing import read_regular
 from agent.spec.states import LIVE_STATES
 from cluster import answers
 from cluster.aws.prices import as_of
@@ -160,7 +161,7 @@ def result_table(directory: Path) -> Table:
     """Build the table of a fetched run's result.json: its plain values, in the order written."""
     path = directory / "result.json"
     try:
-        result = answers.parse(path.read_text(encoding="utf-8"))
+        result = answers.parse(read_regular(path))
     except (OSError, ValueError):
         result = None
     if not isinstance(result, dict):
@@ -172,7 +173,7 @@ def result_table(directory: Path) -> Table:
 def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
     """Return the state of a run without a result, as it was when fetched."""
     try:
-        state = answers.parse((directory / "state.json").read_text(encoding="utf-8"))
+        state = answers.parse(read_regular(directory / "state.json"))
         return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])
     except (OSError, ValueError, KeyError, TypeError):
         return (("state", "unknown"),)

@@ -73,3 +73,10 @@ def test_a_run_that_is_no_benchmark_is_refused(events: list[Any] | None, said: s
 )
 def test_the_cycle_is_the_recorded_one_else_horovods_own(origin: dict[str, Any], cycle_s: float | None) -> None:
     assert Bench(run_id="bench", measurements=(), origin=origin).cycle_s == cycle_s
+
+
+def test_measurements_of_any_size_are_refused(tmp_path: Path) -> None:
+    with (tmp_path / "bench.jsonl").open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(DeepcdkError, match=r"has no bench\.jsonl that can be read"):
+        read_bench(tmp_path)

@@ -109,6 +109,15 @@ def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archi
     ]
 
 
+def test_a_record_that_is_too_large_is_told_as_one_that_was_cut_short(
+    aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.runs.archive.MAX_RECORD_BYTES", 20_000)
+    put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(record_of("20261122-c")) + " " * 30_000)
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+        archive.record()
+
+
 def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp_path: Path) -> None:
     archive.fetch("20261121-121314-digits-000b", tmp_path)
     (tmp_path / "20261121-121314-digits-000b" / "mine.txt").write_text("kept")

@@ -55,6 +55,13 @@ def test_a_run_without_a_result_is_told(tmp_path: Path) -> None:
     assert result_table(tmp_path).rows == (("state", "running"),)
 
 
+def test_result_and_state_of_any_size_are_left_out(tmp_path: Path) -> None:
+    for name in ("result.json", "state.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 42)
+    assert result_table(tmp_path).rows == (("state", "unknown"),)
+
+
 def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
     record = {
         "run_id": "one", "directory": "/mnt/efs/runs/one", "attempts": 2, "files": 3, "bytes": 2048, "result": None,
