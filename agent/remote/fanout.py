@@ -29,6 +29,8 @@ from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
+MAX_GREETING: Final = 1 << 16
+"""Bytes of what a node writes before the command begins there, the last of which are kept."""
 
 
 def node_command(
@@ -141,9 +143,9 @@ def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
 def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
     if not host.is_ready:
         if stream == "stderr":
-            host.trouble += block
+            host.trouble = (host.trouble + block)[-MAX_GREETING:]
             return
-        host.head += block
+        host.head = host.head[-MAX_GREETING:] + block
         _, found, block = host.head.partition(READY)
         if not found:
             return

@@ -33,6 +33,7 @@ from agent.preflight.report import replace_remedy
 from agent.remote import rank_leftovers, rank_user
 from agent.remote.processes import signal_run
 from agent.remote.secret_files import TAKEN
+from agent.spec import json_text
 from agent.spec.kinds import RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import NODE_PYTHON, Node
@@ -70,7 +71,13 @@ def parse(output: str) -> Prepared:
     lines = [line.removeprefix(PREPARED) for line in output.splitlines() if line.startswith(PREPARED)]
     if len(lines) != 1:
         raise ValueError(f"a node's answer has {len(lines)} lines of what it prepared")
-    return Prepared(**json.loads(lines[0]))
+    try:
+        found = Prepared(**json_text.parse(lines[0]))
+    except TypeError as error:  # not an object, or other fields
+        raise ValueError(f"a node's answer has an invalid line of what it prepared: {error}") from None
+    if not isinstance(found.python, str) or not isinstance(found.runtime, str):
+        raise ValueError("a node's answer has an invalid line of what it prepared")
+    return found
 
 
 def command(spec: RunSpec) -> list[str]:

@@ -45,7 +45,12 @@ def prepare(
         return NO_RUNTIME, {}
     if found := failures(answers):
         raise PreparationError(found)
-    prepared = {name: prepare_node.parse(done.output) for name, done in answers.items()}
+    prepared = {}
+    for name, done in answers.items():
+        try:
+            prepared[name] = prepare_node.parse(done.output)
+        except ValueError as error:
+            raise PreparationError({name: str(error)}) from None
     _end_leftovers(spec, hosts, [host for host in spec.hosts if prepared[host.name].may_have_leftovers])
     remote = functools.partial(hosts.remote, as_rank=True)
     if failed := secret_files.distribute(secret_files.master_directory(Path.home()), spec, remote):

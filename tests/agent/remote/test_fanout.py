@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from agent.errors import SpecError
 from agent.remote import fanout
 from agent.remote.fanout import AbandonedError, fan_out, node_command
+from agent.remote.node_stub import READY
 from agent.spec.remote_command import RemoteCommand
 from tests.factories import make_master, make_node, nodes_text
 from tests.waiting import eventually
@@ -197,3 +198,16 @@ def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: s
         assert not name or "=" in name
         return
     assert RemoteCommand.from_line(request.to_line()) == request
+
+
+def test_greeting_without_an_end_takes_bounded_memory() -> None:
+    messages: list[Mapping[str, Any]] = []
+    with subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        host = fanout._Host("worker", process)
+        for _ in range(200):
+            for stream in ("stdout", "stderr"):
+                fanout._tell(host, stream, b"x" * fanout.BLOCK, messages.append)
+        assert max(len(host.head), len(host.trouble)) <= fanout.MAX_GREETING + fanout.BLOCK
+        assert not messages
+        fanout._tell(host, "stdout", READY + b"output", messages.append)
+    assert [message["stream"] for message in messages] == ["stderr", "stdout"]

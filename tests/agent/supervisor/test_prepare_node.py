@@ -127,6 +127,14 @@ def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: s
         parse(output)
 
 
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, "9" * 5000, "[]", '{"python": 1}', '{"python": "a", "other": 1}', "{}"]
+)
+def test_invalid_line_of_what_was_prepared_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid line of what it prepared|nested too deeply|more than 18 digits"):
+        parse(f"deepcdk-prepared {line}\n")
+
+
 def test_a_process_of_another_run_that_stays_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
