@@ -30,6 +30,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run-dir", type=Path, metavar="DIR", help="a run's directory, with its export")
     which.add_argument("--model", type=Path, metavar="PATH", help=f"an export, {KINDS}")
+    parser.add_argument(
+        "--trust-model",
+        action="store_true",
+        help="also load a SavedModel, or a .keras file with classes that no network of this project has. RISK: it can "
+        "read and write all of your files; only for a run whose code and packages you trust",
+    )
 
 
 def quiet_tensorflow() -> None:

@@ -27,7 +27,9 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
     add_model_arguments(parser)
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="the data set's files, or s3://BUCKET/PREFIX; default: as in its run"
+        "--data-dir",
+        metavar="DIR",
+        help="the data set's files, or s3://BUCKET/PREFIX; default: those of its run, unless in a bucket",
     )
     parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as many as surely fit")
     parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and mistakes.json there")
@@ -45,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
-    from payload.data.local_copy import local_directory
+    from payload.data.local_copy import SCHEME, local_directory
     from payload.data.registry import open_dataset
     from payload.training.export.model_spec import settings_from
 
@@ -53,8 +55,17 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     card = read_card(folder)
     if card is None:
         raise ModelError(f"{folder}: no {DESCRIPTION_FILE} says which images {path.name} was trained on")
+    settings = settings_from(card.settings)
+    if card.data_dir and not given.data_dir:  # Ranks wrote it, as they did all files of a run.
+        address = str(card.data_dir)
+        if address.startswith(SCHEME):
+            raise ModelError(
+                f"{folder / DESCRIPTION_FILE}: its run read {address!a}; to copy these data with your AWS credentials, "
+                "pass this address as --data-dir"
+            )
+        print(f"{COMMAND}: reading the data of its run in {address!a}; to choose others: --data-dir", file=sys.stderr)
     data_dir = given.data_dir or card.data_dir
-    split = open_dataset(settings_from(card.settings), local_directory(data_dir) if data_dir else None).test
+    split = open_dataset(settings, local_directory(str(data_dir)) if data_dir else None).test
     return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, split)}
 
 
@@ -77,7 +88,7 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
 
     if path.suffix != ".keras" or path.is_dir():
         raise ModelError(f"{path}: gives no logits to measure; give the model.keras beside it")
-    classifier = load(path)
+    classifier = load(path, trust_model=given.trust_model)
     if len(classifier.labels) != split.classes:
         raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {split.classes}")
     step = make_evaluation_step(classifier.network, confusion=True)

@@ -37,15 +37,15 @@ class FilePrediction:
     classes: tuple[Prediction, ...]
 
 
-def predict(model: Path, images: npt.NDArray[np.uint8], *, trust_saved_model: bool = False) -> npt.NDArray[np.float32]:
+def predict(model: Path, images: npt.NDArray[np.uint8], *, trust_model: bool = False) -> npt.NDArray[np.float32]:
     """Return the probability of each class: uint8 [N, height, width, channels] to float32 [N, classes].
 
     `model`: an export, a run's directory with one, a .keras file, a SavedModel or an .onnx file, of which the last
-    needs no TensorFlow. `images`: 0 to 255, as in files, of the size that the network takes. `trust_saved_model`: also
-    load a SavedModel, which can read and write your files. Loads the model each time;
-    `payload.training.export.classifier.load` returns one that stays loaded. Raises ModelError.
+    needs no TensorFlow. `images`: 0 to 255, as in files, of the size that the network takes. `trust_model`: also
+    load a SavedModel, or a .keras file with unknown classes, which can read and write your files. Loads the model each
+    time; `payload.training.export.classifier.load` returns one that stays loaded. Raises ModelError.
     """
-    return load(model, trust_saved_model=trust_saved_model).probabilities(images)
+    return load(model, trust_model=trust_model).probabilities(images)
 
 
 def predict_files(
@@ -54,16 +54,16 @@ def predict_files(
     *,
     top: int = 5,
     size: tuple[int, int] | None = None,
-    trust_saved_model: bool = False,
+    trust_model: bool = False,
 ) -> list[FilePrediction]:
     """Return the `top` likeliest classes of each image file, cropped and resized as in tests of the data set.
 
-    `model`, `trust_saved_model`: as for `predict`. `size`: height and width, for a network that takes any size and
+    `model`, `trust_model`: as for `predict`. `size`: height and width, for a network that takes any size and
     names none. Raises ModelError, DataError.
     """
     for path in files:  # fails before TensorFlow takes seconds to import
         read_images([path], size=(1, 1), channels=1)
-    classifier = load(model, size, trust_saved_model=trust_saved_model)
+    classifier = load(model, size, trust_model=trust_model)
     margin = classifier.card.margin if classifier.card else 1.0
     found: list[FilePrediction] = []
     for first in range(0, len(files), BATCH):
@@ -81,12 +81,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="JPEG or PNG file")
     parser.add_argument("--top", type=int, default=5, help="likeliest classes to show for each image; default: 5")
     parser.add_argument("--size", type=int, help="pixels a side, for a network that takes any size and names none")
-    parser.add_argument(
-        "--trust-saved-model",
-        action="store_true",
-        help="also load a SavedModel. RISK: it can read and write all of your files; only for a run whose code and "
-        "packages you trust",
-    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.top < 1:
@@ -99,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
             given.images,
             top=given.top,
             size=size,
-            trust_saved_model=given.trust_saved_model,
+            trust_model=given.trust_model,
         )
     except ReportedError as error:
         return report_error("payload.predict", error, EXIT_FAILED)

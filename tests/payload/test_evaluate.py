@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from payload import evaluate
+from payload.data import local_copy
 from payload.settings import Settings
 
 
@@ -54,6 +55,30 @@ def test_data_that_are_not_there_are_named_before_tensorflow_is_imported(
     assert "/absent/data" in capsys.readouterr().err
     assert evaluate.main(["--model", str(tmp_path), "--data-dir", str(tmp_path / "elsewhere")]) == 1
     assert "elsewhere" in capsys.readouterr().err
+
+
+def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[object] = []
+
+    def copied(address: str) -> Path:
+        reads.append(address)
+        return tmp_path / "absent"
+
+    monkeypatch.setattr(local_copy, "local_directory", copied)
+    folder = str(export(tmp_path, card(data_dir="s3://others/x\x1b[2J")))
+    assert evaluate.main(["--model", folder]) == 1
+    said = capsys.readouterr().err
+    assert "its run read 's3://others/x\\x1b[2J'" in said
+    assert "pass this address as --data-dir" in said
+    assert "\x1b" not in said
+    assert reads == []
+    assert evaluate.main(["--model", folder, "--data-dir", "s3://mine/x"]) == 1
+    assert reads == ["s3://mine/x"]
+    export(tmp_path, card(data_dir="/absent/data"))
+    assert evaluate.main(["--model", folder]) == 1
+    assert "reading the data of its run in '/absent/data'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -87,17 +87,18 @@ def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top
     return [Prediction(label=labels[n], number=int(n), probability=float(probabilities[n])) for n in order]
 
 
-def load(given: Path, size: tuple[int, int] | None = None, *, trust_saved_model: bool = False) -> Classifier:
+def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool = False) -> Classifier:
     """Load an export, a .keras file, an .onnx file or a SavedModel; of an export, the first of them that it has.
 
-    `size`: for a network that takes any size and names none. `trust_saved_model`: also load a SavedModel, which can
-    read and write files of this user. ONNX needs no TensorFlow. Raises ModelError.
+    `size`: for a network that takes any size and names none. `trust_model`: also load a SavedModel, and a .keras file
+    with other classes than the networks of this project; both can read and write files of this user. ONNX needs no
+    TensorFlow. Raises ModelError.
     """
     path, folder = locate(given)
-    if path.is_dir() and not trust_saved_model:
+    if path.is_dir() and not trust_model:
         raise ModelError(
             f"{path}: was not loaded, since a SavedModel can read and write your files; give the {KERAS_FILE} or "
-            f"{ONNX_FILE} of its export instead, or pass --trust-saved-model if you trust all code of its run"
+            f"{ONNX_FILE} of its export instead, or pass --trust-model if you trust all code of its run"
         )
     card = read_card(folder)
     with _naming(path):
@@ -105,7 +106,7 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_saved_model:
             shape, classes, function, own = _onnx(path)
             network, card = None, own or card
         else:
-            shape, classes, network, function = _saved_model(path) if path.is_dir() else _keras(path)
+            shape, classes, network, function = _saved_model(path) if path.is_dir() else _keras(path, trust_model)
     height, width, channels = shape
     fixed = (height, width) if height and width else None
     chosen = fixed or size or (card.size if card else None)
@@ -126,10 +127,11 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_saved_model:
     )
 
 
-def _keras(path: Path) -> tuple[tuple[int | None, int | None, int], int, Any, Callable[[Any], Any]]:
+def _keras(path: Path, trust_model: bool) -> tuple[tuple[int | None, int | None, int], int, Any, Callable[[Any], Any]]:
     import keras
 
-    _check_classes(path)
+    if not trust_model:
+        _check_classes(path)
     model = keras.saving.load_model(path, compile=False, safe_mode=True)
     networks = [layer for layer in model.layers if isinstance(layer, keras.Model)]
     if str(model.inputs[0].dtype) != "uint8" or len(model.output_shape) != 2 or len(networks) != 1:
@@ -150,7 +152,7 @@ def _check_classes(path: Path) -> None:
     if foreign := sorted(set(_classes(config)) - KERAS_CLASSES):
         raise ModelError(
             f"{path}: was not loaded, since no network of this project has these classes, which might read your files "
-            f"or run code: {', '.join(foreign)[:200]}"
+            f"or run code: {', '.join(foreign)[:200]}; if you trust all code of its run, pass --trust-model"
         )
 
 

@@ -155,7 +155,7 @@ def test_all_forms_take_the_same_images_and_name_the_same_classes(exported: Path
 
     images, expected = np.load(exported / "images.npy"), np.load(exported / "expected.npy")
     for form in ("model.keras", "saved_model", "model.onnx"):
-        found = load(exported / "export" / form, trust_saved_model=form == "saved_model")
+        found = load(exported / "export" / form, trust_model=form == "saved_model")
         assert (found.labels, found.size, found.channels) == (CARD.labels, (28, 28), 1)
         assert found.probabilities(images) == pytest.approx(expected, abs=1e-5, rel=1e-3)
 

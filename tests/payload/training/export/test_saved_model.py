@@ -98,7 +98,7 @@ def test_where_this_project_is_not_both_forms_give_what_the_network_gave(written
 def test_a_run_an_export_and_each_form_of_it_can_be_loaded(written: Written, name: str) -> None:
     from payload.training.export.classifier import load
 
-    classifier = load(written.folder / name, trust_saved_model=name.endswith("saved_model"))
+    classifier = load(written.folder / name, trust_model=name.endswith("saved_model"))
     assert (classifier.labels, classifier.size, classifier.channels) == (tuple("abcde"), (32, 32), 3)
     assert classifier.card == CARD
     assert classifier.probabilities(written.images) == pytest.approx(written.expected, abs=1e-5)
@@ -151,7 +151,7 @@ def test_damaged_and_foreign_files_are_errors_that_name_them(written: Written, t
     for name, says in (("cut.keras", "cannot be loaded"), ("saved_model", "cannot be loaded"), ("other", "no export")):
         path = tmp_path / (name if "." in name or name == "saved_model" else f"{name}.keras")
         with pytest.raises(ModelError, match=f"{path.name}: .*{says}"):
-            load(path, trust_saved_model=True)
+            load(path, trust_model=True)
 
 
 def test_saved_model_that_writes_a_file_is_loaded_only_if_trusted(
@@ -180,11 +180,11 @@ def test_saved_model_that_writes_a_file_is_loaded_only_if_trusted(
     for place in (export.parent, export, export / "saved_model", export / "model.keras"):
         assert main(["--model", str(place), str(tmp_path / "image.png")]) == 1
         said = capsys.readouterr().err
-        assert (said.count("\n"), "--trust-saved-model" in said) == (1, True)
+        assert (said.count("\n"), "--trust-model" in said) == (1, True)
         with pytest.raises(ModelError):
             predict(place, np.zeros((1, 4, 4, 3), np.uint8))
     assert not written.exists()
-    assert main(["--run-dir", str(export.parent), str(tmp_path / "image.png"), "--trust-saved-model"]) == 0
+    assert main(["--run-dir", str(export.parent), str(tmp_path / "image.png"), "--trust-model"]) == 0
     assert written.exists()
 
 
@@ -214,6 +214,21 @@ def test_keras_file_with_a_foreign_class_is_not_loaded(written: Written, tmp_pat
                 new.writestr(name, content)
         with pytest.raises(ModelError, match=r"was not loaded, since no network of this project has these classes"):
             load(path)
+
+
+def test_keras_file_with_another_layer_of_keras_is_loaded_if_trusted(tmp_path: Path) -> None:
+    import keras
+
+    from payload.training.export.classifier import load
+    from payload.training.export.model_card import ModelError
+    from payload.training.export.serving import serving_model
+
+    layers = (keras.layers.LayerNormalization(), keras.layers.Flatten(), keras.layers.Dense(5))
+    model = serving_model(keras.Sequential((keras.Input((32, 32, 3)), *layers)))
+    model.save(tmp_path / "own.keras")
+    with pytest.raises(ModelError, match=r"LayerNormalization; if you trust all code of its run, pass --trust-model"):
+        load(tmp_path / "own.keras")
+    assert load(tmp_path / "own.keras", trust_model=True).size == (32, 32)
 
 
 def test_each_network_has_only_classes_that_are_loaded() -> None:
