@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.files.atomic_write import write_atomically
 from agent.files.listing import open_regular
 from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_command
 from agent.launch.hosts import Hosts
@@ -73,7 +72,7 @@ class Preflight:
                 proved.touch()
         elif not report.findings:
             report = as_proved_before(report)
-        write_atomically(self.directory.preflight, json.dumps(report.to_document(), indent=1))
+        self.directory.write(self.directory.preflight, json.dumps(report.to_document(), indent=1))
         for line in report.lines():
             self.log_line(line)
         if report.findings:

@@ -10,6 +10,7 @@ import fnmatch
 import json
 import os
 import re
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +133,12 @@ def _read_replaced(path: Path) -> bytes:
     return read_regular(path)
 
 
+def _move_directory(path: Path) -> None:
+    """Rename a directory that a rank has made in place of a file. No file can replace a directory."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(path.with_name(f"{path.name}.moved-{secrets.token_hex(4)}"))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDirectory:
     """The files of one run."""
@@ -175,6 +182,16 @@ class RunDirectory:
     @property
     def stop_request(self) -> Path:
         return self.path / going_on.STOP_FILE
+
+    def write(self, path: Path, content: str | bytes) -> None:
+        """Write a file of the run atomically. Raises OSError."""
+        _move_directory(path)
+        write_atomically(path, content)
+
+    def discard(self, path: Path) -> None:
+        """Remove a file of the run if there is one. Raises OSError."""
+        _move_directory(path)
+        path.unlink(missing_ok=True)
 
     def stop_grace_s(self) -> float:
         """Return how long ranks may take to end after a request to stop, s, as it says or by default."""

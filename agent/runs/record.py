@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from agent.files.atomic_write import write_atomically
 from agent.files.listing import is_listed, names_in, read_listed
 from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
@@ -40,13 +39,13 @@ def write_origin(directory: RunDirectory, origin: Origin) -> None:
     document["diff_bytes"] = len(diff.encode("utf-8", errors="surrogateescape"))
     document["diff_sha256"] = hashlib.sha256(diff.encode("utf-8", errors="surrogateescape")).hexdigest() if diff else ""
     if diff:
-        write_atomically(directory.path / DIFF_FILE, diff.encode("utf-8", errors="surrogateescape"))
-    write_atomically(path, json.dumps(document, indent=1))
+        directory.write(directory.path / DIFF_FILE, diff.encode("utf-8", errors="surrogateescape"))
+    directory.write(path, json.dumps(document, indent=1))
 
 
 def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
     """Write the course of a run: when each step of it was reached, and where its copy is."""
-    write_atomically(directory.path / COURSE_FILE, json.dumps(course, indent=1))
+    directory.write(directory.path / COURSE_FILE, json.dumps(course, indent=1))
 
 
 def reset_course(directory: RunDirectory) -> None:
@@ -101,7 +100,7 @@ def write_record(directory: RunDirectory, state: State) -> None:
         document["spec"]["notify"] = [None for _ in document["spec"].get("notify", ())]
     if document["launch"]:
         document["launch"]["rank_environment"] = dict.fromkeys(document["launch"].get("rank_environment", ()))
-    write_atomically(directory.path / RECORD_FILE, json.dumps(document, indent=1))
+    directory.write(directory.path / RECORD_FILE, json.dumps(document, indent=1))
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from typing import Any, Final
 
-from agent.files.atomic_write import write_atomically
 from agent.files.listing import read_regular
 from agent.runs.directory import RunDirectory
 from agent.spec import json_text
@@ -48,7 +47,7 @@ def read(directory: RunDirectory) -> Spent | None:
 
 def write(directory: RunDirectory, spent: Spent) -> None:
     """Write what a run has taken. Raises OSError."""
-    write_atomically(directory.path / SPENT_FILE, json.dumps(spent.to_document()))
+    directory.write(directory.path / SPENT_FILE, json.dumps(spent.to_document()))
 
 
 def settle(directory: RunDirectory, now: float) -> None:

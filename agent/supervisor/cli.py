@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.atomic_write import open_to_append
 from agent.files.listing import read_regular
 from agent.runs import accepted_spec, record
 from agent.runs import follow as followed
@@ -108,7 +108,8 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
         RunQueue(runs=runs).finish(directory.run_id, "stopped", WITHDRAWN)
     state = directory.effective_state()
     if state.is_live:
-        write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
+        with contextlib.suppress(IsADirectoryError):  # A rank keeps making one; the supervisor is signalled anyhow.
+            directory.write(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
         told = None
         while (state := directory.effective_state()).is_live:
             if state.owner != told and _supervises(state.owner):  # another one, where it is taken up in this moment

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from agent.errors import SpecError
-from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.atomic_write import open_to_append
 from agent.files.listing import read_regular
 from agent.runs import accepted_spec, record
 from agent.runs.directory import RunDirectory, State
@@ -26,16 +26,16 @@ def check_resumable(directory: RunDirectory, state: State) -> None:
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
     """Write the spec of a run's next attempt; the earlier one is kept beside it. There is one at every moment."""
     earlier = read_regular(directory.spec)
-    write_atomically(directory.path / f"spec-{directory.attempt}.json", earlier)
-    write_atomically(directory.spec, accepted_spec.accept(spec))
+    directory.write(directory.path / f"spec-{directory.attempt}.json", earlier)
+    directory.write(directory.spec, accepted_spec.accept(spec))
 
 
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     """Reopen an ended run: keep its earlier spec beside the new one, and remove its stop request."""
     rewrite(directory, spec)
     record.reset_course(directory)
-    directory.stop_request.unlink(missing_ok=True)
-    directory.preflight.unlink(missing_ok=True)
+    directory.discard(directory.stop_request)
+    directory.discard(directory.preflight)
     with open_to_append(directory.log) as log:
         since = resume_point(spec, record.checkpoints(directory))
         log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Final
 
-from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
 from agent.launch.hosts import POLL_S, Hosts, login
 from agent.preflight import checks
@@ -142,7 +141,7 @@ class Attempt:
     def _tell_launch(self, command: Sequence[str], pythons: Interpreters) -> None:
         """Write down the launcher's command and environment."""
         started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
-        write_atomically(self._directory.launched, json.dumps(started, indent=1))
+        self._directory.write(self._directory.launched, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
 
     def _watch(self, launcher: subprocess.Popen[bytes]) -> bool:

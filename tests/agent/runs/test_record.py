@@ -209,7 +209,7 @@ def test_an_origin_whose_writing_is_interrupted_is_the_earlier_one_and_is_kept_o
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("agent.runs.record.write_atomically", interrupted)
+        patched.setattr("agent.runs.directory.write_atomically", interrupted)
         with pytest.raises(KeyboardInterrupt):
             write_origin(directory, Origin(stack="second"))
     assert record(directory)["origin"]["stack"] == "first"

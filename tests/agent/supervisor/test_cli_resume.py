@@ -11,6 +11,7 @@ from tests.agent.supervisor.live_runs import (
     Call,
     final_state,
     live_state,
+    log_of,
     run_processes,
     spec,
 )
@@ -34,6 +35,21 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
     assert (record["attempts"], record["state"]["state"], record["result"]) == (2, "succeeded", None)
     again = supervisor("resume", stdin=spec(efs, "one", "echo third"))
     assert (again.returncode, "has succeeded" in again.stderr) == (2, True)
+
+
+def test_directories_that_a_rank_makes_in_place_of_files_keep_its_run_neither_from_a_stop_nor_a_resume(
+    efs: Path, supervisor: Call
+) -> None:
+    names = ("stop.json", "record.json", "spent.json", "preflight.json", "spec-1.json", "spec-2.json")
+    made = "; ".join(f"mkdir -p $RUN/{name}/full" for name in names)
+    supervisor("start", stdin=spec(efs, "one", f"{made}; echo at work; trap 'exit 1' TERM; sleep 6000 & wait"))
+    eventually(lambda: "at work" in log_of(efs, "one"))
+    stopped = supervisor("stop", "one", "--grace", "5")
+    assert (stopped.returncode, json.loads(stopped.stdout or "{}").get("state")) == (0, "stopped"), stopped.stderr
+    assert json.loads((efs / "runs" / "one" / "record.json").read_text())["state"]["state"] == "stopped"
+    assert supervisor("resume", stdin=spec(efs, "one", "echo second")).returncode == 0
+    assert final_state(efs, "one")["state"] == "succeeded"
+    assert not (efs / "runs" / "one" / "stop.json").exists()
 
 
 def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
