@@ -6,6 +6,9 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -42,6 +45,22 @@ FULL = ("tests/fuzz/", "tests/payload/benchmark/test_ranks.py", "tests/payload/t
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if "DEEPCDK_EXAMPLES" in os.environ else "repeatable")
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """Return a directory with 3,000 folders within each other, so that the path of the last one is too long to open."""
+    root = tmp_path / "deep"
+    root.mkdir()
+    here = os.open(root, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)  # pathlib cannot
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    yield root
+    subprocess.run(["rm", "-rf", str(root)], check=True)
 
 
 def missing_for(markers: set[str]) -> list[str]:

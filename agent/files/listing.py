@@ -10,7 +10,9 @@ waiting, no giant.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterable
@@ -19,6 +21,9 @@ from typing import BinaryIO, Final
 
 MOST_BYTES: Final = 8 << 20
 """Parsed as JSON, a file takes up to thirty times as much memory."""
+
+MAX_ENTRIES: Final = 200_000
+"""Names of files and directories that are listed; a rank can make millions."""
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -51,8 +56,40 @@ def names_in(directory: Path) -> frozenset[str]:
 
 
 def is_listed(path: Path) -> bool:
-    """Return whether the listing of a directory has the file `path`; False where there is no such directory."""
-    return path.name in names_in(path.parent)
+    """Return whether the listing of a directory has the file `path`; False where there is no such directory.
+
+    After MAX_ENTRIES names it asks for the file itself.
+    """
+    try:
+        with os.scandir(path.parent) as entries:
+            if any(entry.name == path.name for entry in itertools.islice(entries, MAX_ENTRIES)):
+                return True
+            return next(entries, None) is not None and os.path.lexists(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def count_files(directory: Path) -> tuple[int, int]:
+    """Return how many plain files are below a directory, and their bytes, of the first MAX_ENTRIES entries.
+
+    Links are not followed. What cannot be read is left out: another node may remove it meanwhile, and a rank can nest
+    folders until their path is too long.
+    """
+    files = size = entries_seen = 0
+    folders = [str(directory)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                entries_seen += 1
+                if entries_seen > MAX_ENTRIES:
+                    return files, size
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        size += entry.stat(follow_symlinks=False).st_size
+                        files += 1
+    return files, size
 
 
 def read_listed(path: Path, most_bytes: int = MOST_BYTES) -> bytes:

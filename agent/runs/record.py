@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from agent.files.listing import is_listed, names_in, read_listed
+from agent.files.listing import count_files, is_listed, names_in, read_listed
 from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.going_on import COURSE_FILE, read_course
@@ -60,11 +58,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     `launch` is null until it was launched, `result` until it succeeded. `restart_costs` says what each restart of the
     course has cost, in its order.
     """
-    sizes = []
-    for parent, _, names in os.walk(directory.path):  # It passes over a directory that has gone since it was listed.
-        for path in (Path(parent) / name for name in names):
-            with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
-                sizes += [path.stat().st_size] if path.is_file() else []
+    files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()
     spec, origin = _read(directory, "spec.json"), _read(directory, ORIGIN_FILE)
     course = _read(directory, COURSE_FILE)
@@ -84,8 +78,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "spot": _unless_spoilt(on_spot, origin, spec, state.updated - state.started),
         "checkpoints": checkpoints(directory),
         "attempts": directory.attempt,
-        "files": len(sizes),
-        "bytes": sum(sizes),
+        "files": files,
+        "bytes": size_bytes,
     }
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from agent.files.listing import read_regular
+from agent.files.listing import count_files, read_regular
 from agent.remote.command import Completed, execute
 from agent.runs.directory import RunDirectory
 from agent.runs.record import ORIGIN_FILE
@@ -91,8 +91,7 @@ class Copier:
         if not shutil.which("aws"):
             return "there is no AWS CLI on the master"
         self._run(refresh_command(self.directory), TIMEOUT_S)
-        work = self.directory.path / WORK_FOLDER
-        size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file() and not path.is_symlink())
+        _, size = count_files(self.directory.path / WORK_FOLDER)
         excluded = (f"{WORK_FOLDER}/*",) if size > WORK_LIMIT else ()
         done = self._run(command(self.directory, self.address, self.region, excluded=excluded), TIMEOUT_S)
         if done.status != 0:

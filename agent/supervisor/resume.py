@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
-from agent.files.listing import read_regular
+from agent.files.listing import count_files, read_regular
 from agent.runs import accepted_spec, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
@@ -51,8 +51,8 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
         # `resume` claims nodes before it looks for the directory.
         if directory.run_id in runs.live():
             raise LiveRunError(directory.run_id, "starting")
-        files = [path.stat().st_size for path in directory.path.rglob("*") if path.is_file()]
+        files, size_bytes = count_files(directory.path)
         directory.path.rename(removed)
     accepted_spec.forget(directory.run_id)
     rank_files.remove(removed)
-    return {"run_id": directory.run_id, "files": len(files), "bytes": sum(files)}
+    return {"run_id": directory.run_id, "files": files, "bytes": size_bytes}

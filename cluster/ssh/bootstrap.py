@@ -119,8 +119,15 @@ def send(directory: str, *excluded: str) -> int:
     if not root.is_dir():
         print(f"no directory {directory}", file=sys.stderr)
         return 4
-    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-        pack(archive, root, excluded)
+    try:
+        with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+            pack(archive, root, excluded)
+    except RecursionError:
+        print(f"{directory} has too many folders within each other", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename or directory}: {error.strerror}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.listing import is_listed, listed_below, read_listed, read_regular
+from agent.files import listing
+from agent.files.listing import count_files, is_listed, listed_below, read_listed, read_regular
+from agent.remote.command import Completed
 from agent.runs import follow, record, spending
 from agent.runs.directory import RunDirectory, State
 from agent.spec.states import STOP_GRACE_S
@@ -123,3 +125,30 @@ def test_giant_result_is_left_out_of_the_record(tmp_path: Path) -> None:
     directory.write_state(State.starting(spec))
     (directory.path / "result.json").write_text('{"a": [' + "[]," * (9 << 20) + "0]}")
     assert record.record(directory)["result"] is None
+
+
+def test_folders_of_any_depth_are_counted_as_far_as_their_path_goes(deep: Path) -> None:
+    (deep / "file").write_text("12345")
+    (deep / "link").symlink_to("/etc/passwd")
+    assert count_files(deep) == (1, 5)
+    assert count_files(deep / "absent") == (0, 0)
+
+
+def test_run_with_folders_of_any_depth_is_recorded_and_copied(deep: Path) -> None:
+    directory = RunDirectory(path=deep / "one")
+    directory.path.mkdir()
+    directory.write_state(State.starting(make_spec(run_id="one")))
+    (deep / "d").rename(directory.path / "work")
+    assert record.record(directory)["files"] == 1
+    copier = archive.Copier(directory, lambda *_: Completed(status=0, output=""))
+    copier.address = "s3://bucket/runs/one"
+    assert copier.finish() in ("", "there is no AWS CLI on the master")
+
+
+def test_only_the_first_of_millions_of_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_ENTRIES", 3)
+    for name in "abcdefgh":
+        (tmp_path / name).touch()
+    assert all(is_listed(tmp_path / name) for name in "abcdefgh")
+    assert not is_listed(tmp_path / "other")
+    assert count_files(tmp_path) == (3, 0)
