@@ -55,7 +55,8 @@ OBEYED: Final = frozenset(
         *("agent.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "copilot-instructions.md"),
         *("crush.md", "gemini.md", "qwen.md", "warp.md"),
         # Settings that programs read from the current directory or those above it.
-        *("pyvenv.cfg", "cdk.json", "mise.toml", "mise.local.toml", "autorun.inf", "desktop.ini"),
+        *("pyvenv.cfg", "cdk.json", "mise.toml", "mise.local.toml", "autorun.inf", "desktop.ini", "_exrc", "_vimrc"),
+        *("opencode.json", "opencode.jsonc", "crush.json"),
     }
 )
 """Folded names of files and directories that programs obey, without those that begin with a dot."""
@@ -235,7 +236,7 @@ def _check_fetched(target: Path, run_id: str) -> None:
     """Raise DeepcdkError if a directory contains files and was not created by a fetch of this run."""
     if not target.is_dir() or target.is_symlink() or not any(target.iterdir()):
         return
-    for name in (MARKER, RECORD_FILE):
+    for name in (MARKER, RECORD_FILE, "state.json"):  # Earlier versions left no marker.
         with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
             if json_text.parse(read_regular(target / name))["run_id"] == run_id:
                 return

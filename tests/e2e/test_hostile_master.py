@@ -44,6 +44,18 @@ def tree(directory: Path) -> dict[str, str | None]:
     return {str(path.relative_to(directory)): path.read_text() if path.is_file() else None for path in found}
 
 
+def test_the_newest_run_cannot_have_the_name_of_a_package_of_the_laptop(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "session.py").write_text("mine")
+    before = tree(tmp_path)
+    with answering(cluster, {**SUMMARY, "run_id": "cluster"}):
+        done = cluster.fab("fetch", "--into", str(tmp_path), check=False)
+    assert done.returncode == 1
+    assert "'cluster' is not the id of a run that deepcdk started" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert tree(tmp_path) == before
+
+
 @pytest.mark.parametrize("words", [(), ("--run", "20261120-121314-digits-ab12")], ids=["newest", "named"])
 def test_a_fetched_run_lies_below_into_whatever_the_master_calls_it(
     cluster: EmbeddedCloud, tmp_path: Path, words: tuple[str, ...]

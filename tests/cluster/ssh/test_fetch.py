@@ -127,9 +127,10 @@ def test_a_directory_that_no_fetch_created_stays_unchanged(tmp_path: Path, recor
     assert tree(tmp_path) == before
 
 
-def test_a_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["record.json", "state.json"])
+def test_a_directory_that_an_earlier_version_fetched_is_updated(tmp_path: Path, name: str) -> None:
     (tmp_path / RUN).mkdir()
-    (tmp_path / RUN / "record.json").write_text(f'{{"run_id": "{RUN}"}}')
+    (tmp_path / RUN / name).write_text(f'{{"run_id": "{RUN}"}}')
     unpack(blocks(RESULT), tmp_path, RUN)
     assert (tmp_path / RUN / "result.json").exists()
 
@@ -253,7 +254,7 @@ OBEYED: Final = (
     *(".git", ".hg", ".jj", ".svn", ".envrc", ".env", ".vscode", ".idea", ".venv", ".gitattributes", ".gitmodules"),
     *(".editorconfig", ".python-version", ".cursorrules", ".deepcdk-run", "...", "..x", "HEAD", "_darcs", "CVS"),
     *("CLAUDE.md", "AGENTS.md", "copilot-instructions.md", "pyvenv.cfg", "fabfile.py", "fabfile"),
-    *("conftest.pyc", "sitecustomize.py", "cdk.json", "mise.toml"),
+    *("conftest.pyc", "sitecustomize.py", "cdk.json", "mise.toml", "opencode.json"),
 )
 
 
