@@ -112,6 +112,14 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
     return data
 
 
+def repeated(sound: str, size: int = 1 << 20) -> st.SearchStrategy[str]:
+    """Return about `size` characters that repeat a few parts of a sound text, for what is not read in linear time."""
+    parts = st.builds(
+        lambda start, length: sound[start : start + length], st.integers(0, len(sound)), st.integers(1, 60)
+    )
+    return st.lists(parts, min_size=1, max_size=3).map("".join).map(lambda text: text * (size // (len(text) or 1)))
+
+
 def texts_like(sound: str) -> st.SearchStrategy[str]:
     """Return a text like a sound one; what is not UTF-8 in it is replaced, as readers of streams do."""
     return mutated(sound.encode()).map(lambda data: data.decode("utf-8", errors="replace"))

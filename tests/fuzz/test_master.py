@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import time
@@ -14,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
+from agent.launch.rank_parent import Lines
+from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import follow, record
 from agent.runs.run_queue import RunQueue
@@ -24,9 +27,11 @@ from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from agent.spec.states import is_run_id
 from agent.staging.manifest import Entry, Manifest, ManifestError
-from agent.supervisor import archive, cli, failure
+from agent.supervisor import archive, cli, failure, prepare_node
+from tests.agent.preflight import test_checks as preflight
+from tests.agent.preflight.test_nccl_log import OURS_2_32
 from tests.factories import make_nodes, make_spec, make_state, nodes_text
-from tests.fuzz.hostile import EXAMPLES, json_of, texts_like
+from tests.fuzz.hostile import EXAMPLES, encoded, json_of, repeated, spoilt, texts_like
 
 SPEC: Final = make_spec(run_id="one")
 STATE: Final = make_state(run_id="one", state="failed").to_document()
@@ -49,6 +54,9 @@ LOG: Final = (
     "[supervisor] $ horovodrun\n[0]<stderr>:Traceback (most recent call last):\n[1]<stdout>:x\n"
     "Process 1 exit with status code 1.\n[0]<stderr>: Timed out waiting 30000ms for recv operation\n"
 )
+
+PROOF: Final = preflight.here(*preflight.NAMES) + OURS_2_32 + preflight.proof(*preflight.NAMES)
+PREFLIGHT_SPEC, PREFLIGHT_REPORT = preflight.SPEC, preflight.judged()
 
 
 def runs_with(root: Path, **texts: str) -> Runs:
@@ -165,9 +173,71 @@ def test_what_a_node_says_of_stuck_ranks(tmp_path_factory: pytest.TempPathFactor
 
 
 @settings(max_examples=EXAMPLES)
-@given(log=texts_like(LOG * 3), status=st.integers(-70, 300))
+@given(log=texts_like(LOG * 3) | repeated(LOG), status=st.integers(-70, 300))
 def test_the_log_of_a_run(log: str, status: int) -> None:
     began = time.monotonic()
     assert failure.reason(SPEC, status, log)
     assert all(isinstance(follow.is_of_rank(line, 0), bool) for line in log.splitlines())
     assert time.monotonic() - began < 20
+
+
+@settings(max_examples=EXAMPLES)
+@given(output=texts_like(PROOF) | repeated(PROOF), status=st.integers(0, 1))
+def test_the_output_of_the_pre_flight(output: str, status: int) -> None:
+    began = time.monotonic()
+    report = checks.judge_allreduce(PREFLIGHT_SPEC, PREFLIGHT_REPORT, status, output)
+    assert len(json.dumps(report.to_document())) < 20_000
+    assert all(isinstance(process.route, str) for process in nccl_log.parse(output).values())
+    assert time.monotonic() - began < 20
+
+
+PREPARED: Final = prepare_node.Prepared(python="/opt/python3", runtime="/opt/runtime")
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=json_of(dataclasses.asdict(PREPARED)) | texts_like(json.dumps(dataclasses.asdict(PREPARED))))
+def test_what_a_node_has_prepared(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        found = prepare_node.parse(f"banner\n{prepare_node.PREPARED}{text}\n")
+        assert isinstance(found.python, str)
+        assert isinstance(found.runtime, str)
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    blocks=st.lists(st.binary(max_size=9) | st.sampled_from((b"\r", b"\n", b"\r\n", b"x" * 50)), max_size=20),
+    max_bytes=st.integers(1, 20),
+)
+def test_lines_of_a_rank_are_short_and_lose_no_byte(blocks: list[bytes], max_bytes: int) -> None:
+    lines = Lines(b"[0]:", max_bytes)
+    found = [line for block in blocks for line in lines.feed(block)] + lines.end()
+    texts = [line.removeprefix(b"[0]:").removesuffix(b"\n") for line in found]
+    assert all(line.startswith(b"[0]:") and line.endswith(b"\n") for line in found)
+    assert all(len(text) <= max_bytes and b"\n" not in text for text in texts)
+    assert b"".join(texts) == b"".join(blocks).translate(None, b"\r\n")
+
+
+EVENTS: Final[list[dict[str, Any]]] = [
+    {"event": "start", "time": 1.0, "steps_per_epoch": 10, "resumed_from": None},
+    {"event": "step", "time": 2.0, "epoch": 1, "step": 5, "steps_per_epoch": 10},
+    {"event": "epoch", "time": 3.0, "epoch": 1, "total_steps": 10},
+    {"event": "straggler", "rank": 0, "host": "deeplearning-worker1", "is_over": False},
+    {"event": "start", "time": 5.0, "steps_per_epoch": 10, "resumed_from": "checkpoints/step-00000010"},
+]
+
+
+@settings(max_examples=EXAMPLES)
+@given(events=spoilt(EVENTS), restarts=spoilt([{"time": 4.0, "for": "a node"}]), cut=st.integers(0, 1000))
+def test_metrics_of_a_run_with_restarts(
+    tmp_path_factory: pytest.TempPathFactory, events: Any, restarts: Any, cut: int
+) -> None:
+    lines = [encoded(event) for event in (events if isinstance(events, list) else [events])]
+    text = "\n".join(lines) + "\n"
+    runs = runs_with(
+        tmp_path_factory.mktemp("efs"),
+        metrics_jsonl=text[: len(text) - cut % len(text)],
+        course_json=encoded({"times": {}, "restarts": restarts}),
+    )
+    document = record.record(runs["one"])
+    json.dumps(document)
+    assert isinstance(document["restart_costs"], list)
