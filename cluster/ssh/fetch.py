@@ -236,7 +236,7 @@ def _check_fetched(target: Path, run_id: str) -> None:
     """Raise DeepcdkError if a directory contains files and was not created by a fetch of this run."""
     if not target.is_dir() or target.is_symlink() or not any(target.iterdir()):
         return
-    for name in (MARKER, RECORD_FILE, "state.json"):  # Earlier versions left no marker.
+    for name in (MARKER, RECORD_FILE):
         with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
             if json_text.parse(read_regular(target / name))["run_id"] == run_id:
                 return

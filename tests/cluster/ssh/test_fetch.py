@@ -127,10 +127,9 @@ def test_a_directory_that_no_fetch_created_stays_unchanged(tmp_path: Path, recor
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["record.json", "state.json"])
-def test_a_directory_that_an_earlier_version_fetched_is_updated(tmp_path: Path, name: str) -> None:
+def test_a_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> None:
     (tmp_path / RUN).mkdir()
-    (tmp_path / RUN / name).write_text(f'{{"run_id": "{RUN}"}}')
+    (tmp_path / RUN / "record.json").write_text(f'{{"run_id": "{RUN}"}}')
     unpack(blocks(RESULT), tmp_path, RUN)
     assert (tmp_path / RUN / "result.json").exists()
 
