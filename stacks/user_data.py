@@ -80,6 +80,7 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
         "registry": True,
         settings.role: True,
         "shared": settings.role == MASTER,
+        "leftovers": settings.role != MASTER,
         "agent": settings.agent,
         "lustre": settings.lustre,
         "scratch": settings.scratch,

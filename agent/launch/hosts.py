@@ -8,14 +8,14 @@ import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
 from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
-from agent.remote.command import OWN_TREE, Completed, answers, remote_command
+from agent.remote.command import OWN_TREE, Completed, answers, clear_command, remote_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -55,14 +55,18 @@ class Hosts:
         self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
     ) -> dict[str, Completed]:
         """Run one command on all hosts at once, each in the agent's tree; keep every host's result."""
-        pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
+        commands = {host.name if host else MASTER: self.remote(host, argv, as_rank=as_rank) for host in hosts}
+        return self._run_all(commands, timeout_s)
+
+    def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
+        """Remove what ranks have left on hosts, as their root; keep every host's result."""
+        return self._run_all({host.name: clear_command(host) for host in hosts}, timeout_s)
+
+    def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
+        """Run a command for each host at once."""
+        pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(commands))))
         try:
-            futures = {
-                pool.submit(self._run, self.remote(host, argv, as_rank=as_rank), timeout_s): (
-                    host.name if host else MASTER
-                )
-                for host in hosts
-            }
+            futures = {pool.submit(self._run, command, timeout_s): host for host, command in commands.items()}
             waiting = set(futures)
             while waiting and not self._is_cancelled():
                 _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)

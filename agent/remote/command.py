@@ -47,6 +47,11 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
     return ["/bin/sh", "-c", script] if host is None else [SSH, *(AS_RANK if as_rank else ()), host.name, script]
 
 
+def clear_command(host: Node) -> list[str]:
+    """Build the command that removes what ranks have left on a host: all that the master can do as its root."""
+    return [SSH, "-l", "root", host.name, "leftovers"]
+
+
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
     """Run a command without input and keep the last MAX_OUTPUT bytes of its output.
 

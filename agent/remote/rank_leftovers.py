@@ -1,119 +1,85 @@
-"""Find and end what earlier runs have left on a node: processes of the user for ranks, and secrets.
+"""Find what ranks of earlier runs have left on a node, and remove it: processes, shared memory, files, secrets.
 
-    NODE_PYTHON -m agent.remote.rank_leftovers RUNS     # as that user, on a node that has no rank of its run yet
-
-A node takes part in one run at a time. So all that belongs to any run is left over, and so is what no connection has
-started: a program may have changed the environment by which the processes of a run are known. A command that runs over
-a connection of its own, as `fab stage-data --to local` does, goes on.
+A rank can enter each process of its user, kill it and change its memory. So root removes what is left, by a script on
+the node's own disk (`stacks/scripts/leftovers.sh`), and spares no process of that user.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import shutil
-import signal
-import sys
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import wait_until
-from agent.remote import processes
-from agent.remote.rank_user import home
-from agent.remote.secret_files import TAKEN
-from agent.spec.nodes import NODE_PYTHON, RANK_UID
+from agent.spec.nodes import RANK_HOME, RANK_UID
 
 CLEARING_S: Final = 10.0
-"""How long processes that were killed may take to go."""
-_PROC: Final = Path("/proc")
+"""How long the processes that the script kills may take to exit."""
+KEPT: Final = ("data", ".cache/deepcdk/records")
+"""What stays in the home of ranks, for later runs: copies of data, and the indices of records."""
+_ROOT: Final = Path("/")
+_OPEN: Final = ("tmp", "var/tmp", "dev/shm", "dev/mqueue", "run/lock", "var/crash")  # only looked at
+_IPC: Final = "proc/sysvipc"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Process:
-    """What anybody may know of a process."""
-
-    uid: int
-    parent: int
-
-
-def are_there(proc: Path = _PROC) -> bool:
-    """Return whether the user for ranks has processes here; any user may ask, but only that one finds the leftovers."""
-    return any(each.uid == RANK_UID for each in _listed(proc).values())
-
-
-def command(runs_root: str) -> list[str]:
-    """Build the command that ends what is left on a node; it runs as the user for ranks, in the agent's tree."""
-    return [NODE_PYTHON, "-m", "agent.remote.rank_leftovers", runs_root]
-
-
-def clear(runs_root: str, timeout_s: float) -> list[int]:
-    """Remove what earlier runs have left of this user; return the processes that stay."""
-    shutil.rmtree(home() / TAKEN, ignore_errors=True)
-
-    def are_gone() -> bool:
-        others = find(runs_root)
-        for pid in others:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        return not others
-
-    wait_until(are_gone, timeout_s=timeout_s, poll_s=0.05)
-    return find(runs_root)
-
-
-def find(runs_root: str, proc: Path = _PROC) -> list[int]:
-    """Return the processes of this user that earlier runs have left here."""
-    listed = _listed(proc)
-    own = [pid for pid, each in listed.items() if each.uid == os.getuid() and pid != os.getpid()]
-    of_runs = {process.pid for process in processes.processes(runs_root, proc)}
-    left = [pid for pid in own if pid in of_runs or not _has_connection(pid, listed)]
-    return [pid for pid in left if not _is_service_manager(pid, proc)]
-
-
-def _listed(proc: Path) -> dict[int, _Process]:
-    found = {}
-    for entry in proc.iterdir():
+def processes_are_there(root: Path = _ROOT) -> bool:
+    """Return whether the user for ranks has processes on this node."""
+    for entry in (root / "proc").iterdir():
         if not entry.name.isdecimal():
             continue
         with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # it ended meanwhile
             # Not by the owner of its directory, which is root for a process that others may not inspect.
             lines = (entry / "status").read_text(encoding="utf-8", errors="replace").splitlines()
             fields = dict(line.partition(":")[::2] for line in lines)
-            found[int(entry.name)] = _Process(uid=int(fields["Uid"].split()[0]), parent=int(fields["PPid"]))
-    return found
+            if str(RANK_UID) in fields["Uid"].split():
+                return True
+    return False
 
 
-def _has_connection(pid: int, listed: Mapping[int, _Process]) -> bool:
-    """Return whether a process of another user is above one: SSH's, which is root's, while the connection lives.
-
-    What outlives its connection is process 1's.
-    """
-    own, seen = listed[pid].uid, {pid}
-    while (above := listed.get(pid)) is not None and above.uid == own:
-        pid = above.parent
-        if pid in seen:
-            return False
-        seen.add(pid)
-    return pid > 1 and pid in listed
+def files_are_there(root: Path = _ROOT) -> bool:
+    """Return whether the user for ranks has files, message queues or shared memory that a later run could meet."""
+    home = root / RANK_HOME.lstrip("/")
+    return _has_more_than(home, KEPT) or any(_has_files(root / place) for place in _OPEN) or _has_ipc(root / _IPC)
 
 
-def _is_service_manager(pid: int, proc: Path) -> bool:
-    """Return whether a process is the user's own systemd, which starts with a login and ends some seconds after it."""
+def _has_more_than(directory: Path, kept: tuple[str, ...]) -> bool:
+    """Return whether a directory contains more than the directories `kept`, or cannot be listed."""
     try:
-        return (proc / str(pid) / "exe").readlink().name == "systemd"
-    except OSError:
+        for entry in os.scandir(directory):
+            below = tuple(path.removeprefix(f"{entry.name}/") for path in kept if path.startswith(f"{entry.name}/"))
+            if not entry.is_dir(follow_symlinks=False) or (entry.name not in kept and not below):
+                return True
+            if below and _has_more_than(Path(entry.path), below):
+                return True
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
+    return False
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command line."""
-    if left := clear(argv[0], CLEARING_S):
-        print(f"processes of an earlier run stay: {', '.join(map(str, left))}", file=sys.stderr)
-        return 1
-    return 0
+def _has_files(directory: Path) -> bool:
+    """Return whether ranks have made anything in a directory, or below in those in which everybody may write."""
+    with contextlib.suppress(OSError):  # missing, or closed to all but its owner
+        for entry in os.scandir(directory):
+            found = entry.stat(follow_symlinks=False)
+            is_open = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IWOTH
+            if found.st_uid == RANK_UID or (is_open and _has_files(Path(entry.path))):
+                return True
+    return False
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _has_ipc(directory: Path) -> bool:
+    """Return whether the ranks' user owns or has created any of System V's shared memory, semaphores and queues."""
+    return any(RANK_UID in owners for path in directory.glob("*") for owners in _owners(path))
+
+
+def _owners(path: Path) -> Iterator[set[int]]:
+    """Yield the owner and the creator of each line of a table, whose first line names its columns."""
+    with path.open(encoding="ascii") as table:
+        columns = table.readline().split()
+        for line in table:
+            fields = dict(zip(columns, line.split(), strict=False))
+            yield {int(fields["uid"]), int(fields["cuid"])}

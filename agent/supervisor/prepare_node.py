@@ -57,8 +57,10 @@ class Prepared:
     """Of the ranks; on the master, of their launcher."""
     runtime: str = ""
     """Directory of the environment with Horovod and Open MPI; empty on the master."""
-    may_have_leftovers: bool = dataclasses.field(default=False, compare=False)
-    """Whether the user for ranks has processes there, which it alone can tell apart, and end."""
+    has_rank_processes: bool = dataclasses.field(default=False, compare=False)
+    """Whether processes of the user for ranks are there."""
+    has_rank_files: bool = dataclasses.field(default=False, compare=False)
+    """Whether ranks of any run have left files or shared memory there."""
 
     @property
     def line(self) -> str:
@@ -170,7 +172,12 @@ def ready(python: Path, runtime: Path) -> Prepared:
             directory.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
         if directory == home:
             break
-    return Prepared(python=str(python), runtime=str(runtime), may_have_leftovers=rank_leftovers.are_there())
+    return Prepared(
+        python=str(python),
+        runtime=str(runtime),
+        has_rank_processes=rank_leftovers.processes_are_there(),
+        has_rank_files=rank_leftovers.files_are_there(),
+    )
 
 
 def prepare_master(spec: RunSpec) -> Prepared:

@@ -60,6 +60,7 @@ class Supervisor:
         self._wanted = before.wanted if before else len(spec.hosts)
         self._left: dict[str, Node] = {**before.left} if before else {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
+        self._cleared: set[str] = set()
         self._told_waiting = -1
         self._stored = StoredRun(
             self.directory,
@@ -89,6 +90,7 @@ class Supervisor:
             execute=self._run,
             on_poll=self._heartbeat,
             may_be_followed=len(self._restarts) < spec.restarts,
+            cleared=self._cleared,
         )
 
     def request_stop(self, *_: object) -> None:

@@ -108,6 +108,13 @@ if [[ -z $rank_uid ]]; then
 elif [[ $rank_uid != 60900 ]]; then
   log "this image has a user deepcdk-rank with the number $rank_uid, and ranks need 60900" && exit 1
 fi
+# No service manager of its own, which would start programs without the limits of a rank and outlive its logins; and no
+# timed jobs. Where at has no such file, root alone may use it.
+mkdir -p "$root/etc/systemd/system"
+ln -sfn /dev/null "$root/etc/systemd/system/user@60900.service"
+for deny in "$root"/etc/{cron,at}.deny; do
+  if [[ $deny == *cron.deny || -e $deny ]] && ! grep -qsx deepcdk-rank "$deny"; then echo deepcdk-rank >>"$deny"; fi
+done
 
 step='asking the instance metadata service'
 metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
@@ -187,6 +194,8 @@ if [[ ! -e $root/etc/ssh/ssh_host_ed25519_key.pub ]]; then ssh-keygen -q -A ${ro
 if [[ $DEEPCDK_ROLE == master ]]; then
   # shellcheck source=shared.sh
   . "$root/opt/deepcdk/bin/shared"
+else
+  install -d -m 700 "$root/root/.ssh"
 fi
 
 step='counting what ranks can use'

@@ -72,8 +72,8 @@ look() {
   for path in "$registry"/*; do there+=${path##*/}/; done
 }
 
-# Let the master log in, from its address alone, as the login user and, to run commands alone, as the user of ranks: by
-# the key in the parameter that no role but the master's may write. On the shared file system, where root on any node can
+# Let the master log in, from its address alone, as the login user and, to run commands alone, as the user of ranks; as
+# root for the one command that removes what ranks have left: by the key in the parameter that no role but the master's may write. On the shared file system, where root on any node can
 # write, another key is no more than a reason to ask AWS: soon at first, then each minute, for the one who wrote it may go
 # on; and each hour without a reason.
 admit_master() {
@@ -98,6 +98,7 @@ admit_master() {
   admission="from=\"${BASH_REMATCH[2]}\" ${BASH_REMATCH[1]} deepcdk-master"$'\n'
   put_block "$root$rank_home/.ssh/authorized_keys" "restrict,$admission"
   put_block "$root$login_home/.ssh/authorized_keys" "restrict,pty,port-forwarding,$admission" 600
+  put_block "$root/root/.ssh/authorized_keys" "restrict,command=\"/opt/deepcdk/bin/leftovers\",$admission" 600
   if [[ -n $hint && $hint != "$admitted" ]]; then
     note "the registry's master.pub is not the master's key in AWS, and is refused" "$hint"
   fi

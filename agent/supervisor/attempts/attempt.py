@@ -63,6 +63,8 @@ class Attempt:
     """Called repeatedly while the attempt waits for anything."""
     may_be_followed: bool
     """Whether there is a restart left."""
+    cleared: set[str] = dataclasses.field(default_factory=set)
+    """Instance ids of the hosts of the attempt before, which have nothing of another run."""
     silent: set[str] = dataclasses.field(default_factory=set)
     """Instance ids of the hosts that did not answer when it ended."""
     _launcher: subprocess.Popen[bytes] | None = None
@@ -104,7 +106,7 @@ class Attempt:
         """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
         if self.spec.launcher:
             return preparation.NO_RUNTIME, {}
-        return preparation.prepare(self.spec, self.hosts, is_stopped=self.stop.is_made)
+        return preparation.prepare(self.spec, self.hosts, is_stopped=self.stop.is_made, cleared=self.cleared)
 
     def _preflight(self) -> Preflight:
         return Preflight(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,12 +34,15 @@ class PreparationError(RuntimeError):
 
 
 def prepare(
-    spec: RunSpec, hosts: Hosts, *, is_stopped: Callable[[], bool]
+    spec: RunSpec, hosts: Hosts, *, is_stopped: Callable[[], bool], cleared: set[str]
 ) -> tuple[Interpreters, dict[str, Completed]]:
     """Prepare the master and all hosts of a run at once; return the launch's interpreters and each host's answer.
 
-    Where `is_stopped` holds meanwhile, NO_RUNTIME and no answers. Raises PreparationError.
+    `cleared`: the instance ids of the hosts on which ranks of this run alone have been since they were prepared;
+    updated. Where `is_stopped` holds meanwhile, NO_RUNTIME and no answers. Raises PreparationError.
     """
+    hosts_now = {host.instance_id for host in spec.hosts}
+    cleared &= hosts_now  # Any other run may have had the rest since.
     answers = hosts.everywhere([None, *spec.hosts], prepare_node.command(spec), TIMEOUT_S)
     if is_stopped():
         return NO_RUNTIME, {}
@@ -51,7 +54,8 @@ def prepare(
             prepared[name] = prepare_node.parse(done.output)
         except ValueError as error:
             raise PreparationError({name: str(error)}) from None
-    _end_leftovers(spec, hosts, [host for host in spec.hosts if prepared[host.name].may_have_leftovers])
+    _remove_leftovers(hosts, [host for host in spec.hosts if _is_dirty(host, prepared[host.name], cleared)])
+    cleared |= hosts_now
     remote = functools.partial(hosts.remote, as_rank=True)
     if failed := secret_files.distribute(secret_files.master_directory(Path.home()), spec, remote):
         raise PreparationError(failed)
@@ -80,10 +84,12 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
     return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
 
 
-def _end_leftovers(spec: RunSpec, hosts: Hosts, dirty: Sequence[Node]) -> None:
-    """End what earlier runs' ranks have left on these hosts. Raises PreparationError where something stays."""
-    if not dirty:
-        return
-    command, timeout_s = rank_leftovers.command(spec.runs_root), 30.0 + rank_leftovers.CLEARING_S
-    if found := failures(hosts.everywhere(dirty, command, timeout_s, as_rank=True)):
+def _is_dirty(host: Node, found: prepare_node.Prepared, cleared: Collection[str]) -> bool:
+    """Return whether something is to be removed from a host: a restarted run finds the files of its ranks again."""
+    return found.has_rank_processes or (found.has_rank_files and host.instance_id not in cleared)
+
+
+def _remove_leftovers(hosts: Hosts, dirty: Sequence[Node]) -> None:
+    """Remove what ranks have left on these hosts. Raises PreparationError where a process stays."""
+    if dirty and (found := failures(hosts.clear(dirty, 30.0 + rank_leftovers.CLEARING_S))):
         raise PreparationError(found)

@@ -65,7 +65,8 @@ def prepared(
     monkeypatch.setattr("agent.environment.master_environment.ensure", lambda: Path("/masters/python"))
     monkeypatch.setattr("agent.remote.rank_user.check", lambda node, remedy: None)  # this machine has none
     # Ranks on hosts of an embedded cloud are processes of this machine, too.
-    monkeypatch.setattr("agent.remote.rank_leftovers.are_there", lambda: False)
+    monkeypatch.setattr("agent.remote.rank_leftovers.processes_are_there", lambda: False)
+    monkeypatch.setattr("agent.remote.rank_leftovers.files_are_there", lambda: False)
     # The launch's run directory is on no file system of this machine.
     monkeypatch.setattr(
         "agent.supervisor.prepare_node.facts_command",

@@ -14,7 +14,7 @@ from tools import demo
 
 AS_ROOT = "/usr/local/bin/id-of-root"
 PROGRAM = """\
-import glob, json, os, subprocess, sys, tempfile
+import glob, json, os, shutil, subprocess, sys, tempfile
 
 def outcome(action, *words):
     try:
@@ -61,14 +61,21 @@ os.makedirs("deep/er", mode=0o700)
 descriptor, path = tempfile.mkstemp(dir="deep")
 os.write(descriptor, b"weights")
 os.rename(path, "deep/er/model")
-# It has nothing left by which it could be told from what is not a run's.
-subprocess.Popen(["setsid", "-f", "sleep", "7654"], env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                 stderr=subprocess.DEVNULL)
+# They have nothing left by which they could be told from what is not a run's.
+left = tempfile.mkdtemp()
+shutil.copy("/usr/bin/sleep", f"{left}/systemd")
+null = {"env": {}, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+for command in ("sleep", f"{left}/systemd"):
+    subprocess.Popen(["setsid", "-f", command, "7654"], **null)
+subprocess.check_call(["ipcmk", "-M", "4096"])
+met = [path for path in (os.path.expanduser("~/.bashrc"), "/dev/shm/an-earlier-run") if os.path.exists(path)]
+for path in (os.path.expanduser("~/.bashrc"), "/dev/shm/an-earlier-run"):
+    append(path)
 with open("told.json", "w") as file:
     json.dump({
         "ids": [os.getuid(), os.geteuid(), os.getgid(), *os.getgroups()], "home": os.environ["HOME"],
-        "user": os.environ["USER"], "forbidden": forbidden, "allowed": allowed, "secret": os.environ["TOKEN"],
-        "as_root": subprocess.check_output(["id-of-root", "-u"], text=True),
+        "user": os.environ["USER"], "forbidden": forbidden, "met": met, "allowed": allowed,
+        "secret": os.environ["TOKEN"], "as_root": subprocess.check_output(["id-of-root", "-u"], text=True),
         "su": subprocess.run(["su", "-c", "true"], capture_output=True, stdin=subprocess.DEVNULL).returncode,
     }, file)
 """
@@ -147,8 +154,24 @@ def test_what_a_rank_alone_could_read_is_fetched(told: Any) -> None:
 
 def test_a_process_that_hides_from_its_run_ends_before_the_next_one(told: Any) -> None:
     cloud, _, _ = told
-    # The second run's own is there; of the first one's nothing is.
+    # The second run's own are there; of the first one's nothing is.
     assert shell(cloud, "pgrep -c -u deepcdk-rank -f 'sleep 7654'") == "1\n"
+    assert shell(cloud, "pgrep -c -u deepcdk-rank -x systemd") == "1\n"
+
+
+def test_shared_memory_and_files_of_an_earlier_run_do_not_reach_the_next_one(told: Any) -> None:
+    cloud, _, rank = told
+    assert rank["met"] == []
+    assert shell(cloud, "ipcs -mc | grep -c deepcdk-rank") == "1\n"
+
+
+def test_root_admits_the_master_for_no_other_command(told: Any) -> None:
+    cloud, _, _ = told
+    (master,) = cloud.instances("master")
+    login = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "ssh", "-o", "BatchMode=yes"]
+    done = cloud.on(master["InstanceId"], *login, "-l", "root", "deeplearning-worker1", "touch /root/here")
+    assert (done.stdout, shell(cloud, "ls /root")) == ("", "")
+    assert shell(cloud, "pgrep -c -u deepcdk-rank || true") == "0\n"
 
 
 def test_a_node_that_an_older_version_booted_is_named_with_the_remedy(told: Any, project: Path) -> None:

@@ -55,6 +55,15 @@ def test_the_master_logs_in_as_the_user_of_ranks_everywhere_for_commands_alone(l
     assert second.environment()["LAB_KEY"] in keys.read_text()
 
 
+def test_the_master_logs_in_as_root_on_workers_for_one_command_alone(lab: Lab) -> None:
+    master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))
+    lines = [line for line in worker.text("root/.ssh/authorized_keys").splitlines() if not line.startswith("#")]
+    only = f'restrict,command="/opt/deepcdk/bin/leftovers",from="{master.ip}"'
+    assert lines == [f"{only} {master.environment()['LAB_KEY']} deepcdk-master"]
+    assert (worker.root / "root/.ssh").stat().st_mode & 0o777 == 0o700
+    assert not (master.root / "root/.ssh").exists()
+
+
 def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> None:
     worker = booted(lab.node("worker", 2))
     master = booted(lab.node("master", 1))

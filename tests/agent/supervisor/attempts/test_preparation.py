@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.launch.hosts import MASTER, Hosts
 from agent.remote.command import Completed
-from agent.supervisor.attempts.preparation import failures
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
+from agent.supervisor import prepare_node
+from agent.supervisor.attempts.preparation import PreparationError, failures, prepare
+from tests.factories import make_nodes, make_spec
+
+ONE, TWO = make_nodes(2)
 
 
 def done(status: int, output: str) -> Completed:
@@ -21,3 +33,57 @@ def test_a_host_that_is_not_reached_is_to_be_replaced() -> None:
         "do: `fab replace worker2`",
         "deeplearning-worker3": "no space left",
     }
+
+
+class Prepared(Hosts):
+    """Hosts that answer what they have found, and note which of them root has cleared."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(
+            spec,
+            Path(spec.runs_root),
+            lambda *command: done(0, ""),
+            on_poll=lambda: None,
+            is_cancelled=lambda: False,
+            log_line=lambda line: None,
+        )
+        self.spec = spec
+        self.found: dict[str, bool] = {}
+        self.cleared: list[str] = []
+
+    def everywhere(
+        self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
+    ) -> dict[str, Completed]:
+        processes, files = (self.found.get(name, False) for name in ("has_rank_processes", "has_rank_files"))
+        line = prepare_node.Prepared(python="/python", has_rank_processes=processes, has_rank_files=files).line
+        return {host.name if host else MASTER: done(0, line) for host in hosts}
+
+    def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
+        self.cleared = [host.name for host in hosts]
+        return {host.name: done(0, "") for host in hosts}
+
+    def prepared(self, cleared: set[str], **found: bool) -> list[str]:
+        """Prepare the hosts, each of which finds the same; return which of them root clears."""
+        self.found, self.cleared = found, []
+        prepare(self.spec, self, is_stopped=lambda: False, cleared=cleared)
+        return self.cleared
+
+
+def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run() -> None:
+    spec = make_spec(hosts=(ONE, TWO))
+    hosts, cleared = Prepared(spec), {ONE.instance_id, "i-00000000"}
+    assert hosts.prepared(cleared, has_rank_files=True) == [TWO.name]
+    assert cleared == {ONE.instance_id, TWO.instance_id}, "what has left the run may have had another one since"
+    assert hosts.prepared(cleared, has_rank_files=True) == []
+    assert hosts.prepared(cleared, has_rank_processes=True) == [ONE.name, TWO.name]
+    assert hosts.prepared(set()) == []
+
+
+def test_a_host_on_which_a_process_stays_gets_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts, cleared = Prepared(make_spec(hosts=(ONE, TWO))), {ONE.instance_id}
+    monkeypatch.setattr(
+        hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "processes of an earlier run stay: 7")}
+    )
+    with pytest.raises(PreparationError, match=f"{TWO.name}: processes of an earlier run stay: 7"):
+        hosts.prepared(cleared, has_rank_processes=True)
+    assert cleared == {ONE.instance_id}

@@ -1,0 +1,59 @@
+#!/bin/bash
+# Remove what ranks have left on this worker: processes, shared memory, timed jobs and files.
+#
+# Runs as root, from this node's own disk. sshd starts it for the master's key, whatever command the master names. No
+# process is spared: a rank can enter each process of its user, also one that the master has started.
+set -uo pipefail
+shopt -s dotglob nullglob extglob
+umask 022
+
+rank=60900 home=/home/deepcdk-rank/files
+deadline=$((SECONDS + 10))
+
+# Kill all processes of the ranks' user in one call, during which none of them can fork. The caller has a real user id
+# of its own and keeps root's as the saved one, so that none of them can kill or trace it first.
+kill_all() {
+  /opt/deepcdk/bin/python3 -IS -c 'import os; os.setgroups([]); os.setresuid(60901, 60900, 0); os.kill(-1, 9)'
+}
+
+# List the threads of the ranks' user that have not exited into `left`. A process whose first thread has exited lives on.
+list_left() {
+  left=$(printf '%s\0' /proc/[0-9]*/task/[0-9]*/status | xargs -0 grep -lsE "^Uid:.*\s$rank(\s|\$)" \
+    | xargs -r grep -LsE '^State:\s+[ZX]' | cut -d/ -f3 | sort -nu)
+}
+
+# What could start a process later.
+rm -f /var/lib/systemd/linger/deepcdk-rank
+find /var/spool -xdev -uid "$rank" -delete 2>/dev/null
+
+kill_all
+until list_left; [[ -z $left ]]; do
+  if ((SECONDS >= deadline)); then
+    printf 'processes of an earlier run stay: %s\n' "${left//$'\n'/, }" >&2
+    exit 1
+  fi
+  sleep 0.05
+  kill_all
+done
+
+# The column's name decides: other columns have sizes and process ids.
+for kind in m:shm q:msg s:sem; do
+  {
+    read -ra names
+    while read -ra row; do
+      for column in "${!names[@]}"; do
+        if [[ ${names[column]} == *uid && ${row[column]} == "$rank" ]]; then ipcrm "-${kind%:*}" "${row[1]}" && break; fi
+      done
+    done
+  } <"/proc/sysvipc/${kind#*:}"
+done
+if ! mountpoint -q /dev/mqueue; then mkdir -p /dev/mqueue && mount -t mqueue mqueue /dev/mqueue; fi 2>/dev/null
+find /tmp /var/tmp /dev/shm /dev/mqueue /run/lock /var/crash -xdev -depth -uid "$rank" -delete 2>/dev/null
+rm -f /var/lib/systemd/coredump/core.*."$rank".*
+
+# Of their home only the copies of data and the indices of records stay.
+for directory in "$home"/{data,.cache,.cache/deepcdk,.cache/deepcdk/records}; do
+  if [[ -L $directory || ! -d $directory ]]; then rm -f "$directory"; fi
+done
+chmod 755 "$home"
+rm -rf --one-file-system "$home"/!(data|.cache) "$home"/.cache/!(deepcdk) "$home"/.cache/deepcdk/!(records)
