@@ -29,9 +29,7 @@ share_key() {
     log "AWS does not take the cluster's key: ${said##*$'\n'}"
     return 1
   fi
-  clear_way "$shared"
-  write "$shared.$instance_id" "$text"$'\n'
-  mv -fT "$shared.$instance_id" "$shared"
+  write "$shared" "$text"$'\n'
 }
 
 # Share the key when it is time. A boot fails where that is impossible: the rights of a new role may take a minute.
@@ -164,8 +162,7 @@ follow() {
   content=
   if is_file "$shared"; then slurp <(beginning "$most_bytes" "$shared"); else rm -rf "$shared"; fi
   if [[ $content == "$list$left_out" && -e $shared ]]; then return; fi
-  write "$shared.$instance_id" "$list$left_out"
-  mv -fT "$shared.$instance_id" "$shared"
+  write "$shared" "$list$left_out"
 }
 
 # Run a command as the login user, in its home.
@@ -224,6 +221,8 @@ at_boot() {
   fi
   booted=1
   if [[ ! -x $hook ]]; then return; fi
-  HOME=$login_home setsid setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
+  # In the mount namespace of all other programs.
+  HOME=$login_home setsid ${DEEPCDK_NO_LINKS:+nsenter --mount=/proc/1/ns/mnt} \
+    setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
     </dev/null &>/dev/null 8>&- &
 }

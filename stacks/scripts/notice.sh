@@ -62,9 +62,13 @@ if [[ ! -e $asked ]]; then
   fi
   if [[ ! -e $mark ]]; then
     printf '%s\n' "$reason" >"$mark"
-    mkdir -p "$root$efs_mount/.cluster/leaving"
-    rm -rf "$root$efs_mount/.cluster/leaving/$instance_id" # a link there, which any node can make, may lead anywhere
-    printf '%s\n' "$reason" >"$root$efs_mount/.cluster/leaving/$instance_id"
+    # What any other node has put there is not opened; the registry's watcher has this script follow no link.
+    read -r new </proc/sys/kernel/random/uuid
+    leaving=$root$efs_mount/.cluster/leaving new=$leaving/.$new
+    mkdir -p "$leaving"
+    (set -C && printf '%s\n' "$reason" >"$new")
+    rm -rf "${leaving:?}/$instance_id"
+    mv -fT "$new" "$leaving/$instance_id"
     log "$reason"
     if ((left_s > saving_s)) && [[ -n $(ranks) ]]; then log "its ranks train on for $((left_s - saving_s)) s"; fi
   fi

@@ -35,6 +35,18 @@ region='' key_parameter='' handover_parameter=''
 # It sets all of these.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
+
+# Have the kernel follow no link on the shared file system: root on any node can put one there between any two commands.
+# It counts for this process and those that it starts, in a mount namespace of their own.
+if [[ -z $root && -z ${DEEPCDK_NO_LINKS:-} ]]; then
+  export DEEPCDK_NO_LINKS=1
+  # MS_REMOUNT, MS_BIND, MS_NOSYMFOLLOW, MS_NOEXEC, MS_NODEV and MS_NOSUID: an older mount command lacks the third.
+  exec unshare --mount /opt/deepcdk/bin/python3 -IS -c 'import ctypes, os, sys
+failed = ctypes.CDLL(None, use_errno=True).mount(None, os.fsencode(sys.argv[1]), None, 0x112E, None)
+if failed: sys.exit(f"deepcdk: cannot mount {sys.argv[1]} without links: {os.strerror(ctypes.get_errno())}")
+os.execv(sys.argv[2], sys.argv[2:])' "$efs_mount" "$0" "$@"
+fi
+
 registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
 # Bytes of the list of 9999 nodes, with room.
@@ -114,10 +126,16 @@ clear_way() {
   if [[ -L $1 || -e $1 && ! -f $1 ]]; then rm -rf "$1"; fi
 }
 
-# Write the text $2 to a file $1 of its own, whatever was there.
+# Replace what is at $1 by a file with the text $2. Its name until then is one that no other node can know before.
 write() {
-  if [[ -e $1 || -L $1 ]]; then rm -rf "$1"; fi
-  printf '%s' "$2" >"$1"
+  local new
+  read -r new </proc/sys/kernel/random/uuid
+  new=${1%/*}/.$new
+  set -C
+  printf '%s' "$2" >"$new"
+  set +C
+  clear_way "$1"
+  mv -fT "$new" "$1"
 }
 
 # Read the entries of all names into `entry`, and the seconds since each one's heartbeat into `age`, by the file server's
@@ -148,7 +166,7 @@ scan() {
 sweep() {
   local node lock=$registry/lock
   clear_way "$lock"
-  exec 9>>"$lock"
+  exec 9<>"$lock" # A pipe would keep a process waiting that opens it for writing alone.
   touch -ch "$1"
   if ! flock -n 9; then
     scan "$1"

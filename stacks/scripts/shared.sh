@@ -2,7 +2,7 @@
 # workers, which registry.sh shares. Read by node.sh, whose functions and settings it uses.
 # shellcheck shell=bash disable=SC2154,SC2034 # efs, root, login_uid, login_gid, login_home and step are node.sh's
 for work in payloads runs data; do
-  if [[ ! -d $efs/$work ]]; then install -d -o "$login_uid" -g "$login_gid" "$efs/$work"; fi
+  if [[ ! -d $efs/$work ]]; then mkdir "$efs/$work" && chown -h "$login_uid:$login_gid" "$efs/$work"; fi
 done
 
 step="making the cluster's key"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_the_file_system_is_mounted_as_deepcfn_mounted_it(lab: Lab) -> None:
     host = node.settings.file_system
     assert node.text("mounts") == f"-t nfs4 -o {options} {host}:/ {node.root}/mnt/efs\n"
     assert node.text("etc/fstab") == f"{host}:/ /mnt/efs nfs4 {options},_netdev 0 0\n"
+
+
+def test_the_user_of_ranks_has_no_service_manager_and_no_timed_jobs(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    (node.root / "etc/at.deny").write_text("bin\n")
+    booted(node)
+    assert (node.root / "etc/systemd/system/user@60900.service").readlink() == Path("/dev/null")
+    assert (node.text("etc/cron.deny"), node.text("etc/at.deny")) == ("deepcdk-rank\n", "bin\ndeepcdk-rank\n")
+    other = booted(lab.node("worker", 2))
+    assert not (other.root / "etc/at.deny").exists(), "without it root alone may use at"
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -443,3 +444,58 @@ def test_bash_and_python_agree_on_any_text(texts: list[str]) -> None:
     told = subprocess.run(["bash", "-euc", program], input=given, capture_output=True, check=True).stdout.decode()
     wanted = ["".join(str(int(RULES[field].fits(text))) for field in FIELDS.values()) for text in texts]
     assert told.splitlines() == wanted
+
+
+# A worker in namespaces of its own. After each removal of a path, which is when the scripts expect nothing there, root
+# on another node puts a link to $VICTIM in its place.
+NODE = """
+set -e
+for path in /opt /mnt /etc /var/log /home; do mount -t tmpfs -o mode=755 none "$path"; done
+mkdir -p /opt/deepcdk/bin /opt/deeplearning /mnt/efs/.cluster/new-worker /etc/profile.d /etc/ssh /home/bin /home/victim
+mount -t tmpfs none /mnt/efs
+mkdir -p /mnt/efs/.cluster/new-worker /mnt/efs/.cluster/nodes /mnt/efs/.cluster/leaving
+ln -s {python} /opt/deepcdk/bin/python3
+cp {scripts}/registry.sh /opt/deepcdk/bin/registry
+cp {scripts}/worker.sh /opt/deepcdk/bin/worker
+cp {scripts}/notice.sh /opt/deepcdk/bin/notice
+chmod 755 /opt/deepcdk/bin/*
+cat >/opt/deepcdk/node.conf <<CONF
+role=worker instance_id=i-00000000000000002 ip=10.0.64.2 zone=us-east-1a slots=1 gpus=0 kind=x86_64 interface=eth0
+login_uid=1000 login_gid=1000 login_home=/home/user rank_home=/home/rank efs_mount=/mnt/efs region=us-east-1
+CONF
+echo '{key} root@here' >/etc/ssh/ssh_host_ed25519_key.pub
+echo kept >/home/victim/file
+cd /mnt/efs/.cluster
+for name in rm mkdir; do
+  printf '#!/bin/bash\\n/bin/%s "$@"\\ncd /mnt/efs/.cluster\\n%s >/dev/null 2>&1\\n' $name '{attack}' >/home/bin/$name
+done
+printf '#!/bin/sh\\nexit 1\\n' >/home/bin/aws
+printf '#!/bin/sh\\ncase $* in *lifecycle*) echo Terminated ;; esac\\n' >/home/bin/curl
+chmod 755 /home/bin/*
+export PATH=/home/bin:$PATH
+{attack}
+for command in refresh watch; do # which asks whether the instance ends
+  timeout 6 /opt/deepcdk/bin/registry $command || true
+  ls -A /home/victim; cat /home/victim/file
+done
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("new-worker", "/home/victim"),
+        ("new-worker/i-00000000000000002", "/home/victim/file"),
+        ("lock", "/home/victim/new"),
+        ("leaving", "/home/victim"),
+        ("leaving/i-00000000000000002", "/home/victim/file"),
+    ],
+)
+def test_a_link_that_appears_between_two_commands_of_root_leads_nowhere(path: str, target: str) -> None:
+    attack = f"/bin/rm -rf {path}; ln -sfn {target} {path}; touch -hd @0 {path}"
+    script = NODE.format(python=sys.executable, scripts=SCRIPTS, key=key_of("HOST2"), attack=attack)
+    alone = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    words = ["unshare", *alone, "bash", "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "file\nkept\n" * 2), done.stderr
