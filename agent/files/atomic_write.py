@@ -74,8 +74,12 @@ def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
 
     Every rank can write where runs lie, and a link there would lead what the master appends into a file of its own.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o666), "ab", buffering=buffering)
+    return open(path, "ab", buffering=buffering, opener=no_follow)
+
+
+def no_follow(path: str, flags: int) -> int:
+    """Open a file, but no link in its place: an `opener` for files where another user may write. Raises OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -10,6 +10,8 @@ import fcntl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from agent.files.atomic_write import open_to_append
+
 
 class AlreadyLockedError(OSError):
     """Report a lock that another process has."""
@@ -26,7 +28,7 @@ def file_lock(path: Path, *, on_wait: Callable[[], None] | None = None, wait: bo
     one name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with open_to_append(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

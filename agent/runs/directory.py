@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic_write import open_to_append, write_atomically
+from agent.files.atomic_write import no_follow, open_to_append, write_atomically
 from agent.files.listing import is_listed, names_in, open_regular, read_regular
 from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
@@ -259,7 +259,7 @@ class RunDirectory:
                 raise
             reason = f"{state.reason[:200]}; {DISK_FULL_REASON}" if state.reason else DISK_FULL_REASON
             short = dataclasses.replace(state, reason=reason, last_lines=())
-            with path.open("r+b", buffering=0) as file:
+            with open(path, "r+b", buffering=0, opener=no_follow) as file:
                 # One write, as long as what stands there: a reader never sees the end of the old text.
                 file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.files.atomic_write import write_atomically
+from agent.files.atomic_write import no_follow, open_to_append, write_atomically
 from agent.runs import going_on
 from agent.runs.claims import Claim, ClaimedNode, parse, to_text
 from agent.runs.directory import DISK_FULL, RunDirectory
@@ -225,12 +225,12 @@ class Runs:
         except OSError as error:
             if error.errno not in DISK_FULL or not self.lock.exists() or len(text) > self.lock.stat().st_size:
                 raise
-            with self.lock.open("r+b", buffering=0) as file:  # a run that ends must let its nodes go
+            with open(self.lock, "r+b", buffering=0, opener=no_follow) as file:  # a run that ends must let its nodes go
                 file.write(text.encode().ljust(self.lock.stat().st_size))
 
     @contextlib.contextmanager
     def mutex(self) -> Iterator[None]:
         """Lock the mutex, so that no other process changes the lock or the queue between a check and a change."""
-        with (self.root / ".mutex").open("a") as file:
+        with open_to_append(self.root / ".mutex") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -35,7 +35,7 @@ def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None
     """
     try:
         try:
-            file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
             try:
                 os.fchmod(file, 0o644)
                 _write_through(file, blocks, target)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
+from agent.files.atomic_write import no_follow
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry
 
@@ -36,7 +37,7 @@ class Packer:
 
     def __enter__(self) -> Packer:
         with contextlib.suppress(OSError):
-            self._file = self._path.open("wb", buffering=BUFFER)
+            self._file = open(self._path, "wb", buffering=BUFFER, opener=no_follow)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import no_follow
 from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
 from agent.staging.dataset import StagedDataset
 from agent.staging.dataset_files import unique_token
@@ -232,7 +233,7 @@ def _fetch_missing(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Ent
         else:
             progress.add(entry)
     is_one = single and is_single(prefix, entries)
-    with _journal(dataset).open("a", encoding="ascii") as journal:
+    with open(_journal(dataset), "a", encoding="ascii", opener=no_follow) as journal:
         for entry in fetch(prefix, dataset, wanted, single=is_one, at=progress.in_flight):
             progress.add(entry)
             journal.write(entry.to_line() + "\n")

@@ -144,13 +144,13 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
 
 
 @contextlib.contextmanager
-def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[str] | None]:
+def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[bytes] | None]:
     """Take the scheduler's lock for a block; yield None where another process has it for `patience_s` seconds."""
-    with (runs.root / ".keeper").open("a") as file:
+    with open_to_append(runs.root / ".keeper") as file:
         yield file if wait_until(lambda: _is_locked(file), timeout_s=patience_s, poll_s=POLL_S) else None
 
 
-def _is_locked(file: IO[str]) -> bool:
+def _is_locked(file: IO[bytes]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

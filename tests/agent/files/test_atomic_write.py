@@ -5,11 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
+from agent.files.file_lock import file_lock
+from agent.runs.directory import RunDirectory, State
+from agent.runs.store import Runs
+from agent.staging.dataset_files import write_verified
+from agent.staging.errors import DatasetError
+from agent.supervisor import scheduler
+from tests.factories import make_spec
 
 
 def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
@@ -152,4 +160,36 @@ def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
     link.symlink_to(target)
     with pytest.raises(OSError, match=r"launcher\.log"):
         open_to_append(link)
+    assert target.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("place", ["lock", ".mutex", ".keeper", "data.part"])
+def test_no_link_in_place_of_a_lock_or_a_part_leads_to_another_file(tmp_path: Path, place: str) -> None:
+    """The attack of root on a worker: the master's login user makes or overwrites a file of its own."""
+    target = tmp_path / "bashrc"
+    (tmp_path / place).symlink_to(target)
+    opens: dict[str, Callable[[], object]] = {
+        "lock": lambda: file_lock(tmp_path / "lock").__enter__(),
+        ".mutex": lambda: Runs(root=tmp_path).mutex().__enter__(),
+        ".keeper": lambda: scheduler._scheduler_lock(Runs(root=tmp_path)).__enter__(),
+        "data.part": lambda: write_verified(str(tmp_path / place), str(tmp_path / "data"), [b"x"]),
+    }
+    with pytest.raises((OSError, DatasetError)):
+        opens[place]()
+    assert not target.exists()
+
+
+def test_a_state_that_is_shortened_on_a_full_disk_is_written_through_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, spec = tmp_path / "bashrc", make_spec()
+    target.write_text("mine\n")
+    (tmp_path / "state.json").symlink_to(target)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agent.runs.directory.write_atomically", full)
+    with pytest.raises(OSError, match=r"state\.json"):
+        RunDirectory(path=tmp_path).write_state(State.starting(spec))
     assert target.read_text() == "mine\n"
