@@ -3,7 +3,7 @@
 step="mounting the Lustre file system $DEEPCDK_LUSTRE"
 need mount.lustre lustre-client lustre-client-modules-aws
 lustre=$root$DEEPCDK_LUSTRE_MOUNT
-lustre_options=relatime,flock
+lustre_options=relatime,flock,nosuid,nodev
 mkdir -p "$lustre"
 deadline=$((SECONDS + ${DEEPCDK_MOUNT_TIMEOUT_S:-300}))
 until mountpoint -q "$lustre" || mount -t lustre -o "$lustre_options" "$DEEPCDK_LUSTRE" "$lustre"; do

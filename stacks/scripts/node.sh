@@ -124,7 +124,7 @@ facts=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -H "X-aws-ec2-meta
 { read -r instance_id && read -r ip && read -r zone; } <<<"$facts"
 
 step="mounting the shared file system $DEEPCDK_FILE_SYSTEM"
-options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport
+options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev
 mkdir -p "$efs"
 deadline=$((SECONDS + ${DEEPCDK_MOUNT_TIMEOUT_S:-300}))
 # The name of a new mount target takes up to two minutes to resolve.

@@ -16,8 +16,8 @@ if mountpoint -q "$scratch"; then exit 0; fi
 # AWS's Deep Learning images stripe these disks by themselves, at boot.
 if [[ -d $root/run/systemd/system ]]; then systemctl start dlami-nvme.service 2>/dev/null || true; fi
 if mountpoint -q "$root/opt/dlami/nvme"; then
-  mount --bind "$root/opt/dlami/nvme" "$scratch"
-  entry="/opt/dlami/nvme $DEEPCDK_SCRATCH none bind,nofail 0 0"
+  mount --bind -o nosuid,nodev "$root/opt/dlami/nvme" "$scratch"
+  entry="/opt/dlami/nvme $DEEPCDK_SCRATCH none bind,nosuid,nodev,nofail 0 0"
 else
   while read -r disk model; do
     if [[ $model == *'Instance Storage'* ]]; then disks+=("$disk"); fi
@@ -34,9 +34,9 @@ else
   if [[ -n $device ]]; then
     need mkfs.xfs xfsprogs xfsprogs
     mkfs.xfs -q -f "$device"
-    mount -o noatime "$device" "$scratch"
+    mount -o noatime,nosuid,nodev "$device" "$scratch"
     log "$DEEPCDK_SCRATCH lies on ${#disks[@]} disks of the instance store"
-    entry="UUID=$(blkid -s UUID -o value "$device") $DEEPCDK_SCRATCH xfs noatime,nofail 0 0"
+    entry="UUID=$(blkid -s UUID -o value "$device") $DEEPCDK_SCRATCH xfs noatime,nosuid,nodev,nofail 0 0"
   fi
 fi
 if [[ -n ${entry:-} ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi

@@ -185,3 +185,9 @@ def test_a_node_that_an_older_version_booted_is_named_with_the_remedy(told: Any,
     assert "deeplearning-worker1 has no user deepcdk-rank for ranks" in failed.stderr
     assert "`fab replace worker1`" in failed.stderr
     cloud.fab("rm", "--run", json.loads(cloud.fab("show", "--json").stdout)["run_id"], "--yes")
+
+
+def test_what_ranks_can_write_is_mounted_without_setuid_programs_and_devices(cluster: EmbeddedCloud) -> None:
+    for node in ("deeplearning-master", "deeplearning-worker1"):
+        options = shell(cluster, "findmnt --noheadings --output VFS-OPTIONS /mnt/efs", node).strip().split(",")
+        assert {"rw", "nosuid", "nodev"} <= set(options)

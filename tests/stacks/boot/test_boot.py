@@ -41,7 +41,7 @@ def test_the_environment_file_exports_what_deepcfn_exported(lab: Lab) -> None:
 
 def test_the_file_system_is_mounted_as_deepcfn_mounted_it(lab: Lab) -> None:
     node = booted(lab.node("worker", 1))
-    options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport"
+    options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev"
     host = node.settings.file_system
     assert node.text("mounts") == f"-t nfs4 -o {options} {host}:/ {node.root}/mnt/efs\n"
     assert node.text("etc/fstab") == f"{host}:/ /mnt/efs nfs4 {options},_netdev 0 0\n"

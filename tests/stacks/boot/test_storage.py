@@ -15,8 +15,8 @@ def with_lustre(lab: Lab, role: str) -> Node:
 def test_the_lustre_file_system_is_mounted_beside_the_shared_one(lab: Lab) -> None:
     node = booted(with_lustre(lab, "worker"))
     mounts = node.text("mounts").splitlines()
-    assert mounts[1:] == [f"-t lustre -o relatime,flock {LUSTRE} {node.root}/mnt/fsx"]
-    assert f"{LUSTRE} /mnt/fsx lustre relatime,flock,_netdev 0 0\n" in node.text("etc/fstab")
+    assert mounts[1:] == [f"-t lustre -o relatime,flock,nosuid,nodev {LUSTRE} {node.root}/mnt/fsx"]
+    assert f"{LUSTRE} /mnt/fsx lustre relatime,flock,nosuid,nodev,_netdev 0 0\n" in node.text("etc/fstab")
     assert node.text("etc/profile.d/deeplearning-fsx.sh") == "export FSX_MOUNT=/mnt/fsx\n"
     assert "--success true" in node.text("signals")
 
@@ -62,9 +62,9 @@ def test_the_disks_of_the_instance_store_become_one(lab: Lab) -> None:
         "mdadm --create /dev/md/scratch --run --force --level=0 --raid-devices=2 /dev/nvme1n1 /dev/nvme2n1",
         "mkfs.xfs -q -f /dev/md/scratch",
     ]
-    assert f"-o noatime /dev/md/scratch {node.root}/mnt/scratch" in node.text("mounts")
+    assert f"-o noatime,nosuid,nodev /dev/md/scratch {node.root}/mnt/scratch" in node.text("mounts")
     assert (node.root / "mnt/scratch").stat().st_mode & 0o7777 == 0o1777
-    assert "UUID=0123-4567 /mnt/scratch xfs noatime,nofail 0 0\n" in node.text("etc/fstab")
+    assert "UUID=0123-4567 /mnt/scratch xfs noatime,nosuid,nodev,nofail 0 0\n" in node.text("etc/fstab")
 
 
 def test_a_single_disk_needs_no_stripes(lab: Lab) -> None:
@@ -89,5 +89,5 @@ def test_the_disks_that_a_deep_learning_image_has_striped_are_taken_as_they_are(
     status, said = node.boot(LAB_DISKS=STORE.format(1) + STORE.format(2))
     assert status == 0, said
     assert node.text("disks") == ""
-    assert f"--bind {node.root}/opt/dlami/nvme {node.root}/mnt/scratch" in node.text("mounts")
-    assert "/opt/dlami/nvme /mnt/scratch none bind,nofail 0 0\n" in node.text("etc/fstab")
+    assert f"--bind -o nosuid,nodev {node.root}/opt/dlami/nvme {node.root}/mnt/scratch" in node.text("mounts")
+    assert "/opt/dlami/nvme /mnt/scratch none bind,nosuid,nodev,nofail 0 0\n" in node.text("etc/fstab")
