@@ -213,6 +213,7 @@ class ClusterStack(Stack):
                 lustre=self.lustre.source if self.lustre else "",
                 lustre_mount=self.config.fsx_mount,
                 scratch=config.scratch_mount if role == WORKER else "",
+                ranks_have_role=bool(config.data_buckets or config.checkpoint_buckets),
                 heeds_notices=role == WORKER and (config.spot or config.termination_notice_s > 0),
             )
         )

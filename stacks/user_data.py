@@ -51,6 +51,8 @@ class BootSettings:
     lustre_mount: str = ""
     scratch: str = ""
     """Directory for the instance store's disks; empty: they stay as the image has them."""
+    ranks_have_role: bool = False
+    """Let ranks ask the metadata service for the credentials of the node's role."""
     heeds_notices: bool = False
     """Watch for the notice of the instance's end, and have ranks save a checkpoint before it."""
 
@@ -78,6 +80,7 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
     """Return the scripts that a node needs; the last one is run and calls the others."""
     chosen = {
         "registry": True,
+        "firewall": True,
         settings.role: True,
         "shared": settings.role == MASTER,
         "leftovers": settings.role != MASTER,
@@ -132,4 +135,5 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
         **(lustre if settings.lustre else {}),
         **({"DEEPCDK_SCRATCH": settings.scratch} if settings.scratch else {}),
+        **({"DEEPCDK_FIREWALL": "role"} if settings.ranks_have_role else {}),
     }

@@ -116,6 +116,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
         inherited["HOROVOD_HOSTNAME"] = host.name
     interface = interface_of(spec, inherited.get("HOROVOD_HOSTNAME", ""))
     rank_user.renounce_privileges()
+    rank_user.try_firewall()
     if module:
         os.execve(sys.executable, [sys.executable, *module], inherited | on_interface(spec, interface))
     command = spec.rank_command(sys.executable)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +20,18 @@ _NO_NEW_PRIVILEGES: Final = 38
 """PR_SET_NO_NEW_PRIVS of Linux's prctl."""
 
 
+FIREWALL_LOADED: Final = Path("/run/deepcdk-firewall")
+"""Holds the id of the boot in which `stacks/scripts/firewall.sh` has loaded the rules for ranks."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_NFS: Final = ("127.0.0.1", 2049)
+
+
 class RankUserError(RuntimeError):
-    """Report a node that has no user for ranks, or another one of its name."""
+    """Report a node without the user for ranks or without the firewall for ranks."""
 
 
 def check(node: str, remedy: str) -> None:
-    """Raise RankUserError where this node has not the user for ranks; `node` and `remedy` are for the message."""
+    """Raise RankUserError if this node lacks the user for ranks; `node` and `remedy` are for the message."""
     try:
         uid = pwd.getpwnam(RANK_USER).pw_uid
     except KeyError:
@@ -33,6 +40,35 @@ def check(node: str, remedy: str) -> None:
         raise RankUserError(
             f"the user {RANK_USER} of {node} has the number {uid}, and must have {RANK_UID}; do: {remedy}"
         )
+
+
+def check_firewall(node: str, remedy: str) -> None:
+    """Raise RankUserError if no firewall for ranks was loaded since this node booted."""
+    try:
+        loaded = FIREWALL_LOADED.read_text(encoding="utf-8")
+    except OSError:
+        loaded = ""
+    if loaded != _BOOT_ID.read_text(encoding="utf-8"):
+        raise RankUserError(
+            f"{node} has not loaded the firewall that keeps ranks from the file system's server; do: {remedy}"
+        )
+
+
+def try_firewall() -> None:
+    """Raise PermissionError if the user for ranks can send to the NFS port of this node, and so to any other.
+
+    The kernel answers EPERM to a datagram that its rules reject. Other users are not tried: no rule is for them.
+    """
+    if os.getuid() != RANK_UID:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.sendto(b"", _NFS)
+        except PermissionError:
+            return
+    raise PermissionError(
+        f"no firewall keeps ranks of {socket.gethostname()} from the file system's server; do: `fab replace` this node"
+    )
 
 
 def home() -> Path:

@@ -118,6 +118,8 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
         return AccessDeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
+    if "Unable to locate credentials" in stderr:
+        return AccessDeniedError(f"ranks may not use their node's role, and so cannot read {prefix}\n{last}")
     if re.search(r"AccessDenied|Forbidden|\b403\b", stderr):
         return AccessDeniedError(
             f"the nodes may not read {prefix}: their roles lack s3:ListBucket on the bucket {prefix.bucket}, "

@@ -24,9 +24,10 @@ class BucketError(ReportedError, RuntimeError):
     def __init__(self, doing: str, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
         advice = "see that it exists and can be reached from this host, then go on with --resume"
-        if any(word in reason for word in ("AccessDenied", "Forbidden", "403")):
+        if any(word in reason for word in ("AccessDenied", "Forbidden", "403", "Unable to locate credentials")):
             advice = (
-                "name the bucket in checkpoint_buckets of cdk.json and deploy, or let this host's role use "
+                "name the bucket in checkpoint_buckets of cdk.json, deploy, and replace the workers that booted while "
+                "cdk.json named no bucket; or let this host's role use "
                 "s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and "
                 "s3:AbortMultipartUpload on the prefix; then go on with --resume"
             )

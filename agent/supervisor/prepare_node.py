@@ -146,6 +146,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     from agent.environment import runtime
 
     rank_user.check(host.name, replace_remedy(host.name))
+    rank_user.check_firewall(host.name, replace_remedy(host.name))
     if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     wheelhouse, options = Path(spec.efs_mount) / "payloads" / ".wheelhouse", runtime.options_for(kind_of(spec))

@@ -18,7 +18,8 @@ REMEDIES: Final = {
     "full": "make room there: `fab run -- df -h` shows all disks. Give the workers a larger worker_volume_gib, "
     "or a type with an instance store and scratch_mount; or stage less to each with --sharded. Then repeat the command",
     "damaged": "repeat the command: damaged files are staged again",
-    "denied": "name the bucket in data_buckets of cdk.json, then `fab up`; "
+    "denied": "name the bucket in data_buckets of cdk.json, then `fab up`, and `fab replace` the workers that booted "
+    "while cdk.json named no bucket; "
     "a bucket of another account must allow the nodes' roles by its own policy as well",
     "refused": "let the login user write there",
     "busy": "wait for its end, then repeat the command, or give another --name. If its laptop lost the connection, it "

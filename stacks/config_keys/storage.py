@@ -45,7 +45,8 @@ class StorageKeys(LustreKeys):
     bucket_expire_runs_days: int = 0
     """Days after which a run's files leave the run bucket. 0: never."""
     data_buckets: tuple[str, ...] = ()
-    """Buckets that the nodes may list and read, for `fab stage-data s3://...`; none by default."""
+    """Buckets that the nodes may list and read, for `fab stage-data s3://...`; none by default. Ranks may use the role
+    of a worker only if it booted while this or `checkpoint_buckets` named a bucket."""
     checkpoint_buckets: tuple[str, ...] = ()
     """Buckets that the workers may list, and whose objects they may read, write and delete, for training with
     `--checkpoint-dir s3://...`; none by default."""

@@ -116,6 +116,36 @@ for deny in "$root"/etc/{cron,at}.deny; do
   if [[ $deny == *cron.deny || -e $deny ]] && ! grep -qsx deepcdk-rank "$deny"; then echo deepcdk-rank >>"$deny"; fi
 done
 
+# A second user number that the user may take would pass the rules.
+step='loading the firewall of the ranks'
+need nft nftables nftables
+sed -i -E '/^(deepcdk-rank|60900):/d' "$root"/etc/sub[ug]id 2>/dev/null || true
+firewall="$root/opt/deepcdk/bin/firewall ${DEEPCDK_FIREWALL:-}"
+$firewall
+per_boot=$root/var/lib/cloud/scripts/per-boot/deepcdk
+if [[ -d $root/run/systemd/system ]]; then
+  # After the image's own rules, which may flush all others.
+  cat >"$root/etc/systemd/system/deepcdk-firewall.service" <<UNIT
+[Unit]
+DefaultDependencies=no
+After=local-fs.target nftables.service
+Before=network-pre.target
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+ExecStart=$firewall
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+  systemctl enable deepcdk-firewall.service
+else
+  mkdir -p "${per_boot%/*}"
+  printf '#!/bin/bash\nexec %s\n' "$firewall" >"$per_boot-firewall"
+  chmod 755 "$per_boot-firewall"
+fi
+
 step='asking the instance metadata service'
 metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
 token=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")
@@ -251,14 +281,12 @@ UNIT
   systemctl enable --now deepcdk-registry.service
 else
   # Without systemd it is cloud-init that runs this at each boot.
-  per_boot=$root/var/lib/cloud/scripts/per-boot/deepcdk-registry
-  mkdir -p "${per_boot%/*}"
-  cat >"$per_boot" <<PER_BOOT
+  cat >"$per_boot-registry" <<PER_BOOT
 #!/bin/bash
 setsid bash -c 'until "\$0" watch; do sleep 5; done' "$root/opt/deepcdk/bin/registry" \\
   </dev/null >>"$root/var/log/deepcdk-registry.log" 2>&1 &
 PER_BOOT
-  chmod 755 "$per_boot"
-  "$per_boot"
+  chmod 755 "$per_boot-registry"
+  "$per_boot-registry"
 fi
 step='ready'

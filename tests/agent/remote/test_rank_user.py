@@ -41,6 +41,21 @@ def test_a_node_without_the_user_or_with_another_of_its_name_is_rejected(monkeyp
     rank_user.check("deeplearning-worker2", "replace it")
 
 
+def test_a_node_that_has_not_loaded_the_firewall_since_it_booted_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded = tmp_path / "deepcdk-firewall"
+    monkeypatch.setattr(rank_user, "FIREWALL_LOADED", loaded)
+    refusal = "^worker2 has not loaded the firewall that keeps ranks .*; do: replace it$"
+    with pytest.raises(RankUserError, match=refusal):
+        rank_user.check_firewall("worker2", "replace it")
+    loaded.write_text("the id of an earlier boot\n")
+    with pytest.raises(RankUserError, match=refusal):
+        rank_user.check_firewall("worker2", "replace it")
+    loaded.write_text(Path("/proc/sys/kernel/random/boot_id").read_text())
+    rank_user.check_firewall("worker2", "replace it")
+
+
 def test_the_home_of_ranks_is_the_part_that_is_theirs_and_any_other_users_is_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

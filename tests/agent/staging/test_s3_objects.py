@@ -147,6 +147,7 @@ def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
             AccessDeniedError,
             "s3:ListBucket",
         ),
+        ("Unable to locate credentials. You can configure", AccessDeniedError, "ranks may not use their node's role"),
         ("User is not authorized to perform: kms:Decrypt: AccessDenied", AccessDeniedError, "kms:Decrypt"),
         ("download failed: [Errno 28] No space left on device", DiskFullError, "No space left"),
         ("An error occurred (NoSuchBucket)", DatasetError, "NoSuchBucket"),

@@ -31,6 +31,7 @@ case $* in *--bind*|*noatime*) exit 0 ;; esac
 rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "mount.nfs4": "exit 1",
     "mount.lustre": "exit 1",
+    "nft": '[ -z "$LAB_NO_RULES" ] && cat >"$DEEPCDK_ROOT/rules"',
     "python3.12": "echo 3.12",
     "g++": "echo 12",
     "make": "exit 0",
@@ -106,6 +107,7 @@ class Node:
             "LAB_DENIED": "",
             "LAB_DEAF": "",
             "LAB_DISKS": "",
+            "LAB_NO_RULES": "",
             **changes,
         }
 
@@ -150,7 +152,7 @@ class Node:
 
     def files(self) -> dict[str, str]:
         """Return every file that the scripts leave on the node, without what the stand-ins record."""
-        recorded = {"signals", "mounts", "watchers", "systemctl", "user-data", "accounts", "owners"}
+        recorded = {"signals", "mounts", "watchers", "systemctl", "user-data", "accounts", "owners", "rules"}
         found = {str(path.relative_to(self.root)): path for path in self.root.rglob("*") if path.is_file()}
         return {
             name: path.read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,64 @@ def test_another_user_of_the_ranks_name_fails_the_boot(lab: Lab) -> None:
     assert status != 0
     assert "this image has a user deepcdk-rank with the number 1001, and ranks need 60900" in said
     assert "--success false" in node.text("signals")
+
+
+RANKS = """\
+  chain ranks {
+    meta l4proto { 6, 17, 33, 132, 136 } th dport { 988, 2049 } reject
+    ip daddr { 169.254.169.123, 169.254.169.253 } accept
+    ip6 daddr { fd00:ec2::123, fd00:ec2::253 } accept
+    ip daddr 169.254.0.0/16 reject
+    ip6 daddr fd00:ec2::/32 reject
+  }
+"""
+
+
+def unindented(text: str) -> str:
+    return "".join(f"{line.lstrip()}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("role", ["master", "worker"])
+def test_a_node_loads_the_firewall_of_ranks_at_its_first_boot_and_at_later_ones(lab: Lab, role: str) -> None:
+    node = booted(lab.node(role, 1))
+    assert unindented(RANKS) in node.text("rules")
+    assert node.text("run/deepcdk-firewall") == Path("/proc/sys/kernel/random/boot_id").read_text()
+    (node.root / "rules").unlink()
+    per_boot = node.root / "var/lib/cloud/scripts/per-boot/deepcdk-firewall"
+    subprocess.run([str(per_boot)], env=node.environment(), check=True)
+    assert unindented(RANKS) in node.text("rules")
+
+
+def test_where_systemd_runs_it_loads_the_firewall_before_the_network_is_up(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    for folder in ("run/systemd/system", "etc/systemd/system"):
+        (node.root / folder).mkdir(parents=True)
+    booted(node)
+    unit = node.text("etc/systemd/system/deepcdk-firewall.service")
+    assert f"\nExecStart={node.root}/opt/deepcdk/bin/firewall \n" in unit
+    assert "\nBefore=network-pre.target\n" in unit
+    assert "enable deepcdk-firewall.service\n" in node.text("systemctl")
+
+
+def test_ranks_of_a_cluster_that_names_buckets_may_ask_for_the_role_of_their_node(lab: Lab) -> None:
+    rules = booted(lab.node("worker", 1, ranks_have_role=True)).text("rules")
+    assert "th dport { 988, 2049 } reject\n}" in rules
+    assert "169.254" not in rules
+
+
+def test_a_node_that_cannot_load_the_firewall_of_ranks_fails_and_takes_no_name(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    status, said = node.boot(LAB_NO_RULES="1")
+    assert status != 0
+    assert "failed: loading the firewall of the ranks" in said
+    assert node.text("signals").startswith("--success false --reason loading the firewall of the ranks failed")
+    assert not (node.root / "run/deepcdk-firewall").exists()
+    assert lab.owners() == {}
+
+
+def test_the_user_of_ranks_has_no_further_user_numbers(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    for name in ("subuid", "subgid"):
+        (node.root / "etc" / name).write_text("ec2-user:100000:65536\ndeepcdk-rank:165536:65536\n60900:231072:65536\n")
+    booted(node)
+    assert [node.text(f"etc/{name}") for name in ("subuid", "subgid")] == ["ec2-user:100000:65536\n"] * 2

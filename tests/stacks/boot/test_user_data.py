@@ -11,7 +11,7 @@ from tests.stacks.boot.nodelab import Lab
 
 
 def test_user_data_with_every_script_leaves_2_kib_of_the_limit_for_long_names(lab: Lab) -> None:
-    workers_own: dict[str, str | bool] = {"scratch": "/s", "heeds_notices": True}
+    workers_own: dict[str, str | bool] = {"scratch": "/s", "heeds_notices": True, "ranks_have_role": True}
     for number, (role, own) in enumerate((("master", {}), ("worker", workers_own)), start=1):
         fullest = lab.node(role, number, mounts=True, lustre="x", agent="/a", **own)
         assert len(user_data(fullest.settings).encode()) < USER_DATA_LIMIT - 2048
@@ -29,7 +29,7 @@ def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, s
     assert node.boot()[0] != 0
     unpacked = {path.name: path for path in (node.root / "opt/deepcdk/bin").iterdir()}
     asked = {"lustre", "scratch", "agent", "notice"} if settings else set()
-    assert set(unpacked) == {"registry", "worker", "leftovers", "node", *asked}
+    assert set(unpacked) == {"registry", "firewall", "worker", "leftovers", "node", *asked}
     for name, path in unpacked.items():
         assert path.read_text() == compact((SCRIPTS / f"{name}.sh").read_text())
         assert path.stat().st_mode & 0o777 == 0o755
