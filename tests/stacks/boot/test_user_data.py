@@ -10,11 +10,11 @@ from stacks.user_data import SCRIPTS, USER_DATA_LIMIT, compact, may_have_gpus, u
 from tests.stacks.boot.nodelab import Lab
 
 
-def test_user_data_with_every_script_leaves_2_kib_of_the_limit_for_long_names(lab: Lab) -> None:
+def test_user_data_with_every_script_leaves_1_kib_of_the_limit_for_long_names(lab: Lab) -> None:
     workers_own: dict[str, str | bool] = {"scratch": "/s", "heeds_notices": True, "ranks_have_role": True}
     for number, (role, own) in enumerate((("master", {}), ("worker", workers_own)), start=1):
         fullest = lab.node(role, number, mounts=True, lustre="x", agent="/a", **own)
-        assert len(user_data(fullest.settings).encode()) < USER_DATA_LIMIT - 2048
+        assert len(user_data(fullest.settings).encode()) < USER_DATA_LIMIT - 1024
 
 
 def test_user_data_is_the_same_each_time_and_shows_its_settings(lab: Lab) -> None:
