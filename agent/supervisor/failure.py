@@ -28,7 +28,8 @@ _FIRST: Final = re.compile(
 _ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) ended first: (-?\d{1,9})$", re.MULTILINE)
 """As `agent.launch.process_group` says it."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
-"""The same where no rank of a host has said why the host's ranks are gone."""
+"""The same if no rank of a host has reported why the host's ranks are gone; also `agent.launch.mpi_daemons` and
+`agent.launch.gloo_store` of the host where they run."""
 _SIGNALLED: Final = re.compile(r"process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b")
 """mpirun's words alone, as the next one."""
 _SILENT: Final = re.compile(

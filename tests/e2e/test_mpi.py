@@ -34,6 +34,56 @@ if hvd.rank() == 1 and "die" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 hvd.allreduce(total, name="last")
 """
+SPAWN = """\
+import base64, ctypes, glob, os, pathlib, signal, sys, time
+import horovod
+
+MARK = "/tmp/of-a-rank"
+ROUTES = {
+    "seq": {"map_by": "seq", "host": "deeplearning-master"},
+    "host": {"host": "deeplearning-master"},
+    "new": {"add-host": "deeplearning-master", "host": "deeplearning-master"},
+    "hostfile": {"map_by": "seq", "hostfile": "hosts"},
+}
+
+def spawn(route, rank):
+    mpi = ctypes.CDLL(str(pathlib.Path(horovod.__file__).parents[3] / "libmpi.so.40"), mode=ctypes.RTLD_GLOBAL)
+    alone = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_self")))
+    info, spawned = ctypes.c_void_p(), ctypes.c_void_p()
+    mpi.MPI_Init(None, None)  # It waits for all ranks.
+    if rank:
+        return
+    pathlib.Path("hosts").write_text("deeplearning-master slots=1\\n")
+    mpi.MPI_Info_create(ctypes.byref(info))
+    for name, value in ROUTES[route].items():
+        mpi.MPI_Info_set(info, name.encode(), value.encode())
+    words = (ctypes.c_char_p * 3)(b"-c", f"id -un >> {MARK}".encode(), None)
+    mpi.MPI_Comm_spawn(b"/bin/sh", words, 1, info, 0, alone, ctypes.byref(spawned), None)
+
+def ask(own):
+    command = base64.b64encode(f"id -un >> {MARK}".encode()).decode()
+    option = f"-oProxyCommand=id>>{MARK}"
+    hosts = ["deeplearning-master", "localhost", "127.0.0.1", option, "ec2-user@deeplearning-master", own]
+    lines = [f"[launcher] start {host} {command}" for host in hosts]
+    lines.append(f"[launcher] start deeplearning-worker2 {base64.b64encode(option.encode()).decode()}")
+    lines.append("[launcher] start deeplearning-master " + "A" * 300_000)
+    for path in glob.glob("/proc/[0-9]*/fd/1"):
+        try:
+            with open(path, "w") as out:
+                out.write("\\n".join(["", *lines, ""]))
+        except OSError:
+            pass
+
+signal.alarm(30)
+route, rank = sys.argv[1], int(os.environ["HOROVOD_RANK"])
+if not rank:
+    print("tries", route, flush=True)
+if route != "ask":
+    spawn(route, rank)
+elif not rank:
+    ask(os.environ["HOROVOD_HOSTNAME"])
+time.sleep(10)
+"""
 WORDS = ("two words", "$(touch /tmp/evaluated)", "line\ntwo", "ü")
 
 
@@ -41,14 +91,15 @@ WORDS = ("two words", "$(touch /tmp/evaluated)", "line\ntwo", "ü")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("program")
     (root / "train.py").write_text(PROGRAM)
+    (root / "spawn.py").write_text(SPAWN)
     return root
 
 
 def train(
-    cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = ()
+    cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = (), script: str = "train.py"
 ) -> tuple[int, dict[str, Any], str]:
     """Train with a rank a core; return fab's status, the run's record and its log."""
-    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", "mpi"]
+    entry = ["--payload", str(program), "--entry", script, "--ranks-per-node", "cores", "--controller", "mpi"]
     given = ["--nodes", "2", "--yes", *flags, *demo.settings(2)]
     done = cloud.laptop("fab", "train", *given, *entry, "--", *words, check=False)
     record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
@@ -117,3 +168,13 @@ def test_a_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
     stopped = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
     assert (stopped["state"]["state"], stopped["spec"]["controller"]) == ("stopped", "mpi")
     assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
+
+
+@pytest.mark.parametrize("route", ["seq", "host", "new", "hostfile", "ask"])
+def test_no_rank_runs_a_command_on_the_master(cluster: EmbeddedCloud, program: Path, route: str) -> None:
+    flags = ["--skip-preflight", "--restarts", "0"]
+    _, _, log = train(cluster, program, route, flags=flags, script="spawn.py")
+    (master,) = cluster.instances("master")
+    made = cluster.on(master["InstanceId"], "cat", "/tmp/of-a-rank", check=False)
+    assert (made.returncode, made.stdout) == (1, ""), log[-3000:]
+    assert f"[0]<stdout>:tries {route}" in log, log[-3000:]

@@ -1,7 +1,8 @@
-"""Horovod's launcher without TensorFlow, over Gloo and over MPI."""
+"""Horovod's launcher without TensorFlow, over Gloo and over MPI, by hand and in a run."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent.launch.horovodrun import cache_folder, mpi_command, mpi_variables
+from agent.spec.nodes import NODE_PYTHON
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
+from tests.factories import make_program_spec
 
 ROOT = Path(__file__).parents[3]
 CODE = (
@@ -63,6 +67,97 @@ def test_over_mpi_a_command_without_directory_and_python_is_refused() -> None:
     )
     assert done.returncode == 1
     assert "`env -C DIRECTORY PYTHON ...`, not `true`" in done.stderr
+
+
+SSH = f"""\
+#!/bin/sh
+echo "$@" >>"${{0%/*}}/called"
+for word; do :; done
+case $word in -*) exit 255 ;; esac
+cd /
+exec setsid sh -c "$(printf %s "$word" | sed 's#{NODE_PYTHON}#{sys.executable}#g')"
+"""
+"""It runs the command here, in a session of its own."""
+LISTENING = """\
+import glob, os
+inodes = {line.split()[9] for line in open("/proc/net/tcp").readlines()[1:] if line.split()[3] == "0A"}
+for process in glob.glob("/proc/[0-9]*"):
+    try:
+        held = {os.readlink(path) for path in glob.glob(f"{process}/fd/*")}
+        words = open(f"{process}/cmdline").read().split(chr(0))
+        is_of_run = f"DEEPCDK_RUNS={os.environ['DEEPCDK_RUNS']}" in open(f"{process}/environ").read().split(chr(0))
+    except OSError:
+        continue
+    for module in ("agent.launch.horovodrun", "agent.launch.gloo_store"):
+        if is_of_run and module in words and held & {f"socket:[{inode}]" for inode in inodes}:
+            print("listens:", module)
+print("at", os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"])
+"""
+SPAWNER = """\
+import os
+parent = os.getppid()
+while parent > 1:
+    stat = open(f"/proc/{parent}/stat").read().rpartition(")")[2].split()
+    print("above", open(f"/proc/{parent}/cmdline").read().split(chr(0))[:4])
+    parent = int(stat[1])
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[dict[str, str], Path]:
+    """Return the environment of a run's launcher with a shell in place of SSH, and the file with the calls of SSH."""
+    spec = make_program_spec(efs_mount=str(tmp_path))
+    directory = Path(spec.run_directory)
+    directory.mkdir(parents=True)
+    (directory / "spec.json").write_text(spec.to_json())
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    marks = {RUN_VARIABLE: spec.run_id, RUNS_VARIABLE: spec.runs_root}
+    return {**os.environ, **marks, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, tmp_path / "called"
+
+
+def launch_in_run(environ: dict[str, str], flags: list[str], rank: list[str]) -> subprocess.CompletedProcess[str]:
+    words = [*flags, "env", "-C", str(ROOT), *rank]
+    return subprocess.run(
+        [sys.executable, "-m", "agent.launch.horovodrun", *words],
+        capture_output=True, text=True, cwd=ROOT, timeout=120, env=environ,
+    )  # fmt: skip
+
+
+@pytest.mark.horovod
+@pytest.mark.parametrize("interfaces", [["--network-interfaces", "lo"], []])
+def test_in_a_run_the_store_of_gloo_is_on_the_first_host_and_the_launcher_opens_no_port(
+    run: tuple[dict[str, str], Path], interfaces: list[str]
+) -> None:
+    environ, called = run
+    done = launch_in_run(
+        environ, ["-np", "1", "-H", "localhost:1", "--gloo", *interfaces], [sys.executable, "-c", LISTENING]
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line.partition(">:")[2] for line in done.stdout.splitlines()]
+    assert said == ["listens: agent.launch.gloo_store", "at 127.0.0.1"]
+    assert "agent.launch.gloo_store 127.0.0.1 localhost:1" in called.read_text()
+
+
+@pytest.mark.horovod
+def test_in_a_run_mpirun_is_started_over_ssh(run: tuple[dict[str, str], Path]) -> None:
+    environ, called = run
+    flags = ["--runtime", sys.prefix, "-np", "1", "-H", "localhost:1", "--mpi"]
+    done = launch_in_run(environ, flags, [sys.executable, "-c", SPAWNER])
+    above = [line for line in done.stderr.splitlines() if "above" in line]
+    at = next(number for number, line in enumerate(above) if "bin/mpirun" in line)
+    assert "agent.launch.host_ranks" in above[at + 1], above
+    assert called.read_text().count("localhost cd ") == 1, "mpirun itself starts the ranks of its host"
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.horovod
+def test_a_line_without_an_end_takes_bounded_memory(run: tuple[dict[str, str], Path]) -> None:
+    code = "import sys; [sys.stdout.write('x' * (1 << 20)) for _ in range(8)]; sys.stdout.buffer.write(bytes([255]))"
+    done = launch_in_run(run[0], ["-np", "1", "-H", "localhost:1", "--gloo"], [sys.executable, "-c", code])
+    lines = done.stdout.splitlines()
+    assert (done.returncode, max(map(len, lines)) <= (1 << 16) + len("[0]<stdout>:")) == (0, True)
+    assert sum(line.count("x") for line in lines) == 8 << 20
 
 
 BASE = Path("/opt/deepcdk/runtime/ab")

@@ -93,4 +93,4 @@ def test_a_node_without_agent_gets_no_script_for_it(lab: Lab) -> None:
 
 def test_user_data_stays_under_the_limit_with_an_agent(lab: Lab) -> None:
     settings = lab.node("master", 1, agent="CFN-" + "n" * 200).settings
-    assert len(user_data(settings).encode()) < USER_DATA_LIMIT - 2048
+    assert len(user_data(settings).encode()) < USER_DATA_LIMIT - 1024

@@ -1,0 +1,133 @@
+"""Run mpirun on the run's first host as the user for ranks, and start its daemons on the other hosts, from the master.
+
+mpirun obeys ranks: by MPI_Comm_spawn they have it run any command on its own host. So it has the rights of a rank. No
+host can log in on another one: mpirun asks the master to start each daemon, by lines of standard output
+(`agent/bin/ask_master`). Ranks can print such lines too, and gain nothing: the master runs one command on each further
+host of the run, as the user for ranks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import selectors
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO, Final
+
+from agent.launch.rank_parent import Lines
+from agent.remote.command import SSH_FAILED
+
+MAX_REQUEST: Final = 1 << 16
+"""Bytes of a line. It names all hosts, in a short form."""
+_REQUEST: Final = re.compile(rb"\[launcher\] start (\S{1,255}) ([A-Za-z0-9+/=]+)\n")
+_POLL_S: Final = 0.2
+_JUDGE_S: Final = 5.0
+"""How long mpirun may take to report a daemon that is gone, and daemons to exit after mpirun."""
+_END_S: Final = 15.0
+"""How long the first host may take to end its ranks after that; a host that is cut off never closes the connection."""
+
+
+def parse_request(line: bytes) -> tuple[str, str] | None:
+    """Return the host and the command of a request to start a daemon, else None."""
+    if not (found := _REQUEST.fullmatch(line)):
+        return None
+    try:
+        command = base64.b64decode(found[2], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return None if "\0" in command else (found[1].decode(errors="replace"), command)
+
+
+class MpiRun:
+    """mpirun on the first host, and the SSH connections of its daemons."""
+
+    def __init__(self, hosts: Sequence[str], directory: str, words: Sequence[str]) -> None:
+        """Start mpirun. `directory`: of the agent on the hosts; `words`: the command for the first of them."""
+        self._directory = directory
+        self._first, *others = hosts
+        self._waiting = set(others)
+        """Hosts that have no daemon yet."""
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        pipe = subprocess.PIPE
+        self._ssh = self._start(self._first, f"exec {shlex.join(words)}", stdin=pipe, stdout=pipe)
+        self._input: IO[bytes] = self._ssh.stdin  # type: ignore[assignment]  # a pipe
+        """The first host ends mpirun and its ranks when this is closed."""
+
+    def _start(self, host: str, command: str, *, stdin: int, stdout: int | None) -> subprocess.Popen[bytes]:
+        # ssh also reads options behind the host: the command must not begin with a dash.
+        script = f"cd {shlex.quote(self._directory)} && {command}"
+        return subprocess.Popen(["ssh", host, script], stdin=stdin, stdout=stdout)
+
+    def run(self) -> int:
+        """Return mpirun's status after it has ended, and all daemons with it."""
+        lines, failed_at = Lines(b"", MAX_REQUEST), None
+        out = self._ssh.stdout.fileno()  # type: ignore[union-attr]  # a pipe
+        with selectors.DefaultSelector() as streams:
+            streams.register(out, selectors.EVENT_READ)
+            while True:
+                if streams.select(_POLL_S):
+                    block = os.read(out, 1 << 16)
+                    for line in lines.feed(block) if block else lines.end():
+                        self._obey(line)
+                    if not block:
+                        break
+                failed_at = self._judge(failed_at)
+        status = self._ssh.wait()
+        if status == SSH_FAILED:
+            _report(self._first, status)
+        self._end_daemons()
+        return status
+
+    def _obey(self, line: bytes) -> None:
+        """Start the daemon that mpirun asks for, or forward what else is printed."""
+        if not (request := parse_request(line)):
+            _write(line)
+            return
+        host, command = request
+        if host not in self._waiting:
+            _write(f"[launcher] refused to start a daemon on {host!a}: it has one, or is not of this run\n".encode())
+            self._input.close()  # mpirun would wait for its daemon without end.
+            return
+        self._waiting.remove(host)
+        self._daemons[host] = self._start(host, command, stdin=subprocess.DEVNULL, stdout=None)
+
+    def _judge(self, failed_at: float | None) -> float | None:
+        """End mpirun some seconds after a daemon's connection has failed; return when it failed, if one has."""
+        failed = {host: each.returncode for host, each in self._daemons.items() if each.poll()}
+        if not failed:
+            return None
+        now = time.monotonic()
+        if failed_at is None or now - failed_at < _JUDGE_S:
+            return now if failed_at is None else failed_at
+        if not self._input.closed:
+            for host, status in failed.items():
+                _report(host, status)
+            self._input.close()
+        elif now - failed_at > _JUDGE_S + _END_S:
+            self._ssh.kill()
+        return failed_at
+
+    def _end_daemons(self) -> None:
+        """Wait for the daemons, which exit with mpirun, and then end their connections."""
+        deadline = time.monotonic() + _JUDGE_S
+        for each in self._daemons.values():
+            try:
+                each.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                each.kill()
+
+
+def _report(host: str, status: int) -> None:
+    _write(f"[launcher] {host} ended: {status}\n".encode())
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(sys.stdout.fileno(), view) :]

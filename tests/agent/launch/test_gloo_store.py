@@ -1,0 +1,108 @@
+"""The store in which ranks over Gloo meet: Horovod's protocol, a memory limit, and an end with its launcher."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from agent.launch.gloo_store import MAX_VALUE, scope_sizes
+
+ROOT = Path(__file__).parents[3]
+MEMORY = 192 << 20
+START = f"import sys, agent.launch.gloo_store as store; store.MEMORY = {MEMORY}; store.main(sys.argv[1:])"
+HOSTS = "deeplearning-worker1:2,deeplearning-worker2:1"
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[str]]:
+    """Start a store with little memory."""
+    pipe = subprocess.PIPE
+    command = ["env", "MALLOC_ARENA_MAX=1", sys.executable, "-S", "-c", START, "127.0.0.1", HOSTS]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT) as started:
+        yield started
+        started.kill()
+
+
+@pytest.fixture
+def port(process: subprocess.Popen[str]) -> int:
+    line = process.stdout.readline()  # type: ignore[union-attr]  # a pipe
+    assert line.startswith("deepcdk-gloo-store "), line
+    return int(line.split()[1])
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def send(port: int, head: str, body: bytes = b"") -> bytes:
+    """Send bytes as they are; return the first line of the answer, empty if the connection is closed without one."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.connect()
+        connection.sock.sendall(head.encode() + b"\r\n\r\n" + body)
+        return connection.sock.makefile("rb").readline()
+
+
+def test_values_have_a_scope_and_a_key(port: int) -> None:
+    assert ask(port, "GET", "/global/0") == (404, b"")
+    assert ask(port, "PUT", "/global/0", b"\0address") == (200, b"")
+    assert ask(port, "GET", "/global/0") == (200, b"\0address")
+    assert ask(port, "GET", "/local_deeplearning-worker1/0") == (404, b"")
+    assert ask(port, "GET", "/global")[0] == 400
+
+
+def test_values_of_a_scope_go_when_all_its_ranks_have_left(port: int) -> None:
+    for scope, ranks in scope_sizes(HOSTS).items():
+        ask(port, "PUT", f"/{scope}/0", b"address")
+        for rank in range(ranks):
+            assert ask(port, "GET", f"/{scope}/0")[0] == 200
+            assert ask(port, "DELETE", f"/{scope}/{rank}")[0] == 200
+        assert ask(port, "GET", f"/{scope}/0")[0] == 404
+    ask(port, "PUT", "/of-a-program/key", b"value")
+    ask(port, "DELETE", "/of-a-program/key")
+    assert ask(port, "GET", "/of-a-program/key")[0] == 404
+
+
+def test_scopes_have_the_sizes_that_horovod_gives_them() -> None:
+    assert scope_sizes(HOSTS) == {
+        "global": 3,
+        "local_deeplearning-worker1": 2,
+        "local_deeplearning-worker2": 1,
+        "cross_0": 2,
+        "cross_1": 1,
+    }
+
+
+def test_values_of_any_number_and_size_leave_the_store_below_its_limit(
+    process: subprocess.Popen[str], port: int
+) -> None:
+    assert ask(port, "PUT", "/global/0", b"address") == (200, b"")
+    lost, block = 0, bytes(MAX_VALUE)
+    for number in range(2 * MEMORY // MAX_VALUE):
+        try:
+            ask(port, "PUT", f"/global/of-a-rank-{number}", block)
+        except (OSError, http.client.HTTPException):
+            lost += 1
+    assert lost > 0
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+    assert int(fields["VmPeak"].split()[0]) << 10 <= MEMORY
+    assert ask(port, "GET", "/global/0") == (200, b"address")
+
+
+@pytest.mark.parametrize("length", [str(MAX_VALUE + 1), "9" * 5000, "-1", "1e3", ""])
+def test_a_value_without_a_valid_length_is_refused(port: int, length: str) -> None:
+    assert b" 413 " in send(port, f"PUT /global/0 HTTP/1.1\r\nContent-Length: {length}")
+    assert ask(port, "GET", "/global/0")[0] == 404
+
+
+def test_the_store_exits_with_its_launcher(process: subprocess.Popen[str], port: int) -> None:
+    process.stdin.close()  # type: ignore[union-attr]  # a pipe
+    assert process.wait(10) == 0

@@ -1,0 +1,100 @@
+"""mpirun on the first host has the master start its daemons: what it, and any rank, can ask for."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.launch.mpi_daemons import parse_request
+
+ROOT = Path(__file__).parents[3]
+SSH = """\
+#!/bin/sh
+for word; do printf '%s\\n' "$word"; done >>"${0%/*}/called"
+for word; do :; done
+[ "$1" = deeplearning-worker3 ] && exit 255
+exec sh -c "$word"
+"""
+LAUNCH = "import sys; from agent.launch.mpi_daemons import MpiRun; hosts, *words = sys.argv[1:]; "
+LAUNCH += "sys.exit(MpiRun(hosts.split(','), '/', words).run())"
+
+
+def encoded(command: str | bytes) -> str:
+    return base64.b64encode(command.encode() if isinstance(command, str) else command).decode()
+
+
+def run(folder: Path, *words: str, hosts: str = "deeplearning-worker1,deeplearning-worker2") -> tuple[int, str, str]:
+    """Run a command as mpirun on the first host; return its status, the log, and the words that SSH was given."""
+    (folder / "ssh").write_text(SSH)
+    (folder / "ssh").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, hosts, *words], env=environ, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout + done.stderr, (folder / "called").read_text()
+
+
+def test_a_daemon_is_started_on_each_further_host_once(tmp_path: Path) -> None:
+    agent = f"/bin/sh {ROOT}/agent/bin/ask_master"
+    asking = f"for each in 1 2; do {agent} deeplearning-worker2 'orted  -mca x \"$HOME\";' echo it runs; done; exit 7"
+    status, log, called = run(tmp_path, "sh", "-c", asking)
+    assert called.count('deeplearning-worker2\ncd / && orted  -mca x "$HOME"; echo it runs\n') == 1
+    assert (status, "it runs" in log) == (7, True)
+    assert "[launcher] refused to start a daemon on 'deeplearning-worker2': it has one, or is not of this run" in log
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("deeplearning-master", "localhost", "127.0.0.1", "-oProxyCommand=id", "ec2-user@deeplearning-worker2"),
+        *("deeplearning-worker1", "deeplearning-worker4", "deeplearning-worker2:22", "DEEPLEARNING-WORKER2", "\x00"),
+    ],
+)
+def test_no_command_is_started_on_another_host(tmp_path: Path, host: str) -> None:
+    (tmp_path / "request").write_text(f"[launcher] start {host} {encoded('id')}\n")
+    status, _, called = run(tmp_path, "cat", str(tmp_path / "request"))
+    assert status == 0
+    assert called == f"deeplearning-worker1\ncd / && exec cat {tmp_path}/request\n"
+
+
+def test_a_command_is_no_option_of_ssh(tmp_path: Path) -> None:
+    """OpenSSH reads options behind the host too."""
+    (tmp_path / "request").write_text(f"[launcher] start deeplearning-worker2 {encoded('-oProxyCommand=id')}\n")
+    _, _, called = run(tmp_path, "cat", str(tmp_path / "request"))
+    assert not [word for word in called.splitlines() if word.startswith("-")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[0]<stdout>:[launcher] start a YQ==\n",
+        b"[launcher] start a b YQ==\n",
+        b"[launcher] start a YQ=\n",
+        b"[launcher] start a " + encoded(b"a\0b").encode() + b"\n",
+        b"[launcher] start a " + encoded(b"\xff").encode() + b"\n",
+        b"[launcher] start " + b"a" * 300 + b" YQ==\n",
+        b"",
+    ],
+)
+def test_other_lines_ask_for_nothing(line: bytes) -> None:
+    assert parse_request(line) is None
+
+
+def test_endless_output_is_forwarded_in_parts(tmp_path: Path) -> None:
+    status, log, _ = run(tmp_path, "sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x")
+    assert (status, log.count("x")) == (0, 1_000_000)
+    assert max(map(len, log.splitlines())) <= 1 << 16
+
+
+def test_a_host_without_a_connection_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    status, log, _ = run(tmp_path, "true", hosts="deeplearning-worker3")
+    assert (status, log) == (255, "[launcher] deeplearning-worker3 ended: 255\n")
+    (tmp_path / "request").write_text(f"[launcher] start deeplearning-worker3 {encoded('orted')}\n")
+    waiting = f"cat {tmp_path}/request; cat >/dev/null; exit 1"
+    status, log, _ = run(tmp_path, "sh", "-c", waiting, hosts="deeplearning-worker1,deeplearning-worker3")
+    assert (status, log) == (1, "[launcher] deeplearning-worker3 ended: 255\n")
