@@ -56,4 +56,4 @@ for directory in "$home"/{data,.cache,.cache/deepcdk,.cache/deepcdk/records}; do
   if [[ -L $directory || ! -d $directory ]]; then rm -f "$directory"; fi
 done
 chmod 755 "$home"
-rm -rf --one-file-system "$home"/!(data|.cache) "$home"/.cache/!(deepcdk) "$home"/.cache/deepcdk/!(records)
+rm -rf --one-file-system "${home:?}"/!(data|.cache) "$home"/.cache/!(deepcdk) "$home"/.cache/deepcdk/!(records)
