@@ -233,6 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, default=demo.ROOT / "docs" / "tour.md", help="file to write")
     parser.add_argument("--cloud", default=CLOUD, help="name for its embedded cloud")
     options = parser.parse_args(argv)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell starts its background jobs with SIGINT ignored.
     name = ["--name", options.cloud]
     try:
         for command in (
