@@ -249,18 +249,26 @@ def left_bucket() -> tuple[Any, str]:
 
 def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab, tmp_path: Path) -> None:
     s3, name = left_bucket()
-    state = {"run_id": "one", "state": "succeeded", "started": 0, "updated": 61, "hosts": ["w1"], "epoch": None}
+    run_id = "20261120-121314-digits-ab12"
+    state = {"run_id": run_id, "state": "succeeded", "started": 0, "updated": 61, "hosts": ["w1"], "epoch": None}
     rest = {"checkpoints": [], "attempts": 1, "files": 2, "bytes": 10}
-    record = {"run_id": "one", "directory": "/mnt/efs/runs/one", "state": state, "spec": None, "result": None, **rest}
-    s3.put_object(Bucket=name, Key="runs/one/record.json", Body=json.dumps(record).encode())
+    record = {
+        "run_id": run_id,
+        "directory": f"/mnt/efs/runs/{run_id}",
+        "state": state,
+        "spec": None,
+        "result": None,
+        **rest,
+    }
+    s3.put_object(Bucket=name, Key=f"runs/{run_id}/record.json", Body=json.dumps(record).encode())
     listed = fab("runs", "--json")
     assert listed[0] == 0
     assert "the cluster is not deployed; what follows is from s3://deepcdk-runbucket-1/runs/" in listed[1]
-    assert "run one" in fab("show", "--from-bucket")[1]
+    assert f"run {run_id}" in fab("show", "--from-bucket")[1]
     assert fab("fetch", "--into", str(tmp_path / "here"))[0] == 0
-    assert json.loads((tmp_path / "here" / "one" / "record.json").read_text()) == record
+    assert json.loads((tmp_path / "here" / run_id / "record.json").read_text()) == record
     status, text = fab("fetch", "--into", str(tmp_path / "not UTF-8: \udcff"))
-    assert (status, "not UTF-8: \\udcff/one" in text) == (0, True)
+    assert (status, f"not UTF-8: \\udcff/{run_id}" in text) == (0, True)
 
 
 def test_without_a_stack_a_report_is_written_from_the_bucket_over_one_that_came_from_there(

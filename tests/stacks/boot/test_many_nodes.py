@@ -34,8 +34,8 @@ class Crowd:
         installed = node.root / "opt/deepcdk"
         (node.root / "opt/deeplearning").mkdir(parents=True)
         (node.root / "etc/profile.d").mkdir()
-        for user in ("ec2-user", "deepcdk-rank"):
-            (node.root / "home" / user / ".ssh").mkdir(parents=True)
+        for home in ("home/ec2-user", "home/deepcdk-rank", "root"):
+            (node.root / home / ".ssh").mkdir(parents=True)
         (node.root / "mnt").mkdir()
         installed.mkdir()
         (installed / "bin").symlink_to(model.root / "opt/deepcdk/bin")
