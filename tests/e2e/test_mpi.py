@@ -41,8 +41,6 @@ import horovod
 MARK = "/tmp/of-a-rank"
 ROUTES = {
     "seq": {"map_by": "seq", "host": "deeplearning-master"},
-    "host": {"host": "deeplearning-master"},
-    "new": {"add-host": "deeplearning-master", "host": "deeplearning-master"},
     "hostfile": {"map_by": "seq", "hostfile": "hosts"},
 }
 
@@ -170,7 +168,7 @@ def test_a_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
     assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
 
 
-@pytest.mark.parametrize("route", ["seq", "host", "new", "hostfile", "ask"])
+@pytest.mark.parametrize("route", ["seq", "hostfile", "ask"])
 def test_no_rank_runs_a_command_on_the_master(cluster: EmbeddedCloud, program: Path, route: str) -> None:
     flags = ["--skip-preflight", "--restarts", "0"]
     _, _, log = train(cluster, program, route, flags=flags, script="spawn.py")
