@@ -30,7 +30,7 @@ from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
 MAX_GREETING: Final = 1 << 16
-"""Bytes of what a node writes before the command begins there, the last of which are kept."""
+"""Keep at most this many bytes of what a node writes before the command starts there."""
 
 
 def node_command(

@@ -72,10 +72,10 @@ look() {
   for path in "$registry"/*; do there+=${path##*/}/; done
 }
 
-# Let the master log in, from its address alone, as the login user and, to run commands alone, as the user of ranks; as
-# root for the one command that removes what ranks have left: by the key in the parameter that no role but the master's may write. On the shared file system, where root on any node can
-# write, another key is no more than a reason to ask AWS: soon at first, then each minute, for the one who wrote it may go
-# on; and each hour without a reason.
+# Let the master log in, from its address alone: as the login user, as the user of ranks to run commands, and as root for
+# the one command that removes what ranks have left. The key is in a parameter that only the master's role may write.
+# Root on any node can write another key on the shared file system. Such a key is only a reason to ask AWS: soon at
+# first, then once a minute, since it may be written again and again. Without a reason AWS is asked once an hour.
 admit_master() {
   local admission hint='' hour_s=${DEEPCDK_KEYS_S:-3600}
   if [[ $there == */master.pub/* ]]; then

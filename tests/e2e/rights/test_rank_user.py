@@ -61,7 +61,7 @@ os.makedirs("deep/er", mode=0o700)
 descriptor, path = tempfile.mkstemp(dir="deep")
 os.write(descriptor, b"weights")
 os.rename(path, "deep/er/model")
-# They have nothing left by which they could be told from what is not a run's.
+# Nothing shows that they belong to a run.
 left = tempfile.mkdtemp()
 shutil.copy("/usr/bin/sleep", f"{left}/systemd")
 null = {"env": {}, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

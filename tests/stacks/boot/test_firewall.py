@@ -25,7 +25,7 @@ def attempt(kind, protocol, address, port):
     except OSError as error:
         return errno.errorcode.get(error.errno, type(error).__name__)
 
-# Of whoever runs this as root, so that every attack reaches something.
+# Root runs these, so that every attack reaches something.
 listeners = []
 for family in (socket.AF_INET, socket.AF_INET6):
     for port in (80, 988, 2049, 3000):

@@ -63,7 +63,7 @@ class Prepared(Hosts):
         return {host.name: done(0, "") for host in hosts}
 
     def prepared(self, cleared: set[str], **found: bool) -> list[str]:
-        """Prepare the hosts, each of which finds the same; return which of them root clears."""
+        """Prepare hosts that all find the same; return those that root clears."""
         self.found, self.cleared = found, []
         prepare(self.spec, self, is_stopped=lambda: False, cleared=cleared)
         return self.cleared
