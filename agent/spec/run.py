@@ -246,10 +246,7 @@ class RunSpec:
 
     def rank_command(self, python: str) -> list[str]:
         """Return a rank's own command: a script or a module by `python`, anything else as it is."""
-        first, *rest = self.command
-        if first in ("python", "python3"):
-            return [python, *rest]
-        return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
+        return started_by(python, self.command)
 
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""
@@ -279,6 +276,14 @@ class RunSpec:
 def placed(ranks: int, hosts: Sequence[str]) -> str:
     """Return how many ranks run on which hosts, in words."""
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
+
+
+def started_by(python: str, command: Sequence[str]) -> list[str]:
+    """Return a rank's command as its node runs it: a script or a module by `python`, anything else as it is."""
+    first, *rest = command
+    if first in ("python", "python3"):
+        return [python, *rest]
+    return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
 
 
 def _restore(key: str, value: Any) -> Any:

@@ -6,6 +6,8 @@ import dataclasses
 import os
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,7 @@ from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, parsed
-from cluster.programs.program_packages import Wanted
+from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -22,6 +24,8 @@ MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
 REQUIREMENTS: Final = "requirements.txt"
 """Installed by itself where the directory has it, as everybody expects."""
+PYTHONS: Final = ("python", "python3")
+_SHELLS: Final = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 MAX_TREE_BYTES: Final = 1 << 30
 """Of a program's directory: code, not data. It is held in memory while it is packed."""
 
@@ -50,10 +54,53 @@ class Program:
             check_word("--entry", word)
         script = self.script
         if script is not None:
-            self._check_travels("--entry", self.entry[0], script.relative_to(self.directory))
+            self._check_travels("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
+        self._check_command()
         if self.requirements:
             self._check_travels("--requirements", self.requirements, Path(self.requirements))
+
+    def _check_command(self) -> None:
+        """Raise UsageError for a module or a script, other than a Python file, that a node could not start."""
+        first, *rest = self._words
+        if self.script is not None:
+            return
+        if first == "-m" and rest:
+            self._check_module(rest[0])
+        elif first in _SHELLS:
+            while rest and re.fullmatch(r"-[abefhklmnpuvx]+", rest[0]):
+                del rest[0]
+            if rest and not rest[0].startswith("-"):  # not `sh -c COMMAND`
+                self._check_script(rest[0])
+        elif "/" in first and not Path(first).is_absolute():
+            self._check_script(first)
+            file = self.directory / first
+            if not os.access(file, os.X_OK):
+                raise UsageError("--entry", first, f"is not executable: `chmod +x {shlex.quote(str(file))}`")
+            if not _begins_with(file, b"#!", b"\x7fELF"):
+                raise UsageError("--entry", first, "does not begin with the line of its interpreter, such as #!/bin/sh")
+        elif "/" not in first and is_file(self.directory / first) and not shutil.which(first):
+            raise UsageError("--entry", first, f"is a file, not a command: give ./{first}")
+
+    def _check_module(self, module: str) -> None:
+        top = module.partition(".")[0]
+        if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
+            raise UsageError("--entry", f"-m {module}", f"is not a module in {self.directory} that can run")
+        if not self.requirements and top not in sys.stdlib_module_names | RUNTIME_MODULES:
+            rule = f"is a module neither in {self.directory} nor in the nodes' environment"
+            raise UsageError("--entry", f"-m {module}", rule)
+
+    def _check_script(self, name: str) -> None:
+        """Raise UsageError for a script that the nodes would not find, or could not read for its line ends."""
+        if Path(name).is_absolute():
+            return  # It is on the nodes.
+        self._check_travels("--entry", name, Path(os.path.normpath(name)))
+        with (self.directory / name).open("rb") as file:
+            first_line = file.readline(MAX_WORD_BYTES)
+        if first_line.endswith(b"\r\n"):
+            path = shlex.quote(str(self.directory / name))
+            rule = f"has the line ends of Windows, which no shell on the nodes reads: `sed -i 's/\\r$//' {path}`"
+            raise UsageError("--entry", name, rule)
 
     def _check_travels(self, flag: str, given: str, file: Path) -> None:
         """Raise UsageError for a file that the nodes would not find."""
@@ -117,11 +164,21 @@ class Program:
         return find(self.directory, script) if script is not None and self.keras == 3 else []
 
     @property
+    def _words(self) -> tuple[str, ...]:
+        """Return the entry without Python and its own flags, such as `-u`."""
+        words = list(self.entry)
+        if words[0] in PYTHONS and words[1:]:
+            del words[0]
+            while words[1:] and (flag := re.match(r"-[bBdEiIOPqRsSuvx]*([WX]?)(.*)", words[0])) and words[0] != "-":
+                if flag.group(2) and not flag.group(1):
+                    break  # -m MODULE, -c TEXT
+                del words[: 2 if flag.group(1) and not flag.group(2) else 1]
+        return tuple(words) or self.entry
+
+    @property
     def script(self) -> Path | None:
         """Return the Python file that the entry names, or the module's; None for another command."""
-        first, *rest = self.entry
-        if first in ("python", "python3") and rest:
-            first, *rest = rest
+        first, *rest = self._words
         if first == "-m" and rest:
             parts = rest[0].split(".")
             if "" in parts or "/" in rest[0]:
@@ -138,8 +195,9 @@ class Program:
     @property
     def label(self) -> str:
         """Return what runs of it are called: `train` for `train.py`, and for `-m package.train`."""
-        first, *_ = [word for word in self.entry if word not in ("python", "python3", "-m")] or ["program"]
-        word = first.rpartition(".")[2] if "-m" in self.entry[:2] else Path(first).name.removesuffix(".py")
+        is_module = self._words[0] == "-m"
+        first = next(iter(self._words[is_module:]), "program")
+        word = first.rpartition(".")[2] if is_module else Path(first).name.removesuffix(".py")
         return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:40] or "program"
 
     def command(self, run_directory: str) -> tuple[str, ...]:
@@ -186,6 +244,11 @@ def check_word(flag: str, word: str) -> None:
         raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
         raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+
+
+def _begins_with(path: Path, *starts: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(max(map(len, starts))).startswith(starts)
 
 
 def _is_plain(name: str) -> bool:

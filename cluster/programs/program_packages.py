@@ -15,6 +15,18 @@ from agent.spec.frameworks import HOROVOD_VERSION, TENSORFLOW_PACKAGES, TORCH
 
 TENSORFLOW_MODULES: Final = ("tensorflow", "keras", "tf_keras", "horovod.tensorflow", "horovod.keras")
 TORCH_MODULE: Final = "horovod.torch"
+RUNTIME_MODULES: Final = frozenset(
+    {
+        "PIL", "_cffi_backend", "absl", "astunparse", "certifi", "cffi", "charset_normalizer", "clang",
+        "cloudpickle", "cmake", "flatbuffers", "gast", "google", "google_crc32c", "grpc", "h5py", "horovod",
+        "idna", "joblib", "keras", "markdown", "markdown_it", "markupsafe", "mdurl", "ml_dtypes", "namex",
+        "narwhals", "numpy", "onnx", "onnxruntime", "opt_einsum", "optree", "packaging", "pasta",
+        "pkg_resources", "psutil", "pycparser", "pygments", "requests", "rich", "scipy", "setuptools", "six",
+        "sklearn", "tensorboard", "tensorboard_data_server", "tensorflow", "termcolor", "tf2onnx",
+        "threadpoolctl", "typing_extensions", "urllib3", "werkzeug", "wheel", "wrapt", "yaml"
+    }
+)  # fmt: skip
+"""Modules of the nodes' runtime, which a program without requirements can import."""
 _PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
 
 

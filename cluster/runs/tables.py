@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.files.listing import read_regular
+from agent.spec.run import started_by
 from agent.spec.states import LIVE_STATES
 from cluster import answers
 from cluster.aws.prices import as_of
@@ -55,7 +56,8 @@ def record_table(record: Mapping[str, Any]) -> Table:
     """Build the table of one run's record, from the supervisor's `show`."""
     state, spec, result = record["state"], record.get("spec") or {}, record.get("result") or {}
     took, found = float(state["updated"]) - float(state["started"]), record["checkpoints"]
-    command = list(spec.get("launcher") or ["python", *spec.get("command", ())])
+    asked = spec.get("command")
+    command = list(spec.get("launcher") or (started_by("python", asked) if asked else ()))
     rows: list[tuple[str, str]] = [
         ("state", str(state["state"]) + (f": {state['reason']}" if state.get("reason") else "")),
         ("started", f"{datetime.datetime.fromtimestamp(state['started'], datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"),
@@ -165,7 +167,8 @@ def result_table(directory: Path) -> Table:
     except (OSError, ValueError):
         result = None
     if not isinstance(result, dict):
-        return Table(title=f"no result of {directory.name}", columns=("", ""), rows=_state_rows(directory))
+        what = "no result of" if path.exists() else "run"  # A program of the user's writes none.
+        return Table(title=f"{what} {directory.name}", columns=("", ""), rows=_state_rows(directory))
     rows = [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
     return Table(title=f"result of {directory.name}", columns=("", ""), rows=tuple(rows))
 

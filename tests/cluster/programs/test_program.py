@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import os
 import shlex
@@ -16,9 +17,12 @@ from cluster.errors import UsageError
 from cluster.programs import program as module
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import MAX_WORD_BYTES, Program, check_word
+from cluster.programs.program_packages import RUNTIME_MODULES, pinned
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
 from tests.words import FILE_NAMES, WORDS
+
+ROOT = Path(__file__).resolve().parents[3] / "agent" / "environment"
 
 
 @pytest.fixture
@@ -39,7 +43,8 @@ def directory(tmp_path: Path) -> Path:
     (root / "__pycache__").mkdir()
     (root / "__pycache__" / "train.pyc").touch()
     (root / "data").symlink_to("/usr/share")
-    (root / "start.sh").touch(mode=0o755)
+    (root / "start.sh").write_text("#!/bin/sh\nexec python train.py\n")
+    (root / "start.sh").chmod(0o755)
     return root
 
 
@@ -74,7 +79,8 @@ def test_only_the_script_that_runs_must_be_free_of_syntax_errors(directory: Path
         ("train.py --epochs 3", "train", "train.py"),
         ("-m package.train", "train", "package/train.py"),
         ("-m package", "package", "package/__main__.py"),
-        ("-m tensorflow_datasets.scripts", "scripts", None),
+        ("-m tensorboard.main", "main", None),
+        ("python -u -X dev train.py", "train", "train.py"),
         ("python3 train.py", "train", "train.py"),
         ("./start.sh", "start-sh", None),
     ],
@@ -87,7 +93,7 @@ def test_the_entry_names_the_run_and_the_script(directory: Path, entry: str, lab
 
 @given(word=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
 def test_every_label_can_stand_in_a_runs_id(word: str) -> None:
-    label = Program.label.fget(type("Any", (), {"entry": (word,)})())  # type: ignore[attr-defined]  # the property alone
+    label = Program.label.fget(type("Any", (), {"_words": (word,)})())  # type: ignore[attr-defined]  # the property alone
     assert label
     assert set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
@@ -98,12 +104,12 @@ def test_any_word_reaches_the_entry_unchanged_or_is_refused(
 ) -> None:
     root = tmp_path_factory.getbasetemp()
     try:
-        program = Program.from_arguments(str(root), shlex.join(["./start.sh", *words]), further)
+        program = Program.from_arguments(str(root), shlex.join(["/bin/start.sh", *words]), further)
     except UsageError as error:
         assert error.name == "--entry"
         assert any("\udc80" <= character <= "\udcff" for character in "".join([*words, *further]))
         return
-    assert program.command("/anywhere") == ("./start.sh", *words, *further)
+    assert program.command("/anywhere") == ("/bin/start.sh", *words, *further)
 
 
 @pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
@@ -209,3 +215,15 @@ def test_a_program_whose_requirements_may_bring_another_keras_is_judged_once_the
     with pytest.raises(KerasTrapError):
         program.check_keras_traps()
     Program.from_arguments(str(directory), "train.py", (), keras="3").check_keras_traps()
+
+
+def test_modules_of_the_runtime_are_those_of_its_lock_file() -> None:
+    packages = {name.lower().replace("_", "-") for name in pinned((ROOT / "requirements.txt").read_text())}
+    provided = {
+        module
+        for module, owners in importlib.metadata.packages_distributions().items()
+        if module.isidentifier() and not module.startswith("_")
+        and packages & {owner.lower().replace("_", "-") for owner in owners}
+    }  # fmt: skip
+    assert {"tensorflow", "sklearn", "PIL"} < provided
+    assert provided - {"tests", "examples", "tools"} <= RUNTIME_MODULES  # three that packages leave behind

@@ -1,0 +1,102 @@
+"""Facts from public reports: what goes wrong is reported early, and in words that fit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.programs.program import Program
+from cluster.runs.tables import record_table, result_table
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Make a program with scripts that nodes cannot start."""
+    files = {
+        "train.py": b"print()\n",
+        "package/train.py": b"",
+        "plain.sh": b"#!/bin/sh\ntrue\n",
+        "windows.sh": b"#!/bin/bash\r\ntrue\r\n",
+        "bare.sh": b"true\n",
+        "bin/tool": b"\x7fELF and so on",
+    }
+    for name, content in files.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o644 if name == "plain.sh" else 0o755)
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("./plain.sh", "is not executable: `chmod \\+x"),
+        ("./windows.sh --lr 3", "has the line ends of Windows"),
+        ("bash windows.sh", "has the line ends of Windows"),
+        ("sh -eu ./windows.sh", "has the line ends of Windows"),
+        ("./bare.sh", "does not begin with the line of its interpreter"),
+        ("bare.sh", "is a file, not a command: give ./bare.sh"),
+        ("./missing.sh", "is not a file in"),
+        ("bash missing.sh", "is not a file in"),
+        ("./package", "is not a file in"),
+        ("./../other.sh", "must lie in the directory"),
+        ("python -u missing.py", "is not a file in"),
+        ("-m nomod", "is a module neither in .* nor in the nodes' environment"),
+        ("python -m nomod.train --x", "is a module neither in"),
+        ("-m package.nomod", "is not a module in .* that can run"),
+        ("-m package", "is not a module in .* that can run"),
+    ],
+)
+def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry: str, reason: str) -> None:
+    """Report of this project: such an entry was found on the nodes only, after they were paid for."""
+    with pytest.raises(UsageError, match=f"--entry = .*{reason}"):
+        Program.from_arguments(str(project), entry, ())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "sh plain.sh", "bash -c 'exit 0'", "bash -euc 'exit 0'", "bash -o pipefail -c true", "bin/tool", "sleep 7200",
+        "-m tensorboard.main", "-m timeit", "-m package.train", "python -u train.py", "python -c 'print(1)'",
+        "/opt/tool/run", "nvidia-smi",
+    ],
+)  # fmt: skip
+def test_entry_that_can_start_is_accepted(project: Path, entry: str) -> None:
+    """Report of this project, as above: commands of the nodes, scripts under a shell and modules stay possible."""
+    assert Program.from_arguments(str(project), entry, ()).entry
+
+
+def test_module_of_the_requirements_is_accepted(project: Path) -> None:
+    """Report of this project, as above."""
+    (project / "requirements.txt").write_text("accelerate\n")
+    assert Program.from_arguments(str(project), "-m accelerate.commands.launch train.py", ()).script is None
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["./start.sh", "a b"], "./start.sh 'a b'"),
+        (["sleep", "7200"], "sleep 7200"),
+        (["train.py"], "python train.py"),
+        (["python3", "train.py"], "python train.py"),
+        (["-m", "package"], "python -m package"),
+        ([], ""),
+    ],
+)
+def test_show_prints_the_command_as_nodes_run_it(command: list[str], shown: str) -> None:
+    """Report of this project: `fab show` printed `python ./start.sh`."""
+    state = {"state": "succeeded", "started": 0, "updated": 1}
+    record = {"run_id": "r", "state": state, "spec": {"command": command}, "checkpoints": [], "attempts": 1}
+    table = record_table({**record, "directory": "/d", "files": 1, "bytes": 1})
+    assert ("command", shown) in table.rows
+
+
+def test_program_without_a_result_file_is_not_reported_as_missing_one(tmp_path: Path) -> None:
+    """Report of this project: `fab fetch` of a successful program printed "no result of ..." first."""
+    (tmp_path / "state.json").write_text('{"state": "succeeded", "reason": ""}')
+    assert result_table(tmp_path).title == f"run {tmp_path.name}"
+    (tmp_path / "result.json").write_text("[")
+    assert result_table(tmp_path).title == f"no result of {tmp_path.name}"
