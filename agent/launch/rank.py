@@ -9,6 +9,7 @@ user gave travels in a file: words of any length and content, and variables that
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,11 @@ NOT_STARTED: Final = 127
 
 
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
-    """Return the rank's variables: what the launcher set, its node's interface, and what the user gave."""
-    result = {**inherited, **on_interface(spec, interface), "PWD": spec.working_directory}
+    """Return the rank's variables: what the launcher set, its node's interface, and what the user gave.
+
+    Python's output is unbuffered: lines arrive at once, and none is lost when the rank is killed.
+    """
+    result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), "PWD": spec.working_directory}
     given = dict(spec.environment)
     if spec.program:
         # `python`, and the programs that the requirements bring, before the system's.
@@ -109,12 +113,25 @@ def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     )
 
 
+def raise_limits() -> None:
+    """Raise the soft limits of open files, locked memory and processes to the hard ones. sshd gives 1024 open files."""
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_NPROC):
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (hard, hard))
+
+
 def become(spec: RunSpec, module: Sequence[str]) -> None:
     """Turn into the rank. Raises OSError or SecretsError if that fails."""
-    inherited = {**os.environ, **rank_user.variables(), **gpus.plugin_variables(os.environ)}
+    inherited = {
+        **os.environ,
+        **rank_user.variables(),
+        **rank_user.temporary_files(),
+        **gpus.plugin_variables(os.environ),
+    }
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun does not set it
         inherited["HOROVOD_HOSTNAME"] = host.name
     interface = interface_of(spec, inherited.get("HOROVOD_HOSTNAME", ""))
+    raise_limits()
     rank_user.renounce_privileges()
     rank_user.try_firewall()
     if module:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agent.spec.nodes import RANK_HOME, RANK_UID
+from agent.spec.nodes import RANK_HOME, RANK_TEMPORARY, RANK_UID
 
 CLEARING_S: Final = 10.0
 """How long the processes that the script kills may take to exit."""
@@ -49,7 +49,9 @@ def _has_more_than(directory: Path, kept: tuple[str, ...]) -> bool:
     try:
         for entry in os.scandir(directory):
             below = tuple(path.removeprefix(f"{entry.name}/") for path in kept if path.startswith(f"{entry.name}/"))
-            if not entry.is_dir(follow_symlinks=False) or (entry.name not in kept and not below):
+            if not entry.is_dir(follow_symlinks=False):
+                return True
+            if entry.name not in kept and not below and not (entry.name == RANK_TEMPORARY and _is_empty(entry.path)):
                 return True
             if below and _has_more_than(Path(entry.path), below):
                 return True
@@ -58,6 +60,14 @@ def _has_more_than(directory: Path, kept: tuple[str, ...]) -> bool:
     except OSError:
         return True
     return False
+
+
+def _is_empty(directory: str) -> bool:
+    """Return whether a directory can be listed and is empty."""
+    try:
+        return next(Path(directory).iterdir(), None) is None
+    except OSError:
+        return False
 
 
 def _has_files(directory: Path) -> bool:

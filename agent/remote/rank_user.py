@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from agent.spec.nodes import RANK_HOME, RANK_UID, RANK_USER
+from agent.spec.nodes import RANK_HOME, RANK_TEMPORARY, RANK_UID, RANK_USER
 
 _NO_NEW_PRIVILEGES: Final = 38
 """PR_SET_NO_NEW_PRIVS of Linux's prctl."""
@@ -80,6 +80,19 @@ def variables() -> dict[str, str]:
     """Return the variables of this process's user: a launcher hands on those of its own, on the master."""
     user = pwd.getpwuid(os.getuid()).pw_name
     return {"HOME": str(home()), "USER": user, "LOGNAME": user}
+
+
+def temporary_files() -> dict[str, str]:
+    """Return TMPDIR of ranks after making it; nothing for other users. Raises OSError.
+
+    It is in their home, on the node's disk, because /tmp of Amazon Linux 2023 and Debian 13 is in memory. What ranks
+    leave there is removed with the rest of their home before the next run.
+    """
+    if os.getuid() != RANK_UID:
+        return {}
+    directory = Path(RANK_HOME) / RANK_TEMPORARY
+    directory.mkdir(exist_ok=True)
+    return {"TMPDIR": str(directory)}
 
 
 def renounce_privileges() -> None:

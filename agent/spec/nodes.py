@@ -31,6 +31,8 @@ RANK_UID: Final = 60900
 """Between the numbers that systems give to people and those that systemd gives to services. As in node.sh."""
 RANK_HOME: Final = "/home/deepcdk-rank/files"
 """What `HOME` is to ranks."""
+RANK_TEMPORARY: Final = "tmp"
+"""Directory of their temporary files in there."""
 REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
 MOST_SLOTS: Final = 1024
 SHOWN: Final = 60

@@ -116,6 +116,10 @@ for deny in "$root"/etc/{cron,at}.deny; do
   if [[ $deny == *cron.deny || -e $deny ]] && ! grep -qsx deepcdk-rank "$deny"; then echo deepcdk-rank >>"$deny"; fi
 done
 
+# GPUs and EFA lock memory for their transfers.
+mkdir -p "$root/etc/security/limits.d"
+echo 'deepcdk-rank - memlock unlimited' >"$root/etc/security/limits.d/deepcdk.conf"
+
 # A second user number that the user may take would pass the rules.
 step='loading the firewall of the ranks'
 need nft nftables nftables

@@ -225,6 +225,7 @@ def test_every_node_makes_the_user_of_ranks_with_one_number_and_without_a_passwo
         "groupadd --system --gid 60900 deepcdk-rank",
         f"useradd --system --uid 60900 --gid 60900 {options} deepcdk-rank",
     ]
+    assert node.text("etc/security/limits.d/deepcdk.conf") == "deepcdk-rank - memlock unlimited\n"
     home = node.root / "home/deepcdk-rank"
     assert [each.stat().st_mode & 0o7777 for each in (home, home / ".ssh", home / "files")] == [0o755] * 3
     assert node.text("owners") == f"60900:60900 {home}/files\n", (
