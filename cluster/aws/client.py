@@ -196,6 +196,10 @@ def aws_errors(action: str) -> Iterator[None]:
 def _refused(refusal: ClientError, action: str) -> AwsError:
     error: Mapping[str, Any] = refusal.response.get("Error", {})
     code, text = error.get("Code", ""), str(refusal)
+    if "scoped to a valid region" in text:
+        return AwsError(
+            f"no such AWS region: {text}", where=action, remedy="check AWS_REGION and your profile's region"
+        )
     for codes, what, remedy in _REFUSALS:
         if code in codes:
             what = what.format(code=code, message=error.get("Message", text), operation=refusal.operation_name)

@@ -30,6 +30,8 @@ COMPLETE: Final = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLE
 """States of a stack that can be used and changed."""
 BUSY_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 2.0
+MAX_DELETIONS: Final = 1000
+"""Objects that one request to S3 may delete."""
 LAST_LINES: Final = 30
 """Of the CLI's output, in the error of a command whose output did not pass through."""
 
@@ -232,20 +234,19 @@ def empty_bucket(aws: Aws, bucket: str) -> int:
 
     There is nothing to delete in a bucket that another `fab down` has removed meanwhile.
     """
-    deleted = 0
     s3 = aws.client("s3")
+    objects: list[ObjectIdentifierTypeDef] = []
     with aws_errors(f"emptying bucket {bucket}"), contextlib.suppress(s3.exceptions.NoSuchBucket):
+        # All of them first: a deletion between two pages could remove what the second one begins with.
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-            objects: list[ObjectIdentifierTypeDef] = [
-                {"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries
-            ]
-            if objects:
-                answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
-                if answer.get("Errors"):
-                    first = answer["Errors"][0]
-                    raise CdkError(
-                        f"{first.get('Key')} cannot be deleted: {first.get('Message')}", where=f"bucket {bucket}"
-                    )
-                deleted += len(objects)
-    return deleted
+            objects += [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries]
+        for start in range(0, len(objects), MAX_DELETIONS):
+            batch = objects[start : start + MAX_DELETIONS]
+            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
+            if answer.get("Errors"):
+                first = answer["Errors"][0]
+                raise CdkError(
+                    f"{first.get('Key')} cannot be deleted: {first.get('Message')}", where=f"bucket {bucket}"
+                )
+    return len(objects)

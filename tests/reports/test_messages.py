@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
-from cluster.errors import UsageError
+from cluster.aws.client import aws_errors
+from cluster.errors import AwsError, UsageError
 from cluster.programs.program import Program
 from cluster.runs.tables import record_table, result_table
 
@@ -100,3 +102,10 @@ def test_program_without_a_result_file_is_not_reported_as_missing_one(tmp_path: 
     assert result_table(tmp_path).title == f"run {tmp_path.name}"
     (tmp_path / "result.json").write_text("[")
     assert result_table(tmp_path).title == f"no result of {tmp_path.name}"
+
+
+def test_region_that_does_not_exist_is_named_with_its_setting() -> None:
+    """Report of this project: a mistyped region was an InternalFailure, or blamed on the credentials."""
+    text = "Credential should be scoped to a valid region: us-est-1"
+    with pytest.raises(AwsError, match=r"(?s)no such AWS region.*us-est-1.*AWS_REGION"), aws_errors("asking"):
+        raise ClientError({"Error": {"Code": "SignatureDoesNotMatch", "Message": text}}, "DescribeStacks")

@@ -8,7 +8,9 @@ import pkgutil
 import threading
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, nodes
@@ -16,6 +18,7 @@ from localcloud import api
 from localcloud.api import monkeypatch as corrections
 from localcloud.api.cloud import Cloud
 from localcloud.api.error_replies import WrongMotoError
+from localcloud.laptop import ACCESS_KEY_ID
 from refusals.templates import ref, resource
 
 _PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuR6nDqj0yVq0Xl3xgBXlmqpHkVXfqhYBBbGJhqVdzc someone"
@@ -190,3 +193,29 @@ def test_hosts_that_die_after_they_have_run_are_all_replaced(cloud: Cloud, stack
         for id in present:
             cloud.instance_failed(id, "killed", has_run=True)
         cloud.wait_for_change(0)
+
+
+@pytest.mark.parametrize("service", ["ec2", "cloudformation", "ssm", "autoscaling", "s3"])
+def test_region_that_does_not_exist_is_rejected(endpoint: str, service: str) -> None:
+    made = in_region("us-est-1", endpoint, service)
+    calls = {"ec2": "describe_instances", "cloudformation": "describe_stacks", "ssm": "describe_parameters",
+             "autoscaling": "describe_auto_scaling_groups", "s3": "list_buckets"}  # fmt: skip
+    with pytest.raises(ClientError, match="scoped to a valid region: us-est-1") as caught:
+        getattr(made, calls[service])()
+    assert caught.value.response["Error"]["Code"] in ("SignatureDoesNotMatch", "InvalidSignatureException")
+
+
+def test_stack_is_in_its_own_region_alone(endpoint: str, client: Client, stacks: Stacks) -> None:
+    home = stacks.create({"Queue": resource("SQS::Queue")})
+    elsewhere = in_region("eu-west-1", endpoint, "cloudformation")
+    assert elsewhere.describe_stacks()["Stacks"] == []
+    with pytest.raises(ClientError, match="does not exist"):
+        elsewhere.describe_stacks(StackName=home)
+    with pytest.raises(ClientError, match="in us-east-1 alone"):
+        elsewhere.create_stack(StackName="other", TemplateBody="{}")
+    assert client("cloudformation").describe_stacks(StackName=home)["Stacks"]
+
+
+def in_region(region: str, endpoint: str, service: str) -> Any:
+    session: Any = boto3.Session(ACCESS_KEY_ID, "secret", region_name=region)
+    return session.client(service, endpoint_url=endpoint, config=Config(retries={"max_attempts": 0}))

@@ -95,6 +95,9 @@ class Cloud:
             self._is_stable,
         )
         self._application.own["cloudformation"] = Formation(self.formation)
+        self._application.elsewhere = Formation(Account(self.loopback, ACCOUNT, REGION))
+        find: Any = get_backend  # overloaded for a literal name each
+        self._application.regions = find("ec2")[ACCOUNT].regions
         self._server: Any = None
         self._create_administrator()
 

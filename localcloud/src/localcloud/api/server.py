@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,6 +17,7 @@ from werkzeug.test import run_wsgi_app
 
 from localcloud.api import error_replies, failed_calls, visibility
 from localcloud.api.permissions.caller import is_internal
+from localcloud.snapshot import REGION as HOME_REGION
 
 log = logging.getLogger("localcloud.api")
 
@@ -46,18 +47,24 @@ class Application:
         """Takes a request; returns the answer to one that policies do not allow."""
         self._throttled = throttled
         """Takes a client's request, its service and action; returns the answer to a throttled one. None: none is."""
+        self.regions: Container[str] = ()
+        """AWS's regions. Nodes are in HOME_REGION alone; moto keeps each region's state apart."""
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
+        self.elsewhere: WsgiApp | None = None
+        """CloudFormation in all other regions, where there is no stack."""
         self.moto = _Moto(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request (WSGI)."""
         _read_body(environ)
-        service, _ = error_replies.service_of(environ)
+        service, region = error_replies.service_of(environ)
         action = _action(environ)
         started = time.monotonic()
         is_client = not is_internal(environ)  # Which the gate changes.
         refused = None if _is_outside_aws(environ) else self._refused(environ, service, action)
+        if refused is None and is_client:
+            refused = self._wrong_region(environ, service, action, region)
         if refused is None and is_client and self._throttled:
             refused = self._throttled(environ, service, action)
         if refused is not None:
@@ -84,6 +91,21 @@ class Application:
             log.error("%s %s could not be decided\n%s", service, action, traceback.format_exc())
             return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
 
+    def _wrong_region(
+        self, environ: dict[str, Any], service: str, action: str, region: str
+    ) -> error_replies.Reply | None:
+        """Return the answer to a request for a region that does not exist, or for a stack where no nodes can be."""
+        if region in ("", HOME_REGION):
+            return None
+        if region not in self.regions:
+            # On AWS such a region has no address; a signature for one is rejected in these words.
+            code = "InvalidSignatureException" if error_replies.is_json(environ) else "SignatureDoesNotMatch"
+            return error_replies.reply(environ, code, f"Credential should be scoped to a valid region: {region}", 403)
+        if service == "cloudformation" and not action.startswith(_READING):
+            message = f"The embedded cloud makes stacks in {HOME_REGION} alone, not in {region}"
+            return error_replies.reply(environ, "ValidationError", message)
+        return None
+
     def _send(
         self,
         reply: error_replies.Reply,
@@ -107,7 +129,10 @@ class Application:
         if _is_outside_aws(environ):
             return error_replies.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
         try:
-            content, line, headers = run_wsgi_app(self.own.get(service, self.moto), environ, buffered=True)
+            app = self.own.get(service, self.moto)
+            if service == "cloudformation" and error_replies.service_of(environ)[1] not in ("", HOME_REGION):
+                app = self.elsewhere or app
+            content, line, headers = run_wsgi_app(app, environ, buffered=True)
             reply = int(line.split(" ", 1)[0]), list(headers), b"".join(content)
         except NotImplementedError as error:
             named = f"{service or 'this service'}:{action}" if action else service

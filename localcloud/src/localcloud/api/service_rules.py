@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from moto.budgets.models import BudgetsBackend
 from moto.core.exceptions import JsonRESTError
+from moto.core.utils import unix_time_millis
 from moto.efs.exceptions import FileSystemNotFound, SecurityGroupNotFound
 from moto.efs.models import EFSBackend
 from moto.efs.responses import EFSResponse
@@ -120,6 +121,28 @@ def _get_permission(self: Any, action: str, resource: str) -> Any:
 def _get_bucket_encryption(original: Any, self: Any, bucket_name: str) -> dict[str, Any]:
     """Report SSE-S3, with which every bucket is encrypted since 2023 unless it says otherwise."""
     return original(self, bucket_name) or _SSE_S3
+
+
+@around(S3Backend, "list_object_versions")
+def _list_object_versions(
+    original: Any,
+    self: Any,
+    bucket_name: str,
+    delimiter: str | None = None,
+    key_marker: str | None = None,
+    max_keys: int | None = 1000,
+    prefix: str = "",
+    version_id_marker: str | None = None,
+) -> Any:
+    """Continue behind a marker that was deleted since the page before: moto would find nothing more."""
+    if key_marker is not None and not (delimiter and key_marker.endswith(delimiter)):
+        versions = [each for _, found in self.get_bucket(bucket_name).keys.iterlists() for each in found]
+        if not any(each.name == key_marker and each.version_id == version_id_marker for each in versions):
+            # The last one before the marker, in the order of the list: by name, the newest version first.
+            before = [v for v in versions if v.name < key_marker or (v.name == key_marker and not version_id_marker)]
+            last = max(before, key=lambda each: (each.name, -unix_time_millis(each.last_modified)), default=None)
+            key_marker, version_id_marker = (last.name, last.version_id) if last else (None, None)
+    return original(self, bucket_name, delimiter, key_marker, max_keys, prefix, version_id_marker)
 
 
 @first(S3Backend, "put_bucket_policy")
