@@ -20,7 +20,7 @@ from agent.errors import SpecError
 from agent.hardware import gpus
 from agent.hardware.machine import own_addresses
 from agent.remote import rank_user, secret_files
-from agent.spec.launchers import HOROVOD
+from agent.spec.launchers import HOROVOD, MASTER_PORT, PLAIN, TF_CONFIG, node_variables, place_values, tf_config
 from agent.spec.nodes import Node
 from agent.spec.run import PLACED, RunSpec
 
@@ -32,7 +32,8 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
 
     Python's output is unbuffered: lines arrive at once, and none is lost when the rank is killed.
     """
-    result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), "PWD": spec.working_directory}
+    result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), **joining(spec, inherited)}
+    result["PWD"] = spec.working_directory
     given = dict(spec.environment)
     if spec.program:
         # `python`, and the programs that the requirements bring, before the system's.
@@ -48,6 +49,29 @@ def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
     """Return the variables that keep Gloo and NCCL to one interface; none where it is not known."""
     gloo = "HOROVOD_GLOO_IFACE" if spec.rank_launcher == HOROVOD else "GLOO_SOCKET_IFNAME"
     return {gloo: interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
+
+
+def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without which a program's ranks would each train alone, in libraries that need more.
+
+    TensorFlow's multi-worker strategy reads TF_CONFIG; `jax.distributed` and `keras.distribution` have variables of
+    their own. Accelerate joins ranks on CPUs only if ACCELERATE_USE_CPU is set.
+    """
+    if not spec.program or spec.rank_launcher == HOROVOD:
+        return {}
+    kind, result = spec.runtime_kind, dict[str, str]()
+    if spec.rank_launcher == PLAIN and inherited.get("RANK", "").isdecimal():
+        meeting = f"{spec.hosts[0].address}:{MASTER_PORT}"
+        result = {
+            TF_CONFIG: tf_config(spec.hosts, int(inherited["RANK"])),
+            "JAX_COORDINATOR_ADDRESS": meeting,
+            "KERAS_DISTRIBUTION_JOB_ADDRESSES": meeting,
+            "KERAS_DISTRIBUTION_NUM_PROCESSES": str(spec.ranks),
+            "KERAS_DISTRIBUTION_PROCESS_ID": inherited["RANK"],
+        }
+    if kind and not kind.has_gpus:
+        result["ACCELERATE_USE_CPU"] = "true"
+    return result
 
 
 def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
@@ -130,13 +154,15 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
     }
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun does not set it
         inherited["HOROVOD_HOSTNAME"] = host.name
+    names = {host.name: host for host in spec.hosts}
+    inherited |= node_variables(spec.hosts, names.get(inherited.get("HOROVOD_HOSTNAME", "")))
     interface = interface_of(spec, inherited.get("HOROVOD_HOSTNAME", ""))
     raise_limits()
     rank_user.renounce_privileges()
     rank_user.try_firewall()
     if module:
         os.execve(sys.executable, [sys.executable, *module], inherited | on_interface(spec, interface))
-    command = spec.rank_command(sys.executable)
+    command = spec.rank_command(sys.executable, place_values(spec.hosts, inherited))
     secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
     if starts_watch(spec, inherited) and not leave_watch(spec, inherited):
         print("nothing watches over the ranks of this node: it could not be started", file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from agent.spec.bounds import Bounds, Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
-from agent.spec.launchers import HOROVOD, LAUNCHERS
+from agent.spec.launchers import HOROVOD, LAUNCHERS, expand
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.states import RUN_ID_RULE, is_run_id
 
@@ -53,6 +53,8 @@ class RunSpec:
     """What each rank runs: `-m MODULE ...` or `SCRIPT.py ...` by its Python, else a program and its arguments."""
     hosts: tuple[Node, ...]
     """In rank order."""
+    entry_words: int = 0
+    """Number of the command's first words in which placeholders are expanded (`agent.spec.launchers.expand`)."""
     interface: str = ""
     """The master's network interface, on which the ranks meet; empty: Horovod probes all hosts, which is slow."""
     network: str = ""
@@ -139,6 +141,8 @@ class RunSpec:
             raise SpecError("horovod_for is empty: Horovod starts programs of TensorFlow or PyTorch")
         if self.program and not self.command:
             raise SpecError("command is empty: a program needs an entry")
+        if type(self.entry_words) is not int or not 0 <= self.entry_words <= len(self.command):
+            raise SpecError(f"entry_words = {self.entry_words!r}: must be a number of words of the command")
         if self.rank_launcher not in LAUNCHERS:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be {', '.join(LAUNCHERS)}")
         if self.rank_launcher != HOROVOD and not self.program:
@@ -244,9 +248,13 @@ class RunSpec:
         """Return the file that names all packages of the program's own environment."""
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
-    def rank_command(self, python: str) -> list[str]:
-        """Return a rank's own command: a script or a module by `python`, anything else as it is."""
-        return started_by(python, self.command)
+    def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
+        """Return a rank's own command: a script or a module by `python`, anything else as it is.
+
+        With the `values` of a rank, the placeholders in the words of the entry are expanded.
+        """
+        entry = [expand(word, values) if values else word for word in self.command[: self.entry_words]]
+        return started_by(python, (*entry, *self.command[self.entry_words :]))
 
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""

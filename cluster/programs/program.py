@@ -42,6 +42,8 @@ class Program:
     """Path of the requirements file within the directory; empty: none."""
     keras: int = 3
     """What tf.keras and keras mean to it: 3, or 2."""
+    entry_words: int = 0
+    """Number of the first words that come from --entry, in which placeholders are expanded."""
     is_keras_chosen: bool = False
     """Whether the user has said which, and so that the program bears it."""
 
@@ -133,6 +135,7 @@ class Program:
         program = cls(
             directory=directory,
             entry=(*words, *further),
+            entry_words=len(words),
             requirements=requirements,
             keras=int(keras or 3),
             is_keras_chosen=bool(keras),

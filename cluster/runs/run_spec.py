@@ -74,6 +74,7 @@ def specify(
             payload="" if program else tree,
             program=tree if program else "",
             command=work.command(f"{stack.runs_root}/{run_id}"),
+            entry_words=program.entry_words if program else 0,
             hosts=hosts,
             interface=meeting_interface(nodes),
             network=common_network(nodes),

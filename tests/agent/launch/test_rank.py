@@ -19,7 +19,7 @@ from agent.hardware.placement import place, unbound_because
 from agent.hardware.topology import read_topology
 from agent.launch.rank import NOT_STARTED, environment, interface_of, this_host
 from agent.remote.processes import parse_environment, parse_parent
-from agent.spec.launchers import HOROVOD, PLAIN
+from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
 from agent.spec.run import RunSpec
 from tests.factories import make_node, make_program_spec, make_spec
 from tests.waiting import eventually
@@ -73,6 +73,47 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
     assert (found["NAME"], found["HOROVOD_RANK"], found["HOROVOD_GLOO_IFACE"]) == ("va lue", "3", "ens32")
     assert found["NCCL_SOCKET_IFNAME"] == "theirs"
     assert found["PATH"] == "/layer/bin:/usr/bin"
+
+
+@pytest.mark.parametrize("launcher", [HOROVOD, TORCHRUN, PLAIN])
+def test_plain_sets_what_tensorflow_jax_and_keras_read(launcher: str) -> None:
+    """Source: tensorflow #39753: without TF_CONFIG every rank of MultiWorkerMirroredStrategy trains alone."""
+    spec = make_program_spec(hosts=(make_node(1), make_node(2)), rank_launcher=launcher)
+    found = environment(spec, {"RANK": "1"}, "/python", "")
+    if launcher != PLAIN:
+        assert "TF_CONFIG" not in found
+        return
+    meeting = f"{spec.hosts[0].address}:29500"
+    assert json.loads(found["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
+    assert (found["JAX_COORDINATOR_ADDRESS"], found["KERAS_DISTRIBUTION_JOB_ADDRESSES"]) == (meeting, meeting)
+    assert (found["KERAS_DISTRIBUTION_NUM_PROCESSES"], found["KERAS_DISTRIBUTION_PROCESS_ID"]) == ("2", "1")
+    given = make_program_spec(hosts=spec.hosts, rank_launcher=launcher, environment=(("TF_CONFIG", "{}"),))
+    assert environment(given, {"RANK": "1"}, "/python", "")["TF_CONFIG"] == "{}"
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("x86_64-py3.11", "true"), ("x86_64-sm75", None)])
+def test_accelerate_is_told_of_nodes_without_gpus(kind: str, expected: str | None) -> None:
+    """Source: accelerate's test script: on CPUs each rank was DistributedType.NO under torchrun."""
+    spec = make_program_spec(hosts=(make_node(1, kind=kind),), rank_launcher=TORCHRUN)
+    assert environment(spec, {"RANK": "0"}, "/python", "").get("ACCELERATE_USE_CPU") == expected
+
+
+def test_placeholders_are_expanded_in_the_words_of_the_entry_alone(efs: Path) -> None:
+    hosts = (make_node(1), make_node(2))
+    command = ("train.py", "--rank={rank}", '{"rank": 1}', "${rank}", "{node_rank}/{num_nodes}", "{rank}")
+    spec = make_program_spec(efs_mount=str(efs), hosts=hosts, command=command, entry_words=5, rank_launcher=PLAIN)
+    names = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    done = start(efs, spec, **names, HOROVOD_HOSTNAME=hosts[1].name)
+    assert json.loads(done.stdout)[0] == ["--rank=1", '{"rank": 1}', "${rank}", "1/2", "{rank}"], done.stderr
+
+
+@pytest.mark.parametrize("launcher", [HOROVOD, PLAIN, TORCHRUN])
+def test_ranks_know_the_names_of_all_nodes(efs: Path, launcher: str) -> None:
+    hosts = (make_node(1), make_node(2))
+    show = "import os; print(*(os.environ['DEEPCDK_' + name] for name in ('NODES', 'NODE', 'NODE_RANK')))"
+    spec = make_program_spec(efs_mount=str(efs), hosts=hosts, command=("python", "-c", show), rank_launcher=launcher)
+    done = start(efs, spec, HOROVOD_HOSTNAME=hosts[1].name)
+    assert done.stdout == f"{hosts[0].name},{hosts[1].name} {hosts[1].name} 1\n", done.stderr
 
 
 def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_user_gave() -> None:

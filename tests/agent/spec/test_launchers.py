@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.spec.launchers import MASTER_PORT, PLACE_VARIABLES, places
+from agent.spec.launchers import (
+    MASTER_PORT,
+    PLACE_VARIABLES,
+    expand,
+    has_placeholder,
+    node_variables,
+    place_values,
+    places,
+    tf_config,
+)
 from stacks.config import RENDEZVOUS_PORTS
 from tests.factories import make_node
 
@@ -30,3 +42,80 @@ def test_what_a_rank_is_told_cannot_be_given_by_the_user() -> None:
 
 def test_the_ranks_meet_at_a_port_that_is_open_between_nodes_and_not_for_connections() -> None:
     assert RENDEZVOUS_PORTS[0] <= MASTER_PORT < 32768
+
+
+def test_tf_config_gives_each_rank_an_address_of_its_own() -> None:
+    hosts = [make_node(1, slots=2), make_node(2)]
+    document = json.loads(tf_config(hosts, 2))
+    assert document["task"] == {"type": "worker", "index": 2}
+    addresses = document["cluster"]["worker"]
+    first, second = (host.address for host in hosts)
+    assert addresses == [f"{first}:29501", f"{first}:29502", f"{second}:29501"]
+    assert f"{first}:{MASTER_PORT}" not in addresses
+
+
+def test_node_names_are_in_rank_order_with_the_own_one() -> None:
+    hosts = [make_node(2), make_node(1)]
+    found = node_variables(hosts, hosts[1])
+    assert found["DEEPCDK_NODES"] == ",".join(host.name for host in hosts)
+    assert found["DEEPCDK_NODE_ADDRESSES"] == ",".join(host.address for host in hosts)
+    assert (found["DEEPCDK_NODE"], found["DEEPCDK_NODE_RANK"]) == (hosts[1].name, "1")
+    assert "DEEPCDK_NODE" not in node_variables(hosts, None)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--rank={rank}", "--rank=3"),
+        ("{master_addr}:{master_port}", "10.0.0.1:29500"),
+        ("PROCESS_ID={rank} exec python train.py", "PROCESS_ID=3 exec python train.py"),
+        ("{{rank}}", "{rank}"),
+        *(
+            (word, word)
+            for word in (
+                '{"rank": 1}',
+                "${rank}",
+                "$RANK",
+                "${RANK}",
+                "{RANK}",
+                "{step:04d}",
+                "{rank:02d}",
+                "{{step}}",
+                "{{ rank }}",
+                "{}",
+                "{rank",
+                "rank}",
+                "{a: {b: 1}}",
+                "{local_size}",
+                "\\{rank}",
+            )
+        ),
+    ],
+)
+def test_only_placeholders_are_expanded(word: str, expected: str) -> None:
+    values = {"rank": "3", "master_addr": "10.0.0.1", "master_port": "29500"}
+    assert expand(word, values) == expected
+
+
+def test_a_word_without_known_value_stays() -> None:
+    assert expand("{rank} {node_rank}", {"node_rank": "0"}) == "{rank} 0"
+    assert has_placeholder("--r={rank}")
+    assert not has_placeholder('${rank} {{rank}} {"rank": 1}')
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"HOROVOD_RANK": "3", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2"},
+        {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+    ],
+)
+def test_placeholders_have_values_under_every_launcher(environ: dict[str, str]) -> None:
+    hosts = [make_node(1, slots=2), make_node(2, slots=2)]
+    values = place_values(hosts, environ | node_variables(hosts, hosts[1]))
+    words = ("{rank} {world_size} {local_rank} {local_world_size}", "{node_rank} {num_nodes} {node_name}")
+    assert [expand(word, values) for word in words] == ["3 4 1 2", f"1 2 {hosts[1].name}"]
+    assert set(values) == {
+        *("rank", "world_size", "local_rank", "local_world_size", "node_rank", "num_nodes"),
+        *("node_name", "node_names", "node_addresses", "master_addr", "master_port"),
+    }
