@@ -129,6 +129,7 @@ def fields(**rules: Rule) -> Rule:
 
 NODE: Final = fields(name=name, address=text, instance_id=text, slots=whole)
 SPENT: Final = fields(seconds=number, usd=maybe(number), usd_per_hour=maybe(number), reached=maybe(text))
+STARTED_BY: Final = fields(user=text, host=text, identity=maybe(text), laptop=maybe(text))
 SUMMARY: Final = fields(
     run_id=run_id,
     state=state,
@@ -141,6 +142,7 @@ SUMMARY: Final = fields(
     epoch=maybe(fields()),
     exit_code=maybe(whole),
     spent=maybe(SPENT),
+    started_by=maybe(STARTED_BY),
 )
 SPEC: Final = fields(
     run_id=run_id,
@@ -202,7 +204,9 @@ STOPPED: Final = fields(run_id=run_id, state=state, was_live=flag)
 STARTED: Final = fields(run_id=run_id, position=maybe(whole), hosts=each(name))
 RESUMED: Final = fields(run_id=run_id, position=maybe(whole), hosts=each(name), checkpoints=each(text))
 REMOVED: Final = fields(run_id=run_id, files=whole, bytes=whole)
-HELD: Final = each(fields(run_id=run_id, hosts=each(name), task=maybe(text), every=maybe(flag)))
+HELD: Final = each(
+    fields(run_id=run_id, hosts=each(name), task=maybe(text), every=maybe(flag), started_by=maybe(STARTED_BY))
+)
 _HOLDING: Final = fields(holding=flag)
 LIVE: Final = fields(live=HELD, queued=each(run_id))
 REFUSED: Final = fields(live=run_id, state=text, held=HELD)

@@ -30,6 +30,8 @@ NOT_READ: Final = (errno.EINVAL, errno.ELOOP, errno.EFBIG)
 DISK_FULL_REASON: Final = "the shared file system is full"
 _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
+ORIGIN_FILE: Final = "origin.json"
+_MAX_NAME: Final = 256
 SUPERVISOR_DIED: Final = "supervisor died"
 # It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
@@ -157,6 +159,14 @@ class RunDirectory:
     @property
     def spec(self) -> Path:
         return self.path / "spec.json"
+
+    def started_by(self) -> dict[str, str] | None:
+        """Return who started the run, as its origin says; None where that is not known."""
+        try:
+            found = json_text.parse(read_regular(self.path / ORIGIN_FILE))["started_by"]
+            return {str(key): str(value)[:_MAX_NAME] for key, value in found.items()} or None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     @property
     def log(self) -> Path:

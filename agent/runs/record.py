@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from agent.files.listing import count_files, is_listed, names_in, read_listed
 from agent.runs import follow, spending
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import ORIGIN_FILE, RunDirectory, State
 from agent.runs.going_on import COURSE_FILE, read_course
 from agent.runs.restart_costs import restart_costs
 from agent.spec import json_text
@@ -20,7 +20,6 @@ from agent.spec.states import RECORD_FILE
 
 T = TypeVar("T")
 
-ORIGIN_FILE: Final = "origin.json"
 DIFF_FILE: Final = "source.diff"
 
 

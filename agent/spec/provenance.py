@@ -45,6 +45,8 @@ class Origin:
     """Spot price of each type of which the laptop knew one."""
     spot_prices_of: str = ""
     """The day of those prices."""
+    started_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """`user` and `host` of who started it, the ARN of the AWS `identity`, and the id of the `laptop`."""
     estimate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What the laptop expected: `seconds` and `usd`, each with `low`, `value` and `high`, and `bottleneck`."""
     diff: str = ""

@@ -15,8 +15,7 @@ from typing import Final
 
 from agent.files.listing import count_files, read_regular
 from agent.remote.command import Completed, execute
-from agent.runs.directory import RunDirectory
-from agent.runs.record import ORIGIN_FILE
+from agent.runs.directory import ORIGIN_FILE, RunDirectory
 from agent.spec import json_text
 from agent.spec.run import WORK_FOLDER
 from agent.staging.aws_cli import QUIET, aws_command

@@ -161,7 +161,8 @@ def occupancy(runs: Runs) -> dict[str, Any]:
     for claim in runs.held():
         if claim.task or runs.is_over(claim.run_id):
             continue  # It is no run, or clears its nodes, which are free in a moment.
-        live.append({"run_id": claim.run_id, "hosts": list(claim.names)})
+        started_by = runs[claim.run_id].started_by()
+        live.append({"run_id": claim.run_id, "hosts": list(claim.names), "started_by": started_by})
     return {"live": live, "queued": RunQueue(runs=runs).ids()}
 
 

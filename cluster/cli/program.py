@@ -7,6 +7,8 @@ same tasks from fabfile.py, with every flag written out.
 
 from __future__ import annotations
 
+import os
+import pwd
 import sys
 from typing import Any
 
@@ -18,6 +20,20 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, drop_output, loader, words
+
+
+def provide_user() -> None:
+    """Name the user by number if the password database has none, as in a container: many libraries ask for a name.
+
+    Exits if there is no home either.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        os.environ.setdefault("USER", f"uid{os.getuid()}")
+        if not os.environ.get("HOME"):
+            print(f"deepcdk: user {os.getuid()} has no home directory\n  do: set HOME", file=sys.stderr)
+            sys.exit(1)
 
 
 class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
@@ -42,6 +58,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         A reader that goes before the end, as `head` does, ends it with 1 and no message.
         """
         try:
+            provide_user()
             super().run(argv, exit=exit)
         except BrokenPipeError:
             drop_output()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.spec.states import QUEUED, STOP_GRACE_S
@@ -44,6 +44,8 @@ class LiveRuns:
 
     run_ids: tuple[str, ...] = ()
     """Oldest first; none if none is live, or it is not known."""
+    starters: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """Who started each of them, where that is known."""
     why_unknown: str = ""
     """Why it is not known; "" if it is."""
 
@@ -54,7 +56,8 @@ def find_live_runs(session: Session) -> LiveRuns:
         if not _has_master(session):
             return LiveRuns()
         with session.connect() as master:
-            return LiveRuns(run_ids=session.supervisor(master).occupancy().live)
+            occupied = session.supervisor(master).occupancy()
+            return LiveRuns(run_ids=occupied.live, starters=occupied.starters)
     except NoStackError:
         return LiveRuns()
     except DeepcdkError as error:
@@ -94,12 +97,12 @@ def every_node_held(
         yield
 
 
-def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> tuple[str, ...]:
-    """Return the ids of the live runs that would end. Raises EndsRunError for any, unless forced."""
+def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
+    """Return the live runs that would end. Raises EndsRunError for any, unless forced."""
     found = find_live_runs(session)
     if (found.run_ids or found.why_unknown) and not force:
         raise EndsRunError(doing, found.run_ids, found.why_unknown, reasons)
-    return found.run_ids
+    return found
 
 
 def stop_runs(session: Session, run_ids: Sequence[str], report: Callable[[str], None]) -> None:

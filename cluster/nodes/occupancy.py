@@ -19,11 +19,15 @@ class Occupancy:
     queued: tuple[str, ...] = ()
     """Ids of the runs that wait, the next one first."""
 
+    starters: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """By the id of each live run: who started it, where that is known."""
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Occupancy:
         """Build it from the supervisor's checked answer."""
         hosts = {str(run["run_id"]): tuple(map(str, run["hosts"])) for run in document["live"]}
-        return cls(hosts=hosts, queued=tuple(map(str, document["queued"])))
+        starters = {str(run["run_id"]): run["started_by"] for run in document["live"] if run.get("started_by")}
+        return cls(hosts=hosts, queued=tuple(map(str, document["queued"])), starters=starters)
 
     @property
     def live(self) -> tuple[str, ...]:

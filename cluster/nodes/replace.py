@@ -16,6 +16,7 @@ from cluster.nodes.grow import GroupTask
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
 from cluster.nodes.worker_group import POLL_S, LaunchFailures, last_console_lines, read_nodes
 from cluster.polling import poll
+from cluster.runs.starter import describe_others
 from cluster.runs.supervisor import Supervisor
 from cluster.session import confirm
 from cluster.terminal.status_line import doing, interruptible
@@ -73,7 +74,8 @@ def replace(task: GroupTask, node: str) -> Replacement:
     session, supervisor, report = task.session, task.supervisor, task.report
     before = remaining(session.load_inventory())
     instance, name = find(node, session.nodes(task.master), before)
-    if (busy := _run_on(supervisor, name)) and not task.force:
+    occupied = supervisor.occupancy()
+    if (busy := occupied.run_on(name)) and not task.force:
         raise DeepcdkError(
             f"run {busy} is live on {name}",
             remedy=f"wait for its end, or give --force: it is then stopped first, with a checkpoint, and "
@@ -82,7 +84,7 @@ def replace(task: GroupTask, node: str) -> Replacement:
     stopping = f" after stopping run {busy}" if busy else ""
     confirm(
         f"replace {name} ({instance.id}, {instance.type}){stopping}: what is on its own disks is lost, and its group "
-        "starts another one at the same price.",
+        f"starts another one at the same price.{describe_others(occupied.starters, [busy])}",
         yes=task.yes,
     )
     if now := _run_on(supervisor, name):  # One may have started while the question was open.

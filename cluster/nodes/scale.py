@@ -16,6 +16,7 @@ from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import describe_runs
+from cluster.runs.starter import describe_others
 from cluster.session import Session, confirm
 from cluster.terminal.status_line import interruptible
 from stacks.config import WORKER
@@ -92,12 +93,14 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
     """
     session, master, supervisor, report = task.session, task.master, task.supervisor, task.report
 
-    def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], tuple[str, ...]]:
+    def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], Mapping[str, Mapping[str, str]]]:
         found = inventory.refresh(session.aws, session.stack)
-        busy = supervisor.occupancy().hosts
+        occupied = supervisor.occupancy()
+        busy = occupied.hosts
         removals = shrink.choose(shrink.remaining(found), session.nodes(master), busy, wanted, force=task.force)
         names = {removal.name for removal in removals}
-        return found, removals, tuple(run_id for run_id, hosts in busy.items() if names & set(hosts))
+        hit = {run_id: occupied.starters.get(run_id, {}) for run_id, hosts in busy.items() if names & set(hosts)}
+        return found, removals, hit
 
     found, removals, hit = choose()
     for line in starving_runs(supervisor.runs(), wanted):
@@ -111,10 +114,11 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
         each = session.prices.per_hour([kind], wait_s=3.0)[kind]
         dated = as_of(session.prices.dated([kind]))
         less = f", {shown(None if each is None else each * len(removals))} less{dated}"
-        stopping = f", stopping {describe_runs(hit)} first," if hit else ""
+        stopping = f", stopping {describe_runs(list(hit))} first," if hit else ""
         listed = ", ".join(removal.name for removal in removals)
         confirm(
-            f"shrink the worker group from {len(there)} to {wanted} nodes{stopping} by terminating {listed}{less}.",
+            f"shrink the worker group from {len(there)} to {wanted} nodes{stopping} by terminating {listed}{less}."
+            + describe_others(hit, hit),
             yes=task.yes,
         )
         agreed = frozenset(removal.instance_id for removal in removals)
@@ -136,7 +140,7 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
                 shrink.terminate(session.aws, session.stack, found, removals)
             with interruptible("\nthe nodes terminate all the same; `fab status` shows what is left", report):
                 left = shrink.wait_gone(session.aws, master, session.stack, removals, report=report)
-        return left, removals, hit
+        return left, removals, tuple(hit)
 
 
 def starving_runs(runs: Sequence[Mapping[str, Any]], workers_left: int) -> list[str]:

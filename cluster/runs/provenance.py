@@ -17,6 +17,7 @@ from cluster.aws.inventory import Inventory, refresh
 from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.errors import AwsError
+from cluster.runs import starter
 from stacks.config import ClusterConfig
 
 PRICE_WAIT_S = 1.0
@@ -27,17 +28,18 @@ class Roots:
     """What of an origin is known before the run is."""
 
     diff: str
+    started_by: Mapping[str, str]
     template_sha256: str
     """"" where the user may not read the template, which is not needed to train."""
 
 
 def read_roots(aws: Aws, stack: Stack, source: Path) -> Roots:
-    """Return the hash of the deployed template, and what differs from the commit in `source`."""
+    """Return who starts the run, the hash of the deployed template, and what differs from the commit in `source`."""
     try:
         template = template_sha256(read_template(aws, stack.name))
     except AwsError:
         template = ""
-    return Roots(diff=read_diff(source), template_sha256=template)
+    return Roots(diff=read_diff(source), started_by=starter.identify(aws), template_sha256=template)
 
 
 def describe_origin(
@@ -59,6 +61,7 @@ def describe_origin(
     return Origin(
         config=dataclasses.asdict(config),
         template_sha256=known.template_sha256,
+        started_by=known.started_by,
         stack=inventory.stack.name,
         region=aws.region,
         endpoint=aws.endpoint,

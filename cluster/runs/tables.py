@@ -15,6 +15,7 @@ from cluster import answers
 from cluster.aws.prices import as_of
 from cluster.nodes.occupancy import shortened
 from cluster.planner.expected_and_actual import outcomes, parts
+from cluster.runs import starter
 from cluster.runs.bounds import describe_spent
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
@@ -34,14 +35,15 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 str(epoch.get("epoch", "-")),
                 f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
                 "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
+                starter.describe(run.get("started_by")) or "-",
                 _shortened(str(run.get("reason") or "")),
             )
         )
     return Table(
         title="runs",
-        columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "reason"),
+        columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "started by", "reason"),
         rows=tuple(rows),
-        expendable=("reason",),
+        expendable=("reason", "epochs"),
     )
 
 
@@ -61,6 +63,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, str]] = [
         ("state", str(state["state"]) + (f": {state['reason']}" if state.get("reason") else "")),
         ("started", f"{datetime.datetime.fromtimestamp(state['started'], datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"),
+        *([("started by", starter.describe(by, identity=True))] if (by := state.get("started_by")) else []),
         ("time", duration(took) + (f", attempt {record['attempts']}" if record["attempts"] > 1 else "")),
         ("nodes", ", ".join(f"{h['name']} ({h['address']}, {h['slots']} slots)" for h in spec.get("hosts", ()))),
         ("command", shlex.join(command)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +20,7 @@ from cluster.deploy.estimate import describe_bounds, describe_deployment, descri
 from cluster.errors import DeepcdkError
 from cluster.nodes import live_run, status, worker_group
 from cluster.nodes.occupancy import describe_runs
+from cluster.runs import starter
 from cluster.session import Session, confirm
 from cluster.terminal import status_line
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
@@ -173,13 +174,14 @@ def _permit(
             confirm(describe_deployment(session), yes=yes)
         return plan  # There is nothing to lose.
     reasons = plan.ends_run
-    run_ids = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else ()
-    stopped = describe_stop(run_ids)
+    ended = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_run.LiveRuns()
+    stopped = describe_stop(ended)
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
-        live_run.stop_runs(session, live_run.check_live_runs(session, CHANGE, reasons, force=force), progress)
+        ended = live_run.check_live_runs(session, CHANGE, reasons, force=force)
+        live_run.stop_runs(session, ended.run_ids, progress)
         now = with_current_sizes(session.aws, plan)  # To end a run takes up to half a minute.
     if now.effects != plan.effects:
         progress("a group has got another size meanwhile; what the change does now:")
@@ -196,9 +198,12 @@ def _runs_kept_away(
     return live_run.every_node_held(session, "fab up", CHANGE, plan.ends_run, force=force, report=progress)
 
 
-def describe_stop(run_ids: Sequence[str]) -> str:
-    """Return a sentence, after a space, on the live runs that are stopped first; "" without one."""
-    return f" First {describe_runs(run_ids)} {'are' if run_ids[1:] else 'is'} stopped." if run_ids else ""
+def describe_stop(live: live_run.LiveRuns) -> str:
+    """Return sentences, after a space, on the live runs that are stopped first; "" without one."""
+    if not live.run_ids:
+        return ""
+    by = starter.describe_others(live.starters, live.run_ids)
+    return f" First {describe_runs(live.run_ids)} {'are' if live.run_ids[1:] else 'is'} stopped.{by}"
 
 
 @task()
@@ -218,7 +223,7 @@ def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = Fa
     doing = f"destroying stack {stack.name}"
     stopped = describe_stop(live_run.check_live_runs(session, doing, (), force=force))
     confirm(f"destroy stack {stack.name}: {retained.describe_fate(holders)}.{stopped}", yes=yes)
-    ended = live_run.check_live_runs(session, doing, (), force=force)
+    ended = live_run.check_live_runs(session, doing, (), force=force).run_ids
     live_run.stop_runs(session, ended, progress)
     with live_run.every_node_held(session, "fab down", doing, (), force=force, report=progress):
         retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))  # not since the question, either

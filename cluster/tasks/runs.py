@@ -11,6 +11,7 @@ from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.planner.expected_and_actual import outcomes
+from cluster.runs import starter
 from cluster.runs.archive import archived, fetch_run
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
@@ -66,16 +67,23 @@ def stop(
     ] = int(STOP_GRACE_S),
     force: Annotated[bool, "kill at once"] = False,
     json: Json = False,
+    yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
     Stop a run: gracefully, so that it writes a checkpoint, then hard; take a queued one out of the queue.
+
+    It asks before it stops a run that somebody else started.
 
     Example: fab stop --grace 60
     """
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
         supervisor = session.supervisor(master)
+        found = supervisor.status(run)
+        if found["state"] in (*LIVE_STATES, QUEUED) and starter.is_others(by := found.get("started_by")):
+            confirm(f"stop run {found['run_id']}, which {starter.describe(by, identity=True)} started.", yes=yes)
+        run = str(found["run_id"])
         with interruptible("\nthe run was asked to stop all the same; `fab runs` shows when it has", print_note):
             state = supervisor.stop(run, 0 if force else grace)
     ended_before = "" if state["was_live"] else ", it had ended before"
@@ -153,9 +161,11 @@ def rm(
             raise LiveRunError(run)
         if record["state"]["state"] == QUEUED:
             raise DeepcdkError(f"run {run} waits in the queue", remedy=f"`fab stop --run {run}` takes it out")
+        by = starter.describe_others({run: record["state"].get("started_by") or {}}, [run])
         size = f"{record['files']} files, {record['bytes']:,} bytes"
         confirm(
-            f"remove run {run} ({record['state']['state']}): {size}, {len(record['checkpoints'])} checkpoints.", yes=yes
+            f"remove run {run} ({record['state']['state']}): {size}, {len(record['checkpoints'])} checkpoints.{by}",
+            yes=yes,
         )
         removed = supervisor.remove(run)
     print_result(removed, f"run {run} removed: {size}", json=json, indent=None)

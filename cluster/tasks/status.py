@@ -10,13 +10,17 @@ from typing import Annotated, Final
 from cluster.aws import inventory, limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
+from cluster.errors import DeepcdkError
 from cluster.nodes import load as loads
+from cluster.nodes.occupancy import shortened
 from cluster.nodes.status import print_status, read_status
+from cluster.runs import starter
 from cluster.session import Session
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.tables import print_table
+from stacks.config import MASTER
 
 WATCH_S: Final = 2.0
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -43,6 +47,8 @@ def status(
             asked = pool.submit(limits.read_or_explain, session.aws, session.config.stack_name)
             found = session.load_inventory()
             print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
+        if not json:
+            _show_runs(session)
         return
     with session.connect() as master:
         directory = session.push_agent(master)
@@ -51,6 +57,21 @@ def status(
             if not watch:
                 return
             time.sleep(WATCH_S)
+
+
+def _show_runs(session: Session) -> None:
+    """Print the live runs, and who started each; a master that does not answer is reported."""
+    if not any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances):
+        return
+    try:
+        with session.connect() as master:
+            occupied = session.supervisor(master).occupancy()
+    except DeepcdkError as error:
+        print_note(f"the live runs are not known: {str(error.what).partition(chr(10))[0]}")
+        return
+    for run_id, hosts in occupied.hosts.items():
+        by = starter.describe(occupied.starters.get(run_id))
+        print_line(f"run {run_id} is live on {shortened(hosts)}" + (f", started by {by}" if by else ""))
 
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import record, spending
-from agent.runs.directory import RunDirectory
+from agent.runs.directory import ORIGIN_FILE, RunDirectory
 from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
@@ -58,7 +58,7 @@ def meter(directory: RunDirectory, clock: Clock, of: RunSpec) -> Meter:
     ids=["deep", "no object", "no types", "no prices"],
 )
 def test_an_origin_that_a_rank_has_spoilt_is_an_unknown_price(directory: RunDirectory, clock: Clock, text: str) -> None:
-    (directory.path / record.ORIGIN_FILE).write_text(text)
+    (directory.path / ORIGIN_FILE).write_text(text)
     assert meter(directory, clock, spec(max_usd=1.0)).look() == ("", UNPRICED)
 
 

@@ -90,13 +90,13 @@ def test_doubt_is_no_permission() -> None:
     with pytest.raises(EndsRunError, match="is not known whether there is one: no answer within 10 s") as caught:
         check_live_runs(unreachable, "the change", [], force=False)
     assert (caught.value.run_ids, "and more" in str(caught.value)) == ((), False)
-    assert check_live_runs(unreachable, "the change", [], force=True) == ()
+    assert check_live_runs(unreachable, "the change", [], force=True).run_ids == ()
 
 
 def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
     session = fake("one")
     told: list[str] = []
-    stop_runs(session, check_live_runs(session, "the change", [], force=True), told.append)
+    stop_runs(session, check_live_runs(session, "the change", [], force=True).run_ids, told.append)
     assert session.stopped == [("one", STOP_GRACE_S)]
     assert "run one" in told[0]
     stop_runs(session, (), told.append)

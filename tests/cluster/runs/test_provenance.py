@@ -50,7 +50,7 @@ def test_an_origin_names_the_instances_on_spot_and_the_prices_that_were_asked_fo
     def origin(*, spot: bool) -> Origin:
         instances = (make_master_instance(), make_instance(1), make_instance(2, spot=spot))
         inventory = make_inventory(2, instances=instances)
-        roots = Roots(diff="", template_sha256="")
+        roots = Roots(diff="", started_by={}, template_sha256="")
         spec = make_spec(hosts=make_nodes(2))
         return describe_origin(spec, roots, aws=aws, inventory=inventory, prices=prices, config=ClusterConfig())
 

@@ -20,13 +20,13 @@ def test_runs_come_newest_first_with_short_reasons() -> None:
             {**base, "run_id": "new", "state": "succeeded", "epoch": {"epoch": 5, "test_accuracy": 0.9812}},
         ]
     )
-    assert table.rows[0] == ("new", "succeeded", "2", "5", "98.12%", "1:01", "")
+    assert table.rows[0] == ("new", "succeeded", "2", "5", "98.12%", "1:01", "-", "")
     assert len(table.rows[1][-1]) == 60
 
 
 def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
     waiting = {"run_id": "one", "state": "queued", "position": 2, "started": 0, "updated": 61, "epoch": None}
-    assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "")
+    assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "-", "")
 
 
 def test_a_live_run_shows_which_nodes_it_has() -> None:

@@ -36,10 +36,10 @@ class Change:
         monkeypatch.setattr(live_run, "stop_runs", lambda session, run_ids, tell: self.ended.append(run_ids))
         self.live: tuple[str, ...] = ()
 
-    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> tuple[str, ...]:
+    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> live_run.LiveRuns:
         if self.live and not force:
             raise live_run.EndsRunError(doing, self.live, "", reasons)
-        return self.live
+        return live_run.LiveRuns(run_ids=self.live)
 
     def permit(self, plan: Plan, *, asked: bool = False) -> Plan:
         session: Any = type("Session", (), {"aws": None})()

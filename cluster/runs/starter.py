@@ -1,0 +1,72 @@
+"""Who started a run: the user, the laptop and the AWS identity, and whether that is the user of this task."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.aws.client import Aws, aws_errors
+from cluster.errors import AwsError
+
+
+def user() -> str:
+    """Return the user's name, or the number of one without an entry in the password database, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def laptop(home: Path) -> str:
+    """Return the id of this user's home, made at first: colleagues may have the same name on hosts of the same name.
+
+    It is empty where the home cannot be written.
+    """
+    path = home / ".local" / "state" / "deepcdk" / "laptop"
+    with contextlib.suppress(OSError, ValueError):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(uuid.uuid4().hex)
+        return str(uuid.UUID(path.read_text().strip()))
+    return ""
+
+
+def here() -> dict[str, str]:
+    """Return who starts runs here, without the AWS identity."""
+    return {"user": user(), "host": socket.gethostname(), "laptop": laptop(Path.home())}
+
+
+def identify(aws: Aws) -> dict[str, str]:
+    """Return who starts a run, with the ARN of the AWS identity; that is left out if AWS does not answer."""
+    identity = ""
+    with contextlib.suppress(AwsError), aws_errors("asking AWS who you are"):
+        identity = str(aws.client("sts").get_caller_identity()["Arn"])
+    return {**here(), "identity": identity}
+
+
+def is_others(started_by: Mapping[str, str] | None) -> bool:
+    """Return whether somebody else started a run; False where nothing is recorded."""
+    if not started_by:
+        return False
+    keys = ("laptop",) if started_by.get("laptop") and here()["laptop"] else ("user", "host")
+    return any(started_by.get(key, "") != here()[key] for key in keys)
+
+
+def describe(started_by: Mapping[str, Any] | None, *, identity: bool = False) -> str:
+    """Return who started a run, as `alice@laptop`, on request with the AWS identity; "" where nothing is recorded."""
+    if not started_by:
+        return ""
+    arn = started_by.get("identity", "") if identity else ""
+    return f"{started_by.get('user', '')}@{started_by.get('host', '')}" + (f" ({arn})" if arn else "")
+
+
+def describe_others(starters: Mapping[str, Mapping[str, str]], run_ids: Iterable[str]) -> str:
+    """Return a sentence, after a space, on the runs that somebody else started; "" without one."""
+    named = [f"{run_id} ({describe(starters[run_id])})" for run_id in run_ids if is_others(starters.get(run_id))]
+    return f" Somebody else started {', '.join(named)}." if named else ""

@@ -1,0 +1,135 @@
+"""Facts from public reports: several people, and time, on one cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.runs import follow, record
+from agent.runs.directory import RunDirectory, State
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.store import Runs
+from agent.spec.provenance import Origin
+from agent.supervisor.cli import occupancy
+from cluster import answers
+from cluster.errors import DeepcdkError
+from cluster.nodes.live_run import LiveRuns
+from cluster.nodes.occupancy import Occupancy
+from cluster.runs import starter
+from cluster.runs.tables import record_table, runs_table
+from cluster.tasks import runs as tasks
+from cluster.tasks.deploy import describe_stop
+from tests.factories import make_spec
+
+ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice", "laptop": "0" * 32}
+
+
+def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path) -> None:
+    """Source: skypilot #1565."""
+    spec = make_spec(run_id="20260101-000000-one-ab12")
+    runs = Runs(root=tmp_path)
+    directory = RunDirectory(path=tmp_path / spec.run_id)
+    directory.path.mkdir()
+    record.write_origin(directory, Origin(started_by=ALICE))
+    directory.write_state(State.starting(spec))
+    summary = json.loads(json.dumps(follow.summary(directory.stored_state(), directory)))
+    assert summary["started_by"] == ALICE
+    assert answers.SUMMARY(summary) == ""
+    table = runs_table([summary])
+    assert dict(zip(table.columns, table.rows[0], strict=True))["started by"] == "alice@desk"
+    shown = record_table(record.record(directory))
+    assert ("started by", "alice@desk (arn:aws:iam::1:user/alice)") in shown.rows
+    runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts)
+    document = occupancy(runs)
+    assert answers.LIVE(document) == ""
+    assert Occupancy.from_document(document).starters == {spec.run_id: ALICE}
+
+
+@pytest.mark.parametrize("origin", ["", "[]", '{"started_by": 3}', '{"started_by": {}}', "{}"])
+def test_run_without_a_starter_is_shown_without_one(tmp_path: Path, origin: str) -> None:
+    """Source: skypilot #1565; runs of an older version have no record of it."""
+    (tmp_path / "origin.json").write_text(origin)
+    assert RunDirectory(path=tmp_path).started_by() is None
+    assert not starter.is_others(None) and starter.describe(None) == ""
+
+
+class Stopping:
+    """A master with one run that is live or has ended."""
+
+    def __init__(self, started_by: Mapping[str, str] | None, state: str) -> None:
+        self.started_by, self.state, self.stopped = started_by, state, list[str]()
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[None]:
+        yield
+
+    def supervisor(self, _master: object) -> Any:
+        def stop(run_id: str, _grace_s: float) -> dict[str, Any]:
+            self.stopped.append(run_id)
+            return {"run_id": run_id, "state": "stopped", "was_live": True}
+
+        status = {"run_id": "one", "state": self.state, "started_by": self.started_by}
+        return SimpleNamespace(status=lambda _run: status, stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("started_by", "state", "yes", "stops"),
+    [
+        (ALICE, "running", False, False),
+        (ALICE, "queued", False, False),
+        (ALICE, "running", True, True),
+        (ALICE, "failed", False, True),
+        (None, "running", False, True),
+        ("own", "running", False, True),
+        ("another home", "running", False, False),
+    ],
+)
+def test_stop_asks_before_it_ends_the_run_of_somebody_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started_by: Any, state: str, yes: bool, stops: bool
+) -> None:
+    """Source: skypilot #1565: `fab stop` of another laptop, without a terminal, ended the run unasked."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if started_by == "own":
+        started_by = {**starter.here(), "identity": ""}
+    elif started_by == "another home":
+        started_by = {**starter.here(), "laptop": "f" * 32}
+    session = Stopping(started_by, state)
+    monkeypatch.setattr(tasks, "Session", lambda *_, **__: session)
+    monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115, PTH123  # no terminal
+    with contextlib.nullcontext() if stops else pytest.raises(DeepcdkError, match=r"(?s)stop run one, which .*--yes"):
+        tasks.stop.body(yes=yes)
+    assert session.stopped == ["one"] * stops
+
+
+def test_every_task_that_ends_runs_names_who_started_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Source: skypilot #5994."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    live = LiveRuns(run_ids=("one", "two"), starters={"one": ALICE, "two": starter.here()})
+    assert describe_stop(live) == " First runs one, two are stopped. Somebody else started one (alice@desk)."
+
+
+def test_user_without_a_name_is_one_by_number(tmp_path: Path) -> None:
+    """Report of this project: in a container without a passwd entry every task needed USER."""
+    if os.geteuid():
+        pytest.skip("needs root, to become another user")
+    code = "from cluster.cli.program import provide_user; provide_user(); import getpass; print(getpass.getuser())"
+    where = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def run(**environ: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, env={**where, **environ}, user=54321, group=54321, extra_groups=[], capture_output=True, text=True
+        )
+
+    assert run(HOME=str(tmp_path)).stdout == "uid54321\n"
+    done = run()
+    assert done.returncode == 1 and "user 54321 has no home directory\n  do: set HOME" in done.stderr
