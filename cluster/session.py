@@ -60,12 +60,12 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
     return config
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
     """Ask before something that costs or destroys. Raises DeepcdkError unless the answer is yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise DeepcdkError(f"{question} There is no terminal to ask on", remedy="give --yes")
+        raise DeepcdkError(f"{question} There is no terminal to ask on", remedy=remedy)
     try:
         # On stderr, for the output may be a document; input() would put its prompt there too, but cut at the edge.
         print(fitted(f"{question} [y/N]", sys.stderr), end=" ", file=sys.stderr, flush=True)

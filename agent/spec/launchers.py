@@ -21,6 +21,11 @@ LAUNCHERS: Final = (HOROVOD, TORCHRUN, PLAIN)
 MASTER_PORT: Final = 29500
 """Where the ranks meet on the first host. PyTorch's own default; below the ports that Linux gives to connections, so
 that none of these has it, and among those that workers open to each other."""
+AUTO: Final = "auto"
+REQUIRED: Final = "require"
+APART: Final = "no"
+TOGETHER: Final = (AUTO, REQUIRED, APART)
+"""What holds of ranks that do not train together: auto warns, require stops the run, and no means that it is wanted."""
 PLACE_VARIABLES: Final = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("MASTER_ADDR", "MASTER_PORT"),

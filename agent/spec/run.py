@@ -18,7 +18,7 @@ from agent.spec.bounds import Bounds, Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
-from agent.spec.launchers import HOROVOD, LAUNCHERS, expand
+from agent.spec.launchers import AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.states import RUN_ID_RULE, is_run_id
 
@@ -82,6 +82,8 @@ class RunSpec:
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     rank_launcher: str = HOROVOD
     """What starts the ranks, of `agent.spec.launchers`."""
+    together: str = AUTO
+    """What happens if the ranks do not train together, of `agent.spec.launchers`."""
     placement: str = PLACED
     """Whether each rank is given its part of its node: auto or none."""
     own_gpu: bool = False
@@ -147,6 +149,8 @@ class RunSpec:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be {', '.join(LAUNCHERS)}")
         if self.rank_launcher != HOROVOD and not self.program:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: a recipe is started by {HOROVOD}")
+        if self.together not in TOGETHER:
+            raise SpecError(f"together = {self.together!r}: must be {', '.join(TOGETHER)}")
         if self.placement not in (PLACED, UNPLACED):
             raise SpecError(f"placement = {self.placement!r}: must be {PLACED} or {UNPLACED}")
         if self.own_gpu and not (self.program and self.placement == PLACED):

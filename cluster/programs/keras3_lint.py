@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from cluster.errors import DeepcdkError
 
@@ -64,6 +65,14 @@ def find(directory: Path, script: Path) -> list[Trap]:
 
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield line and name of each trap, whatever the program calls Horovod's modules."""
+    names = import_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (name := _trap(dotted(node), names)):
+            yield node.lineno, name
+
+
+def import_names(tree: ast.AST) -> dict[str, str]:
+    """Return the names that a module's imports bind, each with the full name that it stands for."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -72,27 +81,28 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute) and (name := _trap(_dotted(node), names)):
-            yield node.lineno, name
+    return names
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted(node: ast.expr) -> str:
+    """Return a name with its attributes, such as `hvd.callbacks`; what is no name counts as ""."""
     if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
+        return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _trap(dotted: str, names: dict[str, str]) -> str:
+def _trap(name: str, names: dict[str, str]) -> str:
     """Return the trap's name where a dotted name of the program means one, else ""."""
     for known, meant in names.items():
-        if f"{dotted}.".startswith(f"{known}."):
-            return _TRAP_OF.get(meant + dotted[len(known) :], "")
+        if f"{name}.".startswith(f"{known}."):
+            return _TRAP_OF.get(meant + name[len(known) :], "")
     return ""
 
 
-def modules(directory: Path, script: Path) -> Iterator[tuple[Path, ast.AST]]:
+def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[tuple[Path, ast.AST]]:
     """Yield the script and all modules of the directory that it imports, directly or through others, each with its AST.
+
+    `named`: follow also names of Python files in strings, which the program may start or execute.
 
     Files that cannot be parsed are skipped: the script's own syntax is checked elsewhere, and a module may never be
     imported.
@@ -103,11 +113,31 @@ def modules(directory: Path, script: Path) -> Iterator[tuple[Path, ast.AST]]:
         if (tree := parsed(path)) is None:
             continue
         yield path, tree
-        for module in imports(tree):
-            for place in _places(module, directory, path.parent):
-                if place.is_file() and place not in seen:
-                    seen.add(place)
-                    waiting.append(place)
+        for place in _imported(tree, directory, path, named=named):
+            if place not in seen and place.is_file():
+                seen.add(place)
+                waiting.append(place)
+
+
+def _imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
+    """Yield where the modules that one imports may be."""
+    roots = (directory, path.parent, directory / "src")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            level = node.level if isinstance(node, ast.ImportFrom) else 0
+            package = path.parents[level - 1 : level] if level else roots
+            for module in imports(node):
+                yield from _places(module, *package)
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith("import_module") and node.args:
+            if isinstance(node.args[0], ast.Constant):
+                yield from _places(str(node.args[0].value), *roots)
+        elif named and isinstance(node, ast.Constant) and _is_script(node.value):
+            yield from (root / node.value for root in roots)
+
+
+def _is_script(value: object) -> TypeGuard[str]:
+    """Return whether a constant may name a Python file of the program."""
+    return isinstance(value, str) and re.fullmatch(r"(?!/)(?!.*\.\.)[\w./-]{1,200}\.py", value) is not None
 
 
 def parsed(path: Path) -> ast.AST | None:
@@ -133,4 +163,4 @@ def _places(module: str, *roots: Path) -> Iterator[Path]:
     for root in roots:
         if all(parts):
             yield root.joinpath(*parts).with_suffix(".py")
-            yield root.joinpath(*parts, "__init__.py")
+            yield from (root.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1))

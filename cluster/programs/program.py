@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import Final
 from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
+from cluster.programs.joining import Joining, examine, starts
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, parsed
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.ssh.push import Tree, check_syntax, pack
@@ -200,8 +202,17 @@ class Program:
         """Return what runs of it are called: `train` for `train.py`, and for `-m package.train`."""
         is_module = self._words[0] == "-m"
         first = next(iter(self._words[is_module:]), "program")
+        if not is_module and "/" not in first and not first.endswith(".py"):  # `sh -c`, `env`, `accelerate launch`, ...
+            begun = [start for start in starts(self.directory, self._words) if start.path or start.kind == "module"]
+            first, is_module = (begun[0].name, begun[0].path is None) if begun else (first, False)
+        first = re.sub(r"\{\{?[a-z_]+\}?\}", "", first)
         word = first.rpartition(".")[2] if is_module else Path(first).name.removesuffix(".py")
         return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:40] or "program"
+
+    @functools.cached_property
+    def joining(self) -> Joining:
+        """Return what its sources tell of how its ranks join."""
+        return examine(self.directory, self.entry, self.entry_words)
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Return what each rank runs."""

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
-from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
+from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES, TOGETHER
 from agent.spec.nodes import MOST_SLOTS
 from agent.spec.run import MAX_STALL_S, MOST_RESTARTS, PLACED, UNPLACED
 from cluster.cli.flags import parse_whole, positive, whole
@@ -96,8 +96,15 @@ class RankOptions:
 
     ranks_per_node: Annotated[str, "a number, or cores; default: one a GPU, or one where a node has none"] = ""
     launcher: Annotated[
-        str, "what starts the ranks of a program of yours: horovod, torchrun (PyTorch's), or plain (variables alone)"
-    ] = HOROVOD
+        str,
+        "what starts the ranks of a program of yours: horovod, torchrun (PyTorch's), or plain (variables alone); "
+        "default: chosen by its sources",
+    ] = ""
+    together: Annotated[
+        str,
+        "if the ranks of a program of yours do not train together: auto asks and warns, require stops the run, no "
+        "means that each is to train alone",
+    ] = TOGETHER[0]
     controller: Annotated[
         str, "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node"
     ] = AUTO
@@ -111,9 +118,11 @@ class RankOptions:
     def __post_init__(self) -> None:
         if self.ranks_per_node not in ("", CORES):
             parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MOST_SLOTS)
-        if self.launcher not in LAUNCHERS:
+        if self.launcher not in ("", *LAUNCHERS):
             raise UsageError("--launcher", self.launcher, f"must be {', '.join(LAUNCHERS)}")
-        if self.launcher != HOROVOD and self.controller != AUTO:
+        if self.together not in TOGETHER:
+            raise UsageError("--together", self.together, f"must be {', '.join(TOGETHER)}")
+        if self.launcher not in ("", HOROVOD) and self.controller != AUTO:
             raise UsageError("--controller", self.controller, f"is Horovod's; --launcher {self.launcher} has none")
         if self.placement not in (PLACED, UNPLACED):
             raise UsageError("--placement", self.placement, f"must be {PLACED} or {UNPLACED}")
@@ -144,7 +153,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
-        if (launcher := self.ranks.launcher) != HOROVOD:
+        if (launcher := self.ranks.launcher or HOROVOD) != HOROVOD:
             if self.knobs != Knobs():
                 raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")
             if theirs := {*dict(self.environment), *self.secrets} & set(PLACE_VARIABLES):

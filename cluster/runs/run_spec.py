@@ -57,7 +57,7 @@ def specify(
     """
     try:
         hosts = registered = choose_hosts(nodes, count)
-        ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher
+        ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher or HOROVOD
         # Ranks that Horovod does not start have no controller; Gloo is the spec's plain value.
         controller = options.ranks.controller if launcher == HOROVOD else GLOO
         if ranks_per_node:
@@ -88,6 +88,7 @@ def specify(
             controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
             knobs=options.knobs,
             rank_launcher=launcher,
+            together=options.ranks.together,
             placement=options.ranks.placement,
             own_gpu=options.ranks.own_gpu,
             preflight=options.preflight.mode,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from agent.errors import ReportedError
-from agent.spec.launchers import HOROVOD
+from agent.spec.launchers import HOROVOD, TOGETHER
 from agent.spec.run import UNPLACED
 from cluster.errors import UsageError
 from cluster.programs.program import Program
@@ -114,9 +114,11 @@ def read_work(
 ) -> Training | Program:
     """Return what is to run: the user's program, or else a recipe. Raises UsageError for flags of both."""
     if not program.payload:
-        if ranks.launcher != HOROVOD:
+        if ranks.launcher not in ("", HOROVOD):
             rule = f"is for a program of your own; {HOROVOD} starts the recipes"
             raise UsageError("--launcher", ranks.launcher, rule)
+        if ranks.together != TOGETHER[0]:
+            raise UsageError("--together", ranks.together, "is for a program of your own; a recipe joins its ranks")
         if ranks.own_gpu:
             raise UsageError("--own-gpu", None, "is for a program of your own; a recipe's ranks have a GPU each")
         for flag, text in given(program):

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
+from agent.spec.launchers import APART, HOROVOD, REQUIRED
 from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
@@ -31,11 +32,19 @@ from cluster.runs.bounds import stop_policy
 from cluster.runs.dry_run import dry_run_lines, with_planned
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.fault_cost import describe_of_program
-from cluster.runs.run_options import CORES, BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
+from cluster.runs.run_options import (
+    AUTO,
+    CORES,
+    BoundOptions,
+    PreflightOptions,
+    RankOptions,
+    RestartOptions,
+    RunOptions,
+)
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
-from cluster.session import Session
+from cluster.session import Session, confirm
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.master import Master
@@ -105,20 +114,25 @@ def train(
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
     session, secrets = Session(PROJECT, set_, key=key), read_secrets(secret, os.environ)
+    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
+    report = progress_printer(json=following.json)
     options = RunOptions(
         environment=parse_environment(env),
         secrets=tuple(secrets),
-        ranks=ranks,
+        ranks=with_launcher(work, ranks, knobs, report),
         knobs=knobs,
         preflight=preflight,
         restarts=restarts,
         bounds=bounds.over(Bounds()),
     )
-    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
     request = TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)
     check_notify(notify)
     in_background(lambda: session.agent_tree)  # packed while AWS answers
     request.check()
+    several = nodes > 1 or ranks.ranks_per_node not in ("", "1")
+    trouble = request.trouble()
+    if several and trouble:
+        ask_to_train_apart(trouble, options.ranks, yes=yes or dry_run, report=report)
     check_maximum(nodes, session.load_inventory(), session.config.max_workers)
     request = request.resolved(session.stack, notify, then_stop=bounds.then_stop or session.config.then_stop)
     launch = Launch(session, request.source, task="fab train", queue=queue, yes=yes, following=following)
@@ -132,6 +146,10 @@ def train(
             lines = list(dry_run_lines(there, spec))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
             return
+        if not several and trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
+            ask_to_train_apart(trouble, options.ranks, yes=yes, report=report)
+        if missing := request.missing_gpus(lambda: session.nodes(master)):
+            confirm(f"{missing} Start the run anyway?", yes=yes)
         found = ready_nodes(request, launch, master, packed.tree)
         if packed.kind and packed.kind != kind_of_hosts(found, nodes):
             # The workers that joined have another Python than the master, or than was to be expected.
@@ -167,6 +185,20 @@ class TrainRequest:
         if isinstance(self.work, Program):
             self.work.tree()
 
+    def trouble(self) -> str:
+        """Return why the ranks of the program would not train together, "" if nothing shows that."""
+        ranks = self.options.ranks
+        if not isinstance(self.work, Program) or ranks.together == APART:
+            return ""
+        return self.work.joining.trouble(ranks.launcher, ranks.controller, nodes=self.nodes)
+
+    def missing_gpus(self, nodes: Callable[[], Sequence[Node]]) -> str:
+        """Return which line of the program needs GPUs that the nodes do not have, "" if none does."""
+        if not isinstance(self.work, Program) or not (uses := self.work.joining.needs_gpus):
+            return ""
+        kind = kind_of_hosts(nodes(), self.nodes)
+        return f"{uses[0]}, but the nodes have no GPU." if kind and not kind.has_gpus else ""
+
     def resolved(self, stack: Stack, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
         """Return the request with what the deployed stack says. Raises DeepcdkError where it lacks what is needed."""
         options = dataclasses.replace(
@@ -181,6 +213,29 @@ class TrainRequest:
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
         launcher = self.options.ranks.launcher
         return pack(self.work, nodes, self.nodes, launcher, project=PROJECT, report=report)
+
+
+def with_launcher(
+    work: Training | Program, ranks: RankOptions, knobs: Knobs, report: Callable[[str], None]
+) -> RankOptions:
+    """Return the options with a launcher: the one that was given, or the one that fits the program's sources."""
+    if ranks.launcher or not isinstance(work, Program):
+        return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
+    changed = [f"--{name.replace('_', '-')}" for name, value in vars(knobs).items() if value != getattr(Knobs(), name)]
+    given = ["--controller"] if ranks.controller != AUTO else changed
+    launcher, why = work.joining.choose(next(iter(given), ""))
+    report(f"launcher: {launcher}, because {why}")
+    return dataclasses.replace(ranks, launcher=launcher)
+
+
+def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: Callable[[str], None]) -> None:
+    """Ask whether to start a run whose ranks would not train together. Raises DeepcdkError unless the answer is yes."""
+    text = f"The ranks would not train together: {trouble}. Each rank would train a model of its own."
+    if yes or ranks.together == REQUIRED:
+        report(f"warning: {text}")
+        return
+    remedy = "change the program or --launcher; if each rank is to train alone, give --together=no (or --yes)"
+    confirm(f"{text} Start the run anyway?", yes=False, remedy=remedy)
 
 
 def ready_nodes(request: TrainRequest, launch: Launch, master: Master, tree: Tree) -> tuple[Node, ...]:

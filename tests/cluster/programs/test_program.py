@@ -93,7 +93,7 @@ def test_the_entry_names_the_run_and_the_script(directory: Path, entry: str, lab
 
 @given(word=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
 def test_every_label_can_stand_in_a_runs_id(word: str) -> None:
-    label = Program.label.fget(type("Any", (), {"_words": (word,)})())  # type: ignore[attr-defined]  # the property alone
+    label = Program.label.fget(type("Any", (), {"_words": (word,), "directory": Path("/nowhere")})())  # type: ignore[attr-defined]  # the property alone
     assert label
     assert set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 

@@ -1,0 +1,387 @@
+"""Find in a program's sources how its ranks join into one training; choose the launcher by that."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.spec.horovod import MPI
+from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN, has_placeholder
+from cluster.errors import UsageError
+from cluster.programs.keras3_lint import dotted, import_names, imports, modules
+from cluster.terminal.paths import is_file
+
+_CALLS: Final = {
+    "horovod": HOROVOD,
+    "mpi4py.MPI": HOROVOD,
+    "torch.distributed.init_process_group": TORCHRUN,
+    "torch.distributed.distributed_c10d.init_process_group": TORCHRUN,
+    "torch.distributed.init_device_mesh": TORCHRUN,
+    "torch.distributed.device_mesh.init_device_mesh": TORCHRUN,
+    "torch.distributed.rpc.init_rpc": TORCHRUN,
+    "accelerate.Accelerator": TORCHRUN,
+    "accelerate.accelerator.Accelerator": TORCHRUN,
+    "accelerate.PartialState": TORCHRUN,
+    "accelerate.state": TORCHRUN,
+    **dict.fromkeys(
+        [
+            *(f"{name}.Trainer" for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "composer")),
+            *(f"{name}.cli.LightningCLI" for name in ("lightning.pytorch", "pytorch_lightning")),
+            *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
+            *("transformers.Trainer", "transformers.Seq2SeqTrainer", "transformers.TrainingArguments"),
+            *("deepspeed.initialize", "deepspeed.init_distributed"),
+            *("ignite.distributed.Parallel", "ignite.distributed.initialize"),
+        ],
+        TORCHRUN,
+    ),
+    "tensorflow.distribute.MultiWorkerMirroredStrategy": PLAIN,
+    "tensorflow.distribute.experimental.MultiWorkerMirroredStrategy": PLAIN,
+    "tensorflow.experimental.dtensor.initialize_accelerator_system": PLAIN,
+    "jax.distributed.initialize": PLAIN,
+    "keras.distribution.initialize": PLAIN,
+}
+"""What joins the ranks, with the launcher that provides what it needs; also anything below these names."""
+_LIBRARIES: Final = dict.fromkeys(
+    [
+        *("torch.distributed", "torch.nn.parallel.DistributedDataParallel", "accelerate", "lightning", "trl"),
+        *("pytorch_lightning", "lightning_fabric", "deepspeed", "ignite.distributed", "composer", "fairscale"),
+    ],
+    TORCHRUN,
+)
+"""Libraries that can join the ranks. They count if nothing of `_CALLS` is found."""
+_TORCHS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
+_HOROVODS: Final = ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+_EVERYONES: Final = ("DEEPCDK_NODES", "DEEPCDK_NODE", "DEEPCDK_NODE_RANK", "DEEPCDK_NODE_ADDRESSES")
+_VARIABLES: Final = {
+    HOROVOD: (*_HOROVODS, *_EVERYONES),
+    TORCHRUN: (*_TORCHS, *_EVERYONES),
+    PLAIN: (*_TORCHS, "TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "DEEPCDK_RANK", *_EVERYONES),
+}
+"""The variables with a rank's place that each launcher sets."""
+_NAMES: Final = frozenset(name for names in _VARIABLES.values() for name in names)
+_SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
+"""The launchers whose programs another one also serves: `plain` sets all variables of PyTorch's `env://`."""
+_ONE_NODES: Final = {
+    "torchrun": ("--nnodes", "--rdzv", "--node_rank", "--node-rank"),
+    "torch.distributed.run": ("--nnodes", "--rdzv", "--node_rank", "--node-rank"),
+    "torch.distributed.launch": ("--nnodes", "--node_rank", "--node-rank"),
+    "accelerate": ("--num_machines", "--machine_rank", "--config_file"),
+    "accelerate.commands.launch": ("--num_machines", "--machine_rank", "--config_file"),
+    "deepspeed": ("--hostfile", "--num_nodes", "--node_rank"),
+    "horovodrun": (),
+    "mpirun": (),
+    "mpiexec": (),
+}
+"""Launchers that an entry may start by itself, with the flags without which they start ranks of one node only."""
+_TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
+_SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
+_PYTHON: Final = re.compile(r"python[0-9.]*")
+_LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
+_MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
+_GPU_CALLS: Final = ("torch.cuda.set_device",)
+_IS_GUARD: Final = re.compile(r"cuda|gpu|is_available|accelerator", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Use:
+    """One place in the sources that tells how ranks join, or that they do not."""
+
+    file: str
+    line: int
+    name: str
+    launcher: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} uses {self.name}" if self.line else f"{self.file} starts {self.name}"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Joining:
+    """What the sources of a program tell of how its ranks join."""
+
+    files: list[str] = dataclasses.field(default_factory=list)
+    """Its Python files, the entry's first."""
+    calls: list[Use] = dataclasses.field(default_factory=list)
+    libraries: list[Use] = dataclasses.field(default_factory=list)
+    variables: list[Use] = dataclasses.field(default_factory=list)
+    launchers: list[Use] = dataclasses.field(default_factory=list)
+    """Launchers that the entry starts by itself."""
+    alone: list[str] = dataclasses.field(default_factory=list)
+    """Why the ranks of different nodes do not join, in words."""
+    needs_gpus: list[Use] = dataclasses.field(default_factory=list)
+    has_placeholder: bool = False
+
+    @property
+    def uses(self) -> list[Use]:
+        """Return what joins the ranks."""
+        return self.calls or self.libraries
+
+    @property
+    def _groups(self) -> list[Use]:
+        """Return what joins ranks without Horovod, except trainers, which can use Horovod."""
+        return [use for use in self.calls if use.launcher != HOROVOD and not _TRAINER.search(use.name)]
+
+    def choose(self, horovods: str = "") -> tuple[str, str]:
+        """Return the launcher and the reason. `horovods`: a setting of Horovod that the user gave.
+
+        What the entry starts by itself counts first, then what joins ranks in the entry's own file, in the modules
+        that it imports, and the variables that the program reads. Trainers such as Lightning's also run on Horovod, so
+        that Horovod wins over them. Raises UsageError if two launchers remain.
+        """
+        if horovods:
+            return HOROVOD, f"{horovods} is a setting of Horovod"
+        if self.launchers:
+            return PLAIN, f"{self.launchers[0]} itself"  # which is one process on each node
+        if any(use.name.startswith("horovod") for use in self.calls) and not self._groups:
+            return HOROVOD, str(next(use for use in self.calls if use.name.startswith("horovod")))
+        own = [use for use in self.uses if self.files and use.file == self.files[0]]
+        for uses in (own, self.uses):
+            if len({use.launcher for use in uses}) == 1:
+                return uses[0].launcher, str(uses[0])
+        if self.uses:
+            first = [next(use for use in self.uses if use.launcher == name) for name in {u.launcher for u in self.uses}]
+            named = " and ".join(f"{use} ({use.launcher})" for use in sorted(first, key=str))
+            raise UsageError("--launcher", None, f"must be given, because the sources fit more than one: {named}")
+        for launcher in (HOROVOD, PLAIN):
+            if read := [use for use in self.variables if use.name in _VARIABLES[launcher]]:
+                return launcher, str(read[0])
+        return HOROVOD, "it is the default: nothing in the sources joins ranks"
+
+    def trouble(self, launcher: str, controller: str, *, nodes: int) -> str:
+        """Return why the ranks would not train together, "" if the sources show nothing of that."""
+        if nodes > 1 and self.alone:
+            return self.alone[0]
+        if self.launchers or self.has_placeholder or not self.files:
+            return ""
+        if any(use.name in _VARIABLES[launcher] for use in self.variables):
+            return ""
+        if served := [use for use in self.uses if use.launcher in _SERVES[launcher]]:
+            if controller != MPI and all(use.name.startswith("mpi4py") for use in served):
+                return f"{served[0]}, which needs --controller mpi"
+            return ""
+        if self.uses:
+            use = self.uses[0]
+            return f"{use}, and --launcher {launcher} does not provide what it needs: give --launcher {use.launcher}"
+        more = " and the modules that it imports" if self.files[1:] else ""
+        return (
+            f"nothing in {self.files[0]}{more} joins the ranks: no Horovod, torch.distributed, Accelerate, Lightning, "
+            "jax.distributed or MultiWorkerMirroredStrategy, and no variable such as RANK is read"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """Something that an entry starts: a Python file, a Python text, a module of a package, or a shell text."""
+
+    kind: str
+    """python, module, shell or launcher."""
+    name: str
+    """What it is called in a message; of a module its dotted name."""
+    path: Path | None = None
+    text: str = ""
+    words: tuple[str, ...] = ()
+    """Of a launcher, the words behind it."""
+
+
+def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
+    """Yield what the words of an entry start, also through shells, shell scripts, `env` and launchers."""
+    yield from _starts(words, directory, [directory], set())
+
+
+def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]) -> Iterator[Start]:
+    before = ""
+    for index, word in enumerate(words):
+        name, rest = Path(word).name, words[index + 1 :]
+        if name in _ONE_NODES and "." not in name and not (name == "accelerate" and list(rest[:1]) != ["launch"]):
+            yield Start(kind="launcher", name=name, words=tuple(rest))
+        elif word in ("-m", "--module") and rest and re.fullmatch(r"[A-Za-z_][\w.]*", rest[0]):
+            if rest[0] in _ONE_NODES:
+                yield Start(kind="launcher", name=rest[0], words=tuple(rest[1:]))
+            else:
+                path = _module_file(directory, bases, rest[0])
+                yield Start(kind="python" if path else "module", name=_shown(path, directory) or rest[0], path=path)
+                return
+        elif re.fullmatch(r"-[a-z]*c", word) and rest and (before in _SHELLS or _PYTHON.fullmatch(before)):
+            if before in _SHELLS:
+                yield Start(kind="shell", name=f"{before} -c", text=rest[0])
+                yield from _commands_start(rest[0], directory, bases, seen)
+            else:
+                yield Start(kind="python", name=f"{before} -c", text=rest[0])
+            return
+        elif path := _file(word, bases):
+            kind = _script_kind(path)
+            if kind == "python":
+                yield Start(kind="python", name=_shown(path, directory), path=path)
+            elif kind == "shell" and path not in seen:
+                seen.add(path)
+                text = path.read_text(encoding="utf-8", errors="replace")
+                yield Start(kind="shell", name=_shown(path, directory), path=path, text=text)
+                yield from _commands_start(text, directory, bases, seen)
+            if kind:
+                return
+        if not word.startswith("-"):
+            before = name
+
+
+def _commands_start(text: str, directory: Path, bases: Sequence[Path], seen: set[Path]) -> Iterator[Start]:
+    """Yield what the commands of a shell text start."""
+    bases = list(bases)
+    for command in _commands(text):
+        if command[0] == "cd" and command[1:] and (moved := bases[0] / command[1]).is_dir():
+            bases.append(moved)
+        else:
+            yield from _starts(command, directory, bases, seen)
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each simple command of a shell text, as far as it can be read without running it."""
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
+        lexer.whitespace_split, lexer.commenters = True, "#"
+        try:
+            words = list(lexer)
+        except ValueError:  # A quotation or a document of several lines.
+            words = line.split()
+        command: list[str] = []
+        for word in (*words, ";"):
+            if set(word) <= set(";&|()"):
+                if command:
+                    yield command
+                command = []
+            else:
+                command.append(word)
+
+
+def _file(word: str, bases: Sequence[Path]) -> Path | None:
+    """Return the file of the program that a word names; `$DIR/train.py` counts as `train.py`."""
+    for name in (word, re.sub(r"^\$(?:\w+|\{[^}]*\})/", "", word), *([Path(word).name] if "$" in word else [])):
+        if not name or name.startswith(("-", "/")) or "\0" in name or len(name) > 1000 or ".." in Path(name).parts:
+            continue
+        for base in bases:
+            if is_file(base / name):
+                return base / name
+    return None
+
+
+def _script_kind(path: Path) -> str:
+    with path.open("rb") as file:
+        first = file.readline(200).decode(errors="replace")
+    interpreter = first.split()[-1] if first.startswith("#!") and first.split() else ""
+    if path.suffix == ".py" or _PYTHON.fullmatch(Path(interpreter).name):
+        return "python"
+    return "shell" if path.suffix in (".sh", ".bash") or Path(interpreter).name in _SHELLS else ""
+
+
+def _module_file(directory: Path, bases: Sequence[Path], module: str) -> Path | None:
+    for base in (*bases, directory / "src"):
+        path = base.joinpath(*module.split("."))
+        for candidate in (path.with_suffix(".py"), path / "__main__.py"):
+            if is_file(candidate):
+                return candidate
+    return None
+
+
+def _shown(path: Path | None, directory: Path) -> str:
+    return str(path.relative_to(directory)) if path else ""
+
+
+def examine(directory: Path, words: Sequence[str], entry_words: int) -> Joining:
+    """Read the sources of a program, from what its entry starts on; the first words may have placeholders."""
+    found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
+    seen: set[Path] = set()
+    for start in starts(directory, words):
+        if start.kind == "launcher":
+            found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
+            flags = _ONE_NODES[start.name]
+            if "--standalone" in start.words or not any(word.startswith(flags) for word in start.words if flags):
+                found.alone.append(f"{start.name} in the entry starts ranks of one node only, on each node")
+        elif start.kind == "module":
+            found.files.append(f"the module {start.name}")
+            _note(found, "the entry", 0, start.name)
+        elif start.kind == "shell":
+            for name in re.findall(r"\$\{?([A-Z_]+)\b", start.text):
+                if name in _NAMES:
+                    found.variables.append(Use(file=start.name, line=1, name=f"${name}"[1:]))
+        elif start.path is None:
+            if (tree := _parsed(start.text)) is not None:
+                found.files.append(start.name)
+                _read(found, start.name, tree)
+        elif start.path not in seen:
+            for path, tree in modules(directory, start.path, named=True):
+                if path not in seen:
+                    seen.add(path)
+                    found.files.append(_shown(path, directory))
+                    _read(found, found.files[-1], tree)
+    return found
+
+
+def _parsed(text: str) -> ast.AST | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _note(found: Joining, file: str, line: int, name: str) -> None:
+    """Note a name that joins the ranks."""
+    for known, uses in ((_CALLS, found.calls), (_LIBRARIES, found.libraries)):
+        for prefix, launcher in known.items():
+            if f"{name}.".startswith(f"{prefix}."):
+                uses.append(Use(file=file, line=line, name=name, launcher=launcher))
+                return
+
+
+def _read(found: Joining, file: str, tree: ast.AST) -> None:
+    """Note what one module tells."""
+    names = import_names(tree)
+    sets_meeting, localhost = [], False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in imports(node, relative=False):
+                _note(found, file, node.lineno, name)
+        elif isinstance(node, ast.Attribute) and (name := _meant(dotted(node), names)):
+            _note(found, file, node.lineno, name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value in _NAMES:
+                found.variables.append(Use(file=file, line=node.lineno, name=node.value))
+            localhost = localhost or bool(_LOCALHOST.fullmatch(node.value))
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                    name = str(target.slice.value)
+                    if name in _MEETING and dotted(target.value).endswith("environ"):
+                        sets_meeting.append((node.lineno, name))
+    if localhost:
+        for line, name in sets_meeting:
+            found.alone.append(f"{file}:{line} sets {name}, to an address of the own node: other nodes do not join")
+    for call in _unguarded(tree):
+        name = _meant(dotted(call.func), names)
+        backend = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "backend")]
+        is_nccl = any(isinstance(value, ast.Constant) and value.value == "nccl" for value in backend)
+        if name in _GPU_CALLS or (name.endswith(".init_process_group") and is_nccl):
+            shown = f"{name}(backend='nccl')" if is_nccl else name
+            found.needs_gpus.append(Use(file=file, line=call.lineno, name=shown))
+
+
+def _meant(name: str, names: dict[str, str]) -> str:
+    """Return the full name that a dotted name of a module stands for; "" if nothing that it imports begins it."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        if known := names.get(".".join(parts[:count])):
+            return ".".join([known, *parts[count:]])
+    return ""
+
+
+def _unguarded(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield all calls that no condition on the device guards."""
+    if isinstance(node, ast.If | ast.IfExp) and _IS_GUARD.search(ast.unparse(node.test)):
+        return
+    if isinstance(node, ast.Call):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _unguarded(child)

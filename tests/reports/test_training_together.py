@@ -1,0 +1,229 @@
+"""Facts from public reports: programs whose ranks do not train together are found, and the launcher fits the program.
+
+The programs have the structure of the public ones that each test names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from agent.spec.horovod import Knobs
+from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
+from cluster.errors import DeepcdkError, UsageError
+from cluster.programs.joining import Joining
+from cluster.programs.program import Program
+from cluster.runs.run_options import RankOptions, RunOptions
+from cluster.tasks.train import TrainRequest, ask_to_train_apart, with_launcher
+
+NANOGPT: Final = """\
+import os, torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed import init_process_group
+backend = 'nccl'
+exec(open('configurator.py').read())
+if int(os.environ.get('RANK', -1)) != -1:
+    init_process_group(backend=backend)
+    torch.cuda.set_device(f"cuda:{os.environ['LOCAL_RANK']}")
+"""
+HYDRA: Final = "import hydra\nfrom lightning import Trainer\ndef train(cfg) -> Trainer: ...\n"
+TUTORIAL: Final = """\
+import os, torch
+import torch.multiprocessing as mp
+from torch.distributed import init_process_group
+def ddp_setup(rank, world_size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    init_process_group(backend="nccl", rank=rank, world_size=world_size)
+mp.spawn(ddp_setup, nprocs=torch.cuda.device_count())
+"""
+KERAS_GUIDE: Final = """\
+import json, os
+import tensorflow as tf
+os.environ['TF_CONFIG'] = json.dumps({'cluster': {'worker': ["localhost:12345"]}, 'task': {'index': 0}})
+strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
+"""
+MWMS: Final = "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+JAX: Final = "import jax, os\njax.distributed.initialize(process_id=int(os.getenv('PROCESS_ID')))\n"
+HVD: Final = "import torch\nimport horovod.torch as hvd\nimport torch.utils.data.distributed\nhvd.init()\n"
+DDP: Final = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+ALONE: Final = "import torch\nmodel = torch.nn.Linear(4, 1)\n"
+SOCKETS: Final = "import os\nrank = int(os.environ['RANK'])\n"
+
+
+def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, ...] = ()) -> Joining:
+    """Write a program, and return what its sources tell; in `files`, a name without a suffix is a Python file's."""
+    for name, text in files.items():
+        path = root / (name if "." in name else f"{name}.py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    return Program.from_arguments(str(root), entry, further).joining
+
+
+@pytest.mark.parametrize(
+    ("entry", "files", "launcher", "why"),
+    [
+        ("train.py config/small.py", {"train": NANOGPT, "config/small": ""}, TORCHRUN, "init_process_group"),
+        ("src/train.py trainer=ddp", {"src/train": HYDRA}, TORCHRUN, "src/train.py:2 uses lightning.Trainer"),
+        ("-m src.train", {"src/train": HYDRA}, TORCHRUN, "lightning.Trainer"),
+        ("t.py", {"t": "from accelerate import Accelerator\n"}, TORCHRUN, "accelerate.Accelerator"),
+        ("t.py", {"t": "import torch\ntorch.distributed.init_process_group()\n"}, TORCHRUN, "t.py:2"),
+        ("t.py", {"t": "from transformers import Trainer\n"}, TORCHRUN, "transformers.Trainer"),
+        ("t.py", {"t": "from torch import distributed\n"}, TORCHRUN, "torch.distributed"),
+        ("t.py", {"t": HVD}, HOROVOD, "t.py:2 uses horovod.torch"),
+        ("t.py", {"t": HVD + "from pytorch_lightning import Trainer\n"}, HOROVOD, "horovod.torch"),
+        ("t.py", {"t": MWMS}, PLAIN, "MultiWorkerMirroredStrategy"),
+        ("t.py", {"t": "from tensorflow import distribute as d\nd.MultiWorkerMirroredStrategy()\n"}, PLAIN, "t.py:2"),
+        ("t.py", {"t": JAX}, PLAIN, "t.py:2 uses jax.distributed.initialize"),
+        ("t.py", {"t": "from jax import distributed\ndistributed.initialize()\n"}, PLAIN, "jax.distributed.initialize"),
+        ("t.py", {"t": SOCKETS}, PLAIN, "t.py:2 uses RANK"),
+        ("t.py", {"t": "import os\nos.environ['HOROVOD_RANK']\n"}, HOROVOD, "HOROVOD_RANK"),
+        ("t.py", {"t": ALONE}, HOROVOD, "the default"),
+        # Through imports: of the directory, relative, of a package's __init__, of src/, by name.
+        ("t.py", {"t": "import lib.deep\n", "lib/__init__": DDP, "lib/deep": ""}, TORCHRUN, "lib/__init__.py:2"),
+        ("-m p.t", {"p/t": "from . import u\n", "p/u": DDP}, TORCHRUN, "p/u.py"),
+        ("-m p.q.t", {"p/q/t": "from ..u import f\n", "p/u": DDP}, TORCHRUN, "p/u.py"),
+        ("t.py", {"t": "import own\n", "src/own/__init__": DDP}, TORCHRUN, "src/own/__init__.py"),
+        ("t.py", {"t": "import importlib\nimportlib.import_module('u')\n", "u": JAX}, PLAIN, "u.py"),
+        ("t.py", {"t": "import runpy\nrunpy.run_path('u.py')\n", "u": MWMS}, PLAIN, "u.py"),
+        # The entry's own file decides if modules differ from it.
+        ("t.py", {"t": DDP + "import other\n", "other": HVD}, TORCHRUN, "t.py:2"),
+        ("t.py", {"t": JAX + "import other\n", "other": DDP}, PLAIN, "jax"),
+        # Shell scripts and commands.
+        ("./start.sh", {"start.sh": "#!/bin/sh\nexec python -u t.py \\\n  --x 1\n", "t": DDP}, TORCHRUN, "t.py:2"),
+        ("sh start.sh", {"start.sh": "#!/bin/sh\ncd sub && python t.py\n", "sub/t": MWMS}, PLAIN, "sub/t.py"),
+        ("bash -c 'python -m pkg.t --x'", {"pkg/t": HVD}, HOROVOD, "pkg/t.py"),
+        ("./a.sh", {"a.sh": "#!/bin/bash\nbash b.sh\n", "b.sh": 'python "$DIR/t.py"\n', "t": DDP}, TORCHRUN, "t.py"),
+        ("env A=1 python -u t.py", {"t": JAX}, PLAIN, "t.py"),
+        ("python -c 'import horovod.torch'", {}, HOROVOD, "python -c"),
+        ("torchrun --nnodes {num_nodes} t.py", {"t": DDP}, PLAIN, "the entry starts torchrun itself"),
+        ("./a.sh", {"a.sh": "#!/bin/sh\naccelerate launch --num_machines 2 t.py\n", "t": DDP}, PLAIN, "accelerate"),
+    ],
+)  # fmt: skip
+def test_launcher_is_chosen_by_the_sources(
+    tmp_path: Path, entry: str, files: dict[str, str], launcher: str, why: str
+) -> None:
+    """Sources: nanoGPT, lightning-hydra-template, accelerate, tensorflow #39753, training-operator's JAX example."""
+    found = examined(tmp_path, entry, files)
+    chosen, reason = found.choose()
+    assert (chosen, why in reason) == (launcher, True), reason
+
+
+def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: Path) -> None:
+    found = examined(tmp_path, "t.py", {"t": HVD + DDP})
+    with pytest.raises(UsageError, match=r"must be given.*t.py:2 uses horovod.torch.*t.py:6 uses torch.distributed"):
+        found.choose()
+    assert found.choose("--cycle-time-ms")[0] == HOROVOD
+
+
+@pytest.mark.parametrize(
+    ("entry", "files", "launcher", "says"),
+    [
+        ("main.py", {"main": ALONE}, TORCHRUN, "nothing in main.py joins the ranks"),
+        ("p/adder.py", {"p/adder": "from m.trainer import T\n", "m/trainer": ALONE}, HOROVOD, "p/adder.py and"),
+        ("t.py", {"t": NANOGPT}, HOROVOD, "give --launcher torchrun"),
+        ("t.py", {"t": HVD}, TORCHRUN, "give --launcher horovod"),
+        ("t.py", {"t": MWMS}, TORCHRUN, "give --launcher plain"),
+        ("t.py", {"t": "from accelerate import Accelerator\n"}, HOROVOD, "give --launcher torchrun"),
+        ("t.py", {"t": TUTORIAL}, TORCHRUN, "t.py:5 sets MASTER_ADDR"),
+        ("t.py", {"t": KERAS_GUIDE}, PLAIN, "t.py:3 sets TF_CONFIG"),
+        ("t.py", {"t": "from mpi4py import MPI\n"}, HOROVOD, "--controller mpi"),
+        ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py\n", "t": ALONE}, PLAIN, "nothing in t.py"),
+        ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry starts ranks of one node only"),
+        ("accelerate launch t.py", {"t": DDP}, PLAIN, "accelerate in the entry starts ranks of one node only"),
+        ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "horovodrun in the entry"),
+        *(("t.py", {"t": text}, launcher, "") for text, launcher in (
+            (NANOGPT, TORCHRUN), (NANOGPT, PLAIN), (MWMS, PLAIN), (JAX, PLAIN), (HVD, HOROVOD), (SOCKETS, PLAIN),
+            ("import os\nos.environ['DEEPCDK_NODES']\n", HOROVOD),
+        )),
+        ("t.py --rank={rank}", {"t": ALONE}, HOROVOD, ""),
+        ("sh -c 'R=$RANK exec python t.py'", {"t": ALONE}, PLAIN, ""),
+        ("sleep 60", {}, PLAIN, ""),
+        ("./a.sh", {"a.sh": "#!/bin/sh\n./compiled\n"}, PLAIN, ""),
+    ],
+)  # fmt: skip
+def test_programs_whose_ranks_train_alone_are_named(
+    tmp_path: Path, entry: str, files: dict[str, str], launcher: str, says: str
+) -> None:
+    """Sources: minGPT, nanoGPT, pytorch/examples mnist and ddp-tutorial-series, accelerate, keras.io's guide."""
+    found = examined(tmp_path, entry, files).trouble(launcher, "auto", nodes=2)
+    assert (says in found) if says else found == "", found
+
+
+def test_placeholders_after_the_dashes_give_no_rank(tmp_path: Path) -> None:
+    assert examined(tmp_path, "t.py", {"t": ALONE}, ("--rank={rank}",)).trouble(PLAIN, "auto", nodes=2)
+
+
+def test_an_address_of_the_own_node_does_no_harm_on_one_node(tmp_path: Path) -> None:
+    assert examined(tmp_path, "t.py", {"t": TUTORIAL}).trouble(TORCHRUN, "auto", nodes=1) == ""
+
+
+def test_without_a_terminal_only_a_flag_starts_ranks_that_train_alone() -> None:
+    printed: list[str] = []
+    with pytest.raises(DeepcdkError, match=r"nothing in t\.py joins") as refused:
+        ask_to_train_apart("nothing in t.py joins", RankOptions(), yes=False, report=printed.append)
+    assert "--together=no" in refused.value.remedy
+    assert printed == []
+    for ranks, yes in ((RankOptions(), True), (RankOptions(together="require"), False)):
+        ask_to_train_apart("nothing in t.py joins", ranks, yes=yes, report=printed.append)
+    assert len(printed) == 2
+
+
+def test_together_no_means_that_nothing_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(ALONE)
+    program = Program.from_arguments(str(tmp_path), "t.py", ())
+    for together, asked in (("auto", True), ("require", True), ("no", False)):
+        options = RunOptions(ranks=RankOptions(launcher=PLAIN, together=together))
+        request = TrainRequest(work=program, nodes=2, options=options, secrets={})
+        assert bool(request.trouble()) == asked
+
+
+def test_the_choice_is_printed_and_a_given_launcher_stays(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(DDP)
+    program, printed = Program.from_arguments(str(tmp_path), "t.py", ()), list[str]()
+    assert with_launcher(program, RankOptions(), Knobs(), printed.append).launcher == TORCHRUN
+    assert printed == ["launcher: torchrun, because t.py:2 uses torch.distributed.init_process_group"]
+    assert with_launcher(program, RankOptions(launcher=PLAIN), Knobs(), printed.append).launcher == PLAIN
+    assert with_launcher(program, RankOptions(controller="mpi"), Knobs(), printed.append).launcher == HOROVOD
+    assert "--controller" in printed[-1]
+    assert with_launcher(program, RankOptions(), Knobs(cycle_time_ms=2.0), printed.append).launcher == HOROVOD
+
+
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        (TUTORIAL, ["t.py:6"]),
+        (NANOGPT, ["t.py:8"]),
+        ("import torch\nif torch.cuda.is_available():\n    torch.cuda.set_device(0)\n", []),
+        ("import torch.distributed as d\nd.init_process_group('nccl')\n", ["t.py:2"]),
+        ("import torch.distributed as d\nd.init_process_group('gloo')\n", []),
+    ],
+)
+def test_lines_that_need_gpus_are_found(tmp_path: Path, source: str, places: list[str]) -> None:
+    """Sources: ddp-tutorial-series `No NVIDIA driver` and nanoGPT `_cuda_setDevice`, after minutes on CPU nodes."""
+    found = examined(tmp_path, "t.py", {"t": source}).needs_gpus
+    assert [f"{use.file}:{use.line}" for use in found if "set_device" in use.name or "nccl" in use.name] == places
+
+
+@pytest.mark.parametrize(
+    ("entry", "label"),
+    [
+        ("sh -c 'RANK=1 exec python train.py'", "train"),
+        ("accelerate launch --num_machines {num_nodes} sub/tune.py", "tune"),
+        ("env A={rank} python -m pkg.fit", "fit"),
+        ("sh start.sh", "start-sh"),
+        ("torchrun -m pkg.fit", "fit"),
+        ("sh -c 'exec something'", "sh"),
+        ("{rank}", "program"),
+        ("train.py --rank {rank}", "train"),
+    ],
+)
+def test_runs_are_named_after_the_program_behind_a_shell(tmp_path: Path, entry: str, label: str) -> None:
+    """`$RANK` in a flag needed `sh -c`, and such runs were all named sh-xxxx."""
+    for name in ("train.py", "sub/tune.py", "pkg/fit.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "start.sh").write_text("#!/bin/sh\npython train.py\n")
+    assert Program.from_arguments(str(tmp_path), entry, ()).label == label
