@@ -59,7 +59,7 @@ def on_laptop(cloud: str, *command: str) -> list[str]:
 @contextmanager
 def running_cloud(name: str) -> Iterator[None]:
     """Keep an embedded cloud up, with an SSH key on its laptop, for the time of a block."""
-    output_of(demo.localcloud("start", "--name", name, *demo.runtime_mount()))
+    output_of(demo.localcloud("start", "--name", name, *demo.owned(), *demo.runtime_mount()))
     try:
         output_of(on_laptop(name, "sh", "-c", demo.shell(demo.SSH_KEYGEN)))
         yield

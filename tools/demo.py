@@ -51,6 +51,11 @@ def runtime_mount() -> list[str]:
     return [part for each in made for part in ("--mount", f"{each}:{DEFAULT_ROOT / each.name}")]
 
 
+def owned() -> list[str]:
+    """Return the option with which an embedded cloud stops when this process exits, also if it is killed."""
+    return ["--owner", str(os.getpid())]
+
+
 def environment() -> dict[str, str]:
     """Return this process's environment with the project's own commands (fab, cdk, node) first in PATH."""
     commands = [str(Path(sys.executable).parent), str(ROOT / "node_modules" / ".bin")]
@@ -134,7 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
     began = time.monotonic()
-    start = localcloud("start", "--name", CLOUD, *start_options(options.image, packages=options.packages))
+    owner = [] if options.keep else owned()
+    start = localcloud("start", "--name", CLOUD, *owner, *start_options(options.image, packages=options.packages))
     started = False
     try:
         step("Start the embedded cloud", ["python", *start[1:]], start)

@@ -237,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = ["--name", options.cloud]
     try:
         for command in (
-            demo.localcloud("start", *name, *demo.runtime_mount()),
+            demo.localcloud("start", *name, *demo.owned(), *demo.runtime_mount()),
             demo.localcloud("run", *name, "--", "sh", "-c", demo.shell(demo.SSH_KEYGEN)),
         ):
             subprocess.run(command, cwd=demo.ROOT, env=demo.environment(), check=True)

@@ -155,6 +155,22 @@ def test_daemon_ends_with_its_supervisor(started: dict[str, Any]) -> None:
     assert trace() == started
 
 
+def test_cloud_stops_when_its_owner_is_killed(clean: dict[str, Any]) -> None:
+    owner = subprocess.Popen(["sleep", "300"])
+    assert call("start", "--owner", str(owner.pid)).returncode == 0
+    assert call("status").returncode == 0
+    owner.kill()
+    eventually(lambda: trace() == clean)
+    owner.wait()
+
+
+def test_cloud_of_an_owner_that_has_exited_stops_at_once(clean: dict[str, Any]) -> None:
+    owner = subprocess.Popen(["true"])
+    owner.wait()
+    call("start", "--owner", str(owner.pid))
+    eventually(lambda: trace() == clean)
+
+
 def test_laptop_passes_exit_code_directory_and_output(started: dict[str, Any]) -> None:
     done = call("run", "--", "sh", "-c", "pwd; echo $HOME; echo $AWS_ENDPOINT_URL; exit 7")
     assert done.returncode == 7

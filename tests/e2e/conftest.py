@@ -231,9 +231,12 @@ def up(name: str, *options: str, timeout_s: float = PATIENCE_S) -> EmbeddedCloud
 
 @contextmanager
 def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iterator[EmbeddedCloud]:
-    """Keep an embedded cloud up for the time of a block; `timeout_s`: how long its start may take."""
+    """Keep an embedded cloud up for the time of a block; `timeout_s`: how long its start may take.
+
+    It stops without the block's end too: pytest-xdist kills a process that does not end within 15 s of Ctrl-C.
+    """
     try:
-        yield up(name, *options, timeout_s=timeout_s)
+        yield up(name, *demo.owned(), *options, timeout_s=timeout_s)
     finally:
         execute(demo.localcloud("stop", "--name", name), check=False)
 

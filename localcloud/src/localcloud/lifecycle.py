@@ -8,9 +8,11 @@ import fcntl
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -140,11 +142,23 @@ def supervise(options: Options, lock: int) -> int:
 
     signal.signal(signal.SIGTERM, forward)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if options.owner:
+        threading.Thread(target=_stop_after, args=(options.owner, daemon), daemon=True).start()
     code = daemon.wait()
     _reap_orphans()
     cleanup.remove(layout)
     _release(layout, lock)
     return code
+
+
+def _stop_after(owner: int, daemon: subprocess.Popen[bytes]) -> None:
+    """Terminate the daemon when the process `owner` has exited."""
+    with contextlib.suppress(ProcessLookupError):  # It has exited already.
+        exited = select.poll()
+        exited.register(os.pidfd_open(owner), select.POLLIN)
+        exited.poll()
+    log.warning("process %d has exited: stopping", owner)
+    daemon.terminate()
 
 
 def die_with_parent() -> None:

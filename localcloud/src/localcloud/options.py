@@ -45,6 +45,8 @@ class Options:
     """`namespace` or `vm`."""
     api_faults: int | None = None
     """Seed of throttling, delays and missing capacity as on a real account; None: no such faults."""
+    owner: int = 0
+    """The process with whose exit the cloud stops; 0: only `stop` stops it."""
 
     def __post_init__(self) -> None:
         if self.hosts == MACHINES:
@@ -118,6 +120,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--api-faults", r"[0-9]{1,9}", "a whole number from 0 to 999999999", int, metavar="SEED",
         help="throttle, delay and run out of capacity as a real account does; the same SEED draws the same faults",
     )  # fmt: skip
+    add("--owner", r"[1-9][0-9]{0,9}", "the id of a process", int, metavar="PID",
+        help="stop the cloud when process PID exits, however it exits")  # fmt: skip
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
