@@ -9,6 +9,8 @@ its samples, all taken in turns:
 - horovodrun: typed on the master, with the flags, the interfaces and the interpreter that `fab train` gives it
 - without check: the same, but for the import of TensorFlow by which horovodrun asks whether it has Gloo
 
+The cluster's master admits no worker, and the last two listen there for their ranks: a rule is added for them.
+
 Before the turns each starts once, unrecorded but for `fab train` on new nodes, which proves an allreduce first. All
 clocks are this machine's. It ends with status 1 where `fab train` is later than horovodrun by more than is promised.
 """
@@ -52,6 +54,20 @@ if hvd.rank() == 0:
 """
 PROGRAM: Final = "first_step.py"
 RANK: Final = "agent.launch.rank"
+ADMIT: Final = """
+import boto3
+ec2 = boto3.client("ec2")
+group = {}
+for role in ("master", "worker"):
+    (found, *_) = ec2.describe_instances(Filters=[
+        {"Name": "tag:deepcdk:role", "Values": [role]}, {"Name": "instance-state-name", "Values": ["running"]},
+    ])["Reservations"]
+    group[role] = found["Instances"][0]["SecurityGroups"][0]["GroupId"]
+ec2.authorize_security_group_ingress(GroupId=group["master"], IpPermissions=[
+    {"IpProtocol": "tcp", "FromPort": 1024, "ToPort": 65535, "UserIdGroupPairs": [{"GroupId": group["worker"]}]},
+])
+"""
+"""Run on the laptop: admits the workers to the ports on which bare horovodrun on the master listens for its ranks."""
 
 
 def promise_s(hosts: int) -> float:
@@ -129,6 +145,7 @@ def field_of(hosts: int) -> Iterator[Field]:
         first_s = seconds_to_step(output_of(laptop("sh", "-c", timed(train))))
         launcher, rank, pushed = parse_record(json.loads(output_of(laptop("fab", "show", "--json", *settings))))
         field = Field(train=train, launcher=launcher, rank=rank, directory=pushed, config=config, first_s=first_s)
+        output_of(laptop(sys.executable, "-c", ADMIT))
         for tool in (BARE, UNCHECKED):
             output_of(field.command(tool))
         yield field

@@ -26,8 +26,6 @@ SSH_PORT: Final = 22
 NFS_PORT: Final = 2049
 # Lustre's own, and those from which its clients and servers answer.
 LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
-# Horovod's launcher listens for its ranks on a port of its own choice (horovod/runner/util/network.py, find_port).
-RENDEZVOUS_PORTS: Final = (1024, 65535)
 
 # The one prefix of the run bucket that the master reads and writes.
 RUNS_PREFIX: Final = "runs/"

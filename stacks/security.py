@@ -16,7 +16,6 @@ from constructs import Construct
 from stacks.config import (
     CLUSTER_TAG,
     NFS_PORT,
-    RENDEZVOUS_PORTS,
     ROLE_TAG,
     RUNS_PREFIX,
     SSH_PORT,
@@ -59,8 +58,6 @@ class Firewall(Construct):
         self.workers.add_ingress_rule(self.master, ssh, "SSH from the master")
 
     def _admit_ranks(self) -> None:
-        ports = ec2.Port.tcp_range(*RENDEZVOUS_PORTS)
-        self.master.add_ingress_rule(self.workers, ports, "Ranks to the Horovod launcher")
         self.workers.add_ingress_rule(self.workers, ec2.Port.all_traffic(), "Ranks among themselves")
         # EFA wants a rule out to the group itself too: one to 0.0.0.0/0 does not count for its traffic.
         ec2.CfnSecurityGroupEgress(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from types_boto3_ec2.type_defs import ManagedPrefixListTypeDef
 
 QUOTA: Final = "Inbound or outbound rules per security group"
-_RANKS: Final = 1
-"""The rule of the master's group that admits the ranks of the workers."""
 
 
 def rules(subject: Subject) -> Iterator[Finding]:
@@ -67,4 +65,4 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
 def own_rules(config: ClusterConfig) -> int:
     """Return the inbound rules of the master's group without prefix lists."""
     lustre = len(LUSTRE_PORTS) if config.fsx_capacity_gib else 0
-    return len(config.ssh_cidr) + _RANKS + lustre
+    return len(config.ssh_cidr) + lustre

@@ -49,6 +49,15 @@ def test_with_session_manager_nothing_is_admitted_and_the_master_alone_is_reache
     assert "ssmmessages" not in template.text()
 
 
+def test_the_master_admits_no_worker_and_workers_admit_it_to_ssh_alone(template: Template) -> None:
+    master, workers = map(template.group_behind, ("SSH from ssh_cidr", "Each other and the master"))
+    found = {
+        pair: [rule[3:] for rule in template.rules() if rule[:3] == ("in", *pair)]
+        for pair in ((master, workers), (workers, master))
+    }
+    assert found == {(master, workers): [], (workers, master): [("tcp", SSH_PORT, SSH_PORT)]}
+
+
 def test_roles_trust_ec2_alone(template: Template) -> None:
     for role in template.of("AWS::IAM::Role").values():
         trusted = [statement["Principal"] for statement in role["AssumeRolePolicyDocument"]["Statement"]]

@@ -18,7 +18,6 @@ from agent.spec.launchers import (
     places,
     tf_config,
 )
-from stacks.config import RENDEZVOUS_PORTS
 from tests.factories import make_node
 
 
@@ -40,8 +39,8 @@ def test_what_a_rank_is_told_cannot_be_given_by_the_user() -> None:
     assert set(place) <= set(PLACE_VARIABLES)
 
 
-def test_the_ranks_meet_at_a_port_that_is_open_between_nodes_and_not_for_connections() -> None:
-    assert RENDEZVOUS_PORTS[0] <= MASTER_PORT < 32768
+def test_ranks_meet_at_a_port_that_the_kernel_takes_for_no_connection() -> None:
+    assert 1024 <= MASTER_PORT < 32768
 
 
 def test_tf_config_gives_each_rank_an_address_of_its_own() -> None:

@@ -67,7 +67,7 @@ def test_app_refuses_a_topic_of_another_region_than_the_cdks(tmp_path: Path, mon
 
 
 # A rule of the firewall that EC2 rejects for its description.
-SPOILT = "Ranks to Horovod's launcher"
+SPOILT = "The master's port"
 SPOIL = f"""
 from aws_cdk import aws_ec2 as ec2
 import app
