@@ -1,4 +1,4 @@
-"""Make the master's environment: Horovod's launcher, Open MPI and TensorBoard, without TensorFlow.
+"""Make the master's environment: Horovod's launcher and TensorBoard, without TensorFlow.
 
     python -m agent.environment.master_environment ensure [--root /opt/deepcdk/runtime]
 
