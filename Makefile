@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines gpu-runtime lint audit fuzz bench docs lock snapshots clean
+.PHONY: help setup demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines gpu-runtime lint audit fuzz benchmarks docs lock snapshots clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -71,7 +71,7 @@ fuzz: setup ## feed what reads foreign data with hostile bytes for MINUTES=60; e
 	while DEEPCDK_EXAMPLES=500 $(python) -m pytest -q -x tests/fuzz --hypothesis-seed=$$seed || exit 1; \
 	  [ $$(date +%s) -lt $$end ]; do seed=$$((seed + 1)); done
 
-bench: setup ## measure the times in the README and in docs/figures.md
+benchmarks: setup ## measure the times in the README and in docs/figures.md
 	@$(python) -m benchmarks
 
 docs: setup ## build the guides and the reference as a site that needs no network, site/index.html (INTO=FOLDER)

@@ -36,7 +36,7 @@ MISSING = pytest.StashKey[str]()
 """Why a test that must run cannot."""
 LONG_FIRST = ("tests/e2e/own_clouds/", "tests/e2e/", "tests/")
 """Folders in the order in which `--dist loadfile` distributes files: the longest first, to end at the same time."""
-FULL = ("tests/fuzz/", "tests/payload/benchmark/test_ranks.py", "tests/payload/training/test_gradients.py")
+FULL = ("tests/fuzz/", "tests/payload/bench/test_ranks.py", "tests/payload/training/test_gradients.py")
 """Folders and files that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
 
 

@@ -10,7 +10,7 @@ from agent.errors import SpecError
 from agent.spec.nodes import Node, common_network, meeting_interface
 from agent.spec.run import TRAINING, RunSpec
 
-BENCHMARK: Final = ("-m", "payload.benchmark.ranks")
+BENCHMARK: Final = ("-m", "payload.bench.ranks")
 """Beginning of the commands that resume with what was not yet measured."""
 RESUME: Final = "--resume"
 

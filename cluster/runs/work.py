@@ -67,7 +67,7 @@ class Benchmark:
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""
-        return ("-m", "payload.benchmark.ranks", "--run-dir", run_directory, *self.settings.arguments())
+        return ("-m", "payload.bench.ranks", "--run-dir", run_directory, *self.settings.arguments())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The training of "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018), as a run.
 
 Synthetic images, RMSprop at 0.001, 100 steps; networks and batches are given by their flags. The article's whole table,
-networks by batch sizes on one machine, is `python -m payload.benchmark`.
+networks by batch sizes on one machine, is `python -m payload.bench`. `fab bench` measures a cluster.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ class BenchConfig:
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> BenchConfig:
-        """Build it from the arguments after `python -m payload.benchmark.ranks`. Raises SettingError."""
-        parser = SettingsParser(prog="python -m payload.benchmark.ranks", allow_abbrev=False)
+        """Build it from the arguments after `python -m payload.bench.ranks`. Raises SettingError."""
+        parser = SettingsParser(prog="python -m payload.bench.ranks", allow_abbrev=False)
         parser.add_argument("--run-dir", required=True, type=Path)
         parser.add_argument("--resume", action="store_true", default=None, help="measure only what is missing")
         parser.add_settings(BenchSettings)

@@ -43,7 +43,7 @@ def test_it_is_said_from_where_a_run_goes_on(
 
 def test_a_benchmark_goes_on_with_what_was_not_yet_measured() -> None:
     nodes = make_nodes(2)
-    before = make_spec(hosts=nodes, command=("-m", "payload.benchmark.ranks", "--run-dir", "/run", "--nodes", "1,2"))
+    before = make_spec(hosts=nodes, command=("-m", "payload.bench.ranks", "--run-dir", "/run", "--nodes", "1,2"))
     again = resumed_spec(before, nodes, nodes, agent=AGENT)
     assert again.command == (*before.command, "--resume")
     assert resume_point(again, []) == "with what was not yet measured"

@@ -205,7 +205,7 @@ def test_ranks_that_came_to_their_result_without_a_supervisor_have_succeeded(
         record, log = supervised(before=lost())
         assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 1, False)
     else:
-        record, log = supervised("exit 0", before=lost(), command=("-m", "payload.benchmark.ranks"))
+        record, log = supervised("exit 0", before=lost(), command=("-m", "payload.bench.ranks"))
         assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 2, True)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from cluster.planner.workload import PROBE_LARGE_BYTES, PROBE_SMALL_BYTES, probe_settings, workload_of
-from payload.benchmark.ranks import check_networks, settings_of
+from payload.bench.ranks import check_networks, settings_of
 from payload.recipes.benchmark import BENCHMARK
 from payload.recipes.digits import DIGITS
 from payload.recipes.imagenet_fast import IMAGENET_FAST

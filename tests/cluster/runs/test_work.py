@@ -122,5 +122,5 @@ def test_the_settings_of_so_many_ranks_are_those_of_the_variant_for_them() -> No
 def test_a_benchmark_reaches_the_ranks_as_it_was_asked_for() -> None:
     settings = BenchSettings(nodes=(1, 4), networks=("vgg16",), batch_sizes=(1, 64), image_size=64, repeats=3)
     first, module, *arguments = Benchmark(settings=settings).command("/mnt/efs/runs/one")
-    assert (first, module) == ("-m", "payload.benchmark.ranks")
+    assert (first, module) == ("-m", "payload.bench.ranks")
     assert BenchConfig.from_argv(arguments) == BenchConfig(settings=settings, run_dir=Path("/mnt/efs/runs/one"))

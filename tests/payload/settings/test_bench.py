@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.benchmark.ranks import settings_of
+from payload.bench.ranks import settings_of
 from payload.settings import SettingError
 from payload.settings.bench import (
     ALLREDUCE,

@@ -12,11 +12,11 @@ import pytest
 from agent.errors import ReportedError
 from cluster.bench.bench_comparison import compare
 from cluster.bench.measurements import read_bench
-from payload.benchmark import ranks
+from payload.bench import ranks
 from payload.settings.bench import BENCH_FILE, TRAINING, BenchSettings, Cell
 
 LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:1,127.0.0.1:1", "--gloo"]
-PROGRAM = [sys.executable, "-m", "payload.benchmark.ranks"]
+PROGRAM = [sys.executable, "-m", "payload.bench.ranks"]
 TINY = BenchSettings(
     nodes=(1,),
     networks=("lenet",),

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agent.hardware.placement import ONEDNN
-from payload.benchmark import __main__ as benchmark
-from payload.benchmark.cell import Cell
+from payload.bench import __main__ as benchmark
+from payload.bench.cell import Cell
 
 ROOT = Path(__file__).resolve().parents[3]
 CELL = benchmark.parse(["--networks", "lenet", "--batch-sizes", "4"]).cells()[0]
@@ -91,13 +91,13 @@ def test_wrong_arguments_are_one_line_and_status_2(
 ) -> None:
     assert benchmark.main(argv) == 2
     error = capsys.readouterr().err
-    assert error.startswith("payload.benchmark: error: ")
+    assert error.startswith("payload.bench: error: ")
     assert all(part in error for part in message.split(".*"))
     assert error.count("\n") == 1
 
 
 def test_help_does_not_import_tensorflow() -> None:
-    program = "import sys, payload.benchmark.__main__; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    program = "import sys, payload.bench.__main__; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
@@ -183,7 +183,7 @@ def test_lenet_is_measured_with_the_chosen_threads_and_as_tensorflow_comes(tmp_p
 
 @pytest.mark.tensorflow
 def test_a_training_step_of_a_cell_is_timed() -> None:
-    from payload.benchmark.cell import measure
+    from payload.bench.cell import measure
 
     cell = Cell(**{**dataclasses.asdict(CELL), "variant": "stock", "steps": 2, "warmup_steps": 1})
     assert len(measure(cell)["step_seconds"]) == 2

@@ -1,4 +1,4 @@
-"""Measure a cluster: `python -m payload.benchmark.ranks --run-dir DIR --nodes 1,2,4`, on every rank under horovodrun.
+"""Measure a cluster: `python -m payload.bench.ranks --run-dir DIR --nodes 1,2,4`, on every rank under horovodrun.
 
 `fab bench` starts it. All cells are measured in one job, one after the other, in several rounds. A cell on fewer nodes
 than the job has takes the ranks of the first ones, a process set of Horovod's; the others wait meanwhile.
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.hardware.machine import this_machine
-from payload.benchmark.input_images import InputBench
-from payload.benchmark.node_files import StorageBench
+from payload.bench.input_images import InputBench
+from payload.bench.node_files import StorageBench
 from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
@@ -274,7 +274,7 @@ def _origin(bench: BenchSettings, hosts: Sequence[str], rank_setup: RankSetup) -
 
 def _fail(error: ReportedError, rank: int, status: int) -> int:
     if rank == 0 or status != EXIT_USAGE:
-        report_error("payload.benchmark.ranks", error, status)
+        report_error("payload.bench.ranks", error, status)
     return status
 
 

@@ -1,4 +1,4 @@
-"""Measure images a second, networks by batch sizes: `python -m payload.benchmark --networks vgg16 --batch-sizes 1,32`.
+"""Measure images a second, networks by batch sizes: `python -m payload.bench --networks vgg16 --batch-sizes 1,32`.
 
 The tables of "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018): synthetic images, one training
 step with RMSprop, each cell in a fresh process. Exit status: 0 all measured; 1 a cell failed, which the table names;
@@ -22,14 +22,14 @@ from agent.errors import ReportedError
 from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.hardware.placement import OMP_THREADS, ONEDNN
-from payload.benchmark.cell import ONEDNN_OFF, STOCK, TUNED, Cell
+from payload.bench.cell import ONEDNN_OFF, STOCK, TUNED, Cell
 from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
 from payload.settings.groups import NETWORKS
 from payload.settings.parser import SettingsParser
 from payload.settings.rules import check_fields, setting
 
-COMMAND: Final = "payload.benchmark"
+COMMAND: Final = "payload.bench"
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -90,7 +90,7 @@ Figures = Mapping[str, Any]
 def parse(argv: Sequence[str]) -> BenchmarkSettings:
     """Read the command line. Raises SettingError, or ImageShapeError for a size that a network cannot take."""
     parser = SettingsParser(
-        prog="python -m payload.benchmark",
+        prog="python -m payload.bench",
         description="Measure images per second of networks on synthetic images, each cell in a fresh process.",
         epilog=f"Networks: {', '.join(NETWORKS)}.",
         allow_abbrev=False,
@@ -101,7 +101,7 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
 
 def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
     """Measure one cell in a process of its own. A failure is a result too, so the other cells are still measured."""
-    command = [sys.executable, "-m", "payload.benchmark.cell", json.dumps(dataclasses.asdict(cell))]
+    command = [sys.executable, "-m", "payload.bench.cell", json.dumps(dataclasses.asdict(cell))]
     found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Time one cell of the benchmark: `python -m payload.benchmark.cell JSON`, started by `payload.benchmark`.
+"""Time one cell of the benchmark: `python -m payload.bench.cell JSON`, started by `payload.bench`.
 
 One process measures one cell, so none inherits another's memory, compiled graphs or settings. Prints one line of JSON.
 """

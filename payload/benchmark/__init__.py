@@ -1,1 +1,0 @@
-"""Images a second of the networks: `python -m payload.benchmark`."""
