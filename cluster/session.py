@@ -90,6 +90,7 @@ class Session:
         self.loaded_inventory: inventory.Inventory | None = None
         self._deployed: inventory.DeployedMaster | None = None
         self._there: frozenset[str] = frozenset()
+        self._confirmed: set[str] = set()
 
     def load_inventory(self) -> inventory.Inventory:
         """Return the deployed cluster, which AWS is asked for once."""
@@ -166,6 +167,13 @@ class Session:
         pushed = push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
         self._there |= {tree.name}
         return pushed
+
+    def confirm_upload(self, master: Master, tree: Tree, tell: Callable[[str], None], *, yes: bool) -> None:
+        """Ask before a large tree is uploaded that the cluster does not have. Raises DeepcdkError as `confirm`."""
+        if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
+            tell(f"the upload is large: {tree.size_text}")
+            confirm("upload it? A .deepcdkignore file leaves files out.", yes=yes)
+            self._confirmed.add(tree.folder)  # The same program may be packed once more, with another environment.
 
     def push_agent(self, master: Master) -> str:
         """Return the directory of the master's own copy of the agent, below the login's home, pushed if need be."""

@@ -19,6 +19,7 @@ from cluster.errors import UsageError
 from cluster.programs.joining import Joining, examine, starts
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, parsed
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
+from cluster.programs.upload import Upload, survey, unreadable
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -112,9 +113,8 @@ class Program:
             raise UsageError(flag, given, "must lie in the directory that --payload names")
         if not is_file(self.directory / file):
             raise UsageError(flag, given, f"is not a file in {self.directory}")
-        if file not in self.survey()[0]:
-            rule = "is not uploaded: it is a symbolic link, or hidden, or lies behind one or in a virtual environment"
-            raise UsageError(flag, given, rule)
+        if reason := self.upload.reason_against(file):
+            raise UsageError(flag, given, f"is not uploaded: {reason}")
 
     @classmethod
     def from_arguments(
@@ -154,7 +154,7 @@ class Program:
 
     def wanted(self, *, horovod: bool) -> Wanted:
         """Return what it asks of its environment; `horovod`: Horovod starts it."""
-        trees = [parsed(self.directory / name) for name in self.survey()[0] if name.suffix == ".py"]
+        trees = [parsed(self.directory / name) for name in self.upload.files if name.suffix == ".py"]
         return Wanted(
             directory=self.directory,
             requirements=self.requirements,
@@ -218,34 +218,29 @@ class Program:
         """Return what each rank runs."""
         return self.entry
 
-    def survey(self) -> tuple[list[Path], list[Path]]:
-        """List what is uploaded, and the symbolic links, which are not: their targets may lie anywhere.
-
-        Relative and sorted. Left out are caches, virtual environments and all that is hidden.
-        """
-        files, links = [], []
-        for parent, directories, names in os.walk(self.directory):
-            here = Path(parent)
-            for name in sorted((*directories, *names)):
-                if _is_plain(name) and (here / name).is_symlink():
-                    links.append((here / name).relative_to(self.directory))
-            directories[:] = [n for n in directories if _is_plain(n) and not (here / n / "pyvenv.cfg").exists()]
-            plain = [here / name for name in names if _is_plain(name) and not (here / name).is_symlink()]
-            files += [path.relative_to(self.directory) for path in plain if path.is_file()]
-        return sorted(files), sorted(links)
+    @functools.cached_property
+    def upload(self) -> Upload:
+        """Return what is uploaded, listed once: the files that are checked are those that are packed."""
+        return survey(self.directory)
 
     def tree(self, lock: str = "") -> Tree:
         """Pack it, with the lock file of an environment of its own beside it.
 
-        Raises UsageError where it is too large to be code.
+        Raises UsageError where it is too large to be code, and UploadError for a file that cannot be read.
         """
-        files, _ = self.survey()
-        size = sum((self.directory / name).stat().st_size for name in files)
-        if size > MAX_TREE_BYTES:
-            largest = max(files, key=lambda name: (self.directory / name).stat().st_size)
-            rule = f"holds {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
-            raise UsageError("--payload", str(self.directory), f"{rule}. Keep data on the shared file system")
-        return pack(self.directory, files, PROGRAM_FOLDER, {LOCK_FILE: lock.encode()} if lock else {})
+        found = self.upload
+        try:
+            sizes = {name: (self.directory / name).lstat().st_size for name in found.files}
+            if (size := sum(sizes.values())) > MAX_TREE_BYTES:
+                largest = max(sizes, key=sizes.__getitem__)
+                rule = f"holds {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
+                raise UsageError("--payload", str(self.directory), f"{rule}. Keep data on the shared file system")
+            beside = {LOCK_FILE: lock.encode()} if lock else {}
+            return pack(self.directory, found.files, PROGRAM_FOLDER, beside, links=found.links, folders=found.folders)
+        except UsageError:
+            raise
+        except OSError as error:
+            raise unreadable(Path(error.filename or self.directory), error) from None
 
 
 def check_word(flag: str, word: str) -> None:
@@ -263,7 +258,3 @@ def check_word(flag: str, word: str) -> None:
 def _begins_with(path: Path, *starts: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(max(map(len, starts))).startswith(starts)
-
-
-def _is_plain(name: str) -> bool:
-    return not (name.startswith(".") or name == "__pycache__" or name.endswith(".pyc"))

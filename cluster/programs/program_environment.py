@@ -62,10 +62,8 @@ def pack(
     `project` is the checkout; `report` gets a line for what the user should know. Raises RequirementsError, and
     KerasTrapError for a program that would train wrongly there.
     """
-    _, links = program.survey()
-    if links:
-        shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
-        report(f"left out of the upload: {len(links)} symbolic links ({shown})")
+    for note in program.upload.notes():
+        report(note)
     wanted, kind, environment = program.wanted(horovod=launcher == HOROVOD), None, RUNTIME
     if program.requirements or wanted.uses_torch:
         kind = kind_of_hosts(nodes(), count)

@@ -111,20 +111,16 @@ class RequirementsFile:
             for file in named:
                 if not _URL.match(str(file)) and self._inside(self.directory / file) is None:
                     raise RequirementsError(
-                        f"{file} is not uploaded: it lies outside of the directory that --payload names, or is hidden, "
-                        "or behind a symbolic link",
+                        f"{file} is not uploaded: it is outside of the directory that --payload names",
                         remedy="put it in the program's directory",
                     )
 
     def _inside(self, place: Path) -> Path | None:
         """Return a path relative to the program's directory; None for one that is not uploaded with it."""
         try:
-            inside = place.resolve().relative_to(self.directory.resolve())
+            return place.resolve().relative_to(self.directory.resolve())
         except ValueError:
             return None
-        below = [path for path in (place, *place.parents) if self.directory in path.parents]
-        hidden = any(part.startswith(".") for part in inside.parts)
-        return None if hidden or any(path.is_symlink() for path in below) else inside
 
     def _place(self, line: Line, given: str) -> str:
         """Return a place of --find-links as the nodes find it."""
@@ -135,8 +131,7 @@ class RequirementsFile:
         place = self.directory / line.file.parent / path  # an absolute path stays as it is
         if (inside := self._inside(place)) is None:
             raise RequirementsError(
-                f"the nodes would not have --find-links {given}: it lies outside of the directory that --payload "
-                "names, or is hidden, or behind a symbolic link",
+                f"the nodes would not have --find-links {given}: it is outside of the directory that --payload names",
                 where=str(line.file),
                 remedy="put the wheels in the program's directory, and name them by a relative path",
             )

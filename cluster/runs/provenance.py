@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,16 @@ class Roots:
     """"" where the user may not read the template, which is not needed to train."""
 
 
-def read_roots(aws: Aws, stack: Stack, source: Path) -> Roots:
-    """Return who starts the run, the hash of the deployed template, and what differs from the commit in `source`."""
+def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = ()) -> Roots:
+    """Return who starts the run, the hash of the deployed template, and what differs from the commit in `source`.
+
+    `without`: as in `read_diff`.
+    """
     try:
         template = template_sha256(read_template(aws, stack.name))
     except AwsError:
         template = ""
-    return Roots(diff=read_diff(source), started_by=starter.identify(aws), template_sha256=template)
+    return Roots(diff=read_diff(source, without), started_by=starter.identify(aws), template_sha256=template)
 
 
 def describe_origin(
@@ -84,9 +87,13 @@ def template_sha256(template: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(template, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def read_diff(source: Path) -> str:
-    """Return what differs from the commit below a directory, as `git diff` writes it; "" without git."""
-    return _git(source, "diff", "HEAD", "--no-color", "--no-ext-diff", "--", ".") or ""
+def read_diff(source: Path, without: Collection[str] = ()) -> str:
+    """Return what differs from the commit below a directory, as `git diff` writes it; "" without git.
+
+    `without`: files whose content no record may have.
+    """
+    left_out = [f":(exclude,literal){name}" for name in sorted(without)]
+    return _git(source, "diff", "HEAD", "--no-color", "--no-ext-diff", "--", ".", *left_out) or ""
 
 
 def git_commit(project: Path) -> str:

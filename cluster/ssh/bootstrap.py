@@ -47,26 +47,42 @@ def is_path_below(name: str) -> bool:
     return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
-def entries(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+def is_link_below(entry: tarfile.TarInfo) -> bool:
+    """Return whether an entry is a symbolic link that stays below the top-level folder in which it is."""
+    top, slash, _ = entry.name.partition("/")
+    target = os.path.normpath(Path(entry.name).parent / entry.linkname)
+    return bool(slash) and entry.issym() and "\0" not in target and (target == top or target.startswith(f"{top}/"))
+
+
+def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     """Yield each entry, and the content if it is a file and not a directory. Raises EntryError for any other entry.
 
-    Links are rejected, because they could lead out of a new directory. So are sparse files, which may be far larger
+    Links are rejected, because they could lead out of a new directory; with `links`, those that do not are yielded. So
+    are sparse files, which may be far larger
     than the tar. tarfile's `filter="data"` needs Python 3.11.4; nodes may have less.
     """
     for entry in archive:
         archive.members = []  # type: ignore[attr-defined]  # it would keep each entry for as long as it reads
         plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not entry.issparse()
         source = archive.extractfile(entry) if plain else None
-        if not is_path_below(entry.name) or not (source or entry.isdir()):
+        is_link = links and is_link_below(entry)
+        if not is_path_below(entry.name) or not (source or entry.isdir() or is_link):
             raise EntryError(entry.name)
         yield entry, source
 
 
-def unpack(archive: tarfile.TarFile, directory: Path) -> int:
-    """Unpack plain files and directories below `directory`; return how many files. Raises EntryError."""
+def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) -> int:
+    """Unpack plain files and directories below `directory`; return how many files. Raises EntryError.
+
+    `links`: symbolic links too. They are made last, so that no file is written through one.
+    """
     files = 0
-    for entry, source in entries(archive):
+    later: list[tuple[Path, str]] = []
+    for entry, source in entries(archive, links=links):
         target = directory / entry.name
+        if entry.issym():
+            later.append((target, entry.linkname))
+            continue
         if source is None:
             target.mkdir(parents=True, exist_ok=True)
             continue
@@ -75,6 +91,9 @@ def unpack(archive: tarfile.TarFile, directory: Path) -> int:
             shutil.copyfileobj(source, file)
         target.chmod(entry.mode & 0o755 | 0o600)
         files += 1
+    for target, linkname in later:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(linkname)
     return files
 
 
@@ -98,7 +117,7 @@ def unpack_as(target: Path, data: bytes) -> int:
             return 0
         partial.mkdir(parents=True)
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            unpack(archive, partial)
+            unpack(archive, partial, links=True)
         os.sync()
         try:
             partial.rename(target)

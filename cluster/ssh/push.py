@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import heapq
 import io
 import os
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.files.listing import open_regular
 from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
@@ -34,6 +36,10 @@ BLOCK_BYTES: Final = 1 << 18
 """Bytes between two reports of an upload's progress."""
 UPLOAD_S: Final = 24 * 3600.0
 """How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
+ASKED_BYTES: Final = 50_000_000
+ASKED_FILES: Final = 10_000
+"""Above either of these, an upload is confirmed by the user."""
+LARGEST_SHOWN: Final = 5
 CHECKED_KEPT: Final = 50
 """So many trees are remembered as checked."""
 
@@ -51,6 +57,9 @@ class Tree:
     files: int
     folder: str
     """`agent`, `payload`, or `program` for a user's own."""
+    content_bytes: int = 0
+    largest: tuple[tuple[int, str], ...] = ()
+    """Bytes and name of its largest files."""
 
     @property
     def sha256(self) -> str:
@@ -66,6 +75,17 @@ class Tree:
     def masters_directory(self) -> str:
         """Return where the master's own copy of an agent lies, below the login user's home."""
         return f"{MASTERS_TREES}/{self.name}"
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether it takes so long to upload that the user is asked."""
+        return self.content_bytes > ASKED_BYTES or self.files > ASKED_FILES
+
+    @property
+    def size_text(self) -> str:
+        """Return its size, and its largest files."""
+        largest = ", ".join(f"{name} {size:,}" for size, name in self.largest)
+        return f"{self.files:,} files, {self.content_bytes:,} bytes; the largest: {largest}"
 
     def directories(self, payloads_root: str) -> list[str]:
         """Return where the tree lies: on the shared file system, and an agent's also on the master's own disk."""
@@ -125,27 +145,58 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
             raise BrokenPackageError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 
 
-def pack(root: Path, files: Iterable[Path], folder: str, beside: Mapping[str, bytes] | None = None) -> Tree:
+def pack(
+    root: Path,
+    files: Iterable[Path],
+    folder: str,
+    beside: Mapping[str, bytes] | None = None,
+    *,
+    links: Iterable[tuple[Path, str]] = (),
+    folders: Iterable[Path] = (),
+) -> Tree:
     """Pack the files of `root` under `folder`: times, owners and modes depend on the content alone.
 
-    `beside` are further files by their names, which lie beside the folder.
+    `beside` are further files by their names, which are stored next to the folder; `links` symbolic links with their
+    targets; `folders` empty directories. Raises OSError.
     """
     buffer = io.BytesIO()
-    count = 0
+    sizes: list[tuple[int, str]] = []
+
+    def entry_of(name: Path, kind: bytes, mode: int) -> tarfile.TarInfo:
+        entry = tarfile.TarInfo((Path(folder) / name).as_posix())
+        entry.type, entry.mode = kind, mode
+        return entry
+
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
         for name, data in sorted((beside or {}).items()):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), 0o644
             archive.addfile(entry, io.BytesIO(data))
         for relative in files:
-            path = root / relative
-            data = path.read_bytes()
-            entry = tarfile.TarInfo((Path(folder) / relative).as_posix())
+            with open_regular(root / relative) as file:
+                data, is_program = file.read(), os.fstat(file.fileno()).st_mode & 0o100
+            entry = entry_of(relative, tarfile.REGTYPE, 0o755 if is_program else 0o644)
             entry.size = len(data)
-            entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))
-            count += 1
-    return Tree(archive=buffer.getvalue(), files=count, folder=folder)
+            sizes.append((len(data), printable(relative)))
+        for relative in folders:
+            archive.addfile(entry_of(relative, tarfile.DIRTYPE, 0o755))
+        for relative, target in links:
+            entry = entry_of(relative, tarfile.SYMTYPE, 0o777)
+            entry.linkname = target
+            archive.addfile(entry)
+    return Tree(
+        archive=buffer.getvalue(),
+        files=len(sizes),
+        folder=folder,
+        content_bytes=sum(size for size, _ in sizes),
+        largest=tuple(heapq.nlargest(LARGEST_SHOWN, sizes)),
+    )
+
+
+def printable(path: Path) -> str:
+    """Return a path as it may be printed: control characters and bytes that are not UTF-8 are escaped."""
+    return str(path) if str(path).isprintable() else ascii(str(path))
 
 
 def checked_file(home: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from agent.spec.nodes import RANK_HOME, workers
 from cluster.cli import PROJECT
-from cluster.cli.task import Json, Key, Set, task
+from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.data.report import StagingResult
 from cluster.data.source import BackgroundManifest, is_bucket, parse_name, survey
 from cluster.data.stager import Stager
@@ -30,6 +30,7 @@ def stage_data(
     sharded: Annotated[bool, "with --to local: whole files, each to one worker alone"] = False,
     follow_links: Annotated[bool, "stage what symbolic links lead to; default: refuse them"] = False,
     json: Json = False,
+    yes: Yes = False,
     key: Key = "",
 ) -> None:
     """

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -61,16 +61,27 @@ class Launch:
     """Launch a run for a task. In the background AWS is asked for the cluster's bounds and for the run's origin."""
 
     def __init__(
-        self, session: Session, source: Path, *, task: str, queue: bool, yes: bool, following: Following
+        self,
+        session: Session,
+        source: Path,
+        *,
+        task: str,
+        queue: bool,
+        yes: bool,
+        following: Following,
+        unrecorded: Collection[str] = (),
     ) -> None:
-        """`task` is the name of the task, `source` the directory with the code of the run."""
+        """`task` is the name of the task, `source` the directory with the code of the run.
+
+        `unrecorded`: files there whose changes no record may have.
+        """
         self.session, self.task, self.queue, self.yes, self.following = session, task, queue, yes, following
         self.progress = progress_printer(json=following.json)
         session.prices.begin(session.instance_types)
         stack = session.stack
         self._bounds = in_background(lambda: limits.read_or_explain(session.aws, stack.name))
         self._estimate: dict[str, Any] = {}
-        self._roots = in_background(lambda: read_roots(session.aws, stack, source))
+        self._roots = in_background(lambda: read_roots(session.aws, stack, source, unrecorded))
 
     def check_prices(self, wanted: Bounds) -> None:
         """Raise DeepcdkError where the cost is bounded, and a price is unknown."""
@@ -78,7 +89,8 @@ class Launch:
         check_prices(wanted, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def push(self, master: Master, tree: Tree) -> None:
-        """Push a tree, and print how."""
+        """Push a tree, after asking if it is large, and print how."""
+        self.session.confirm_upload(master, tree, self.progress, yes=self.yes)
         terminal = sys.stdout.isatty() and not self.following.json
         self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))
 

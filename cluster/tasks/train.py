@@ -51,29 +51,44 @@ from cluster.ssh.master import Master
 from cluster.ssh.push import Tree, checked_file, package_tree
 from cluster.tasks.launch import Following, Launch
 from cluster.terminal.output import print_result, print_sentence, progress_printer
+from cluster.terminal.paths import resolved
 from cluster.terminal.status_line import doing
 
 
 @task()
-def push(set_: Set = (), json: Json = False, key: Key = "") -> None:
+def push(
+    set_: Set = (),
+    payload: Annotated[str, "directory of a program of your own, to upload in place of the recipes"] = "",
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
+) -> None:
     """
     Upload the agent and the payload to the shared file system, each once per content.
 
-    Example: fab push
+    Example: fab push --payload ~/project
     """
-    session = Session(PROJECT, set_, key=key)
-    trees = [session.agent_tree, package_tree(PROJECT / "payload", checked_file(Path.home()))]
+    session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
+    if payload:
+        program = Program(directory=resolved(payload), entry=("true",))
+        for note in program.upload.notes():
+            progress(note)
+        tree = program.tree()
+    else:
+        tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
+    trees = [session.agent_tree, tree]
     with session.connect() as master:
         began = time.monotonic()
         session.find_pushed(master, trees)
+        session.confirm_upload(master, tree, progress, yes=yes)
         terminal = sys.stdout.isatty() and not json
-        agent, payload = [session.push(master, tree, progress_printer(json=json), terminal=terminal) for tree in trees]
+        agent, pushed_payload = [session.push(master, each, progress, terminal=terminal) for each in trees]
         seconds = round(time.monotonic() - began, 3)
     if json:
-        document = {**payload.to_document(), "seconds": seconds, "agent": agent.to_document()}
+        document = {**pushed_payload.to_document(), "seconds": seconds, "agent": agent.to_document()}
         print_result(document, json=True)
         return
-    for pushed in (agent, payload):
+    for pushed in (agent, pushed_payload):
         print_sentence(f"{pushed}: {pushed.tree.files} files at {pushed.directory}")
 
 
@@ -135,12 +150,22 @@ def train(
         ask_to_train_apart(trouble, options.ranks, yes=yes or dry_run, report=report)
     check_maximum(nodes, session.load_inventory(), session.config.max_workers)
     request = request.resolved(session.stack, notify, then_stop=bounds.then_stop or session.config.then_stop)
-    launch = Launch(session, request.source, task="fab train", queue=queue, yes=yes, following=following)
+    launch = Launch(
+        session,
+        request.source,
+        task="fab train",
+        queue=queue,
+        yes=yes,
+        following=following,
+        unrecorded=request.secret_files,
+    )
     if not dry_run:
         launch.check_prices(options.bounds)
     with session.connect() as master:
         packed = request.pack(lambda: session.nodes(master), launch.progress)
         if dry_run:
+            if packed.tree.is_large:
+                launch.progress(f"the upload is large: {packed.tree.size_text}")
             there = session.nodes(master)
             spec = specified(request, launch, master, packed, with_planned(there, nodes))
             lines = list(dry_run_lines(there, spec))
@@ -179,6 +204,11 @@ class TrainRequest:
     def source(self) -> Path:
         """Return the directory of the code that is trained."""
         return self.work.directory if isinstance(self.work, Program) else PROJECT
+
+    @property
+    def secret_files(self) -> tuple[str, ...]:
+        """Return the files of the source that may have passwords or keys in them."""
+        return self.work.upload.secrets if isinstance(self.work, Program) else ()
 
     def check(self) -> None:
         """Check a program's files and syntax, before anything else takes time. Raises DeepcdkError."""

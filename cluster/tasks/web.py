@@ -10,7 +10,7 @@ from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli import PROJECT
-from cluster.cli.task import Browser, Key, Port, RunId, Set, task
+from cluster.cli.task import Browser, Key, Port, RunId, Set, Yes, task
 from cluster.errors import UsageError
 from cluster.programs.program import Program
 from cluster.session import Session
@@ -76,6 +76,7 @@ def notebook(
     ] = "",
     port: Port = 0,
     browser: Browser = True,
+    yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
@@ -89,6 +90,8 @@ def notebook(
     with session.connect() as master:
         chosen = find_node(session.stack.name, node, session.nodes(master)).name
         agent = session.push_agent(master)
+        if tree:
+            session.confirm_upload(master, tree, print_sentence, yes=yes)
         program = session.push(master, tree, print_sentence) if tree else None
         asked = NotebookRequest(
             node=chosen,
@@ -111,4 +114,7 @@ def requirements_tree(text: str) -> Tree:
     path = expanded(text)
     if not path.name or not is_file(path):
         raise UsageError("--requirements", text, "is not a file")
-    return Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name).tree()
+    program = Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name)
+    for note in program.upload.notes():
+        print_sentence(note)
+    return program.tree()

@@ -27,7 +27,7 @@ def stage(spec: RunSpec) -> None:
     if not source.is_dir():
         raise SpecError(f"{source}, which run {spec.run_id} is to run, is not there")
     with new_directory(target) as partial:
-        shutil.copytree(source, partial, dirs_exist_ok=True, copy_function=_copy)
+        shutil.copytree(source, partial, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
         for directory, _, _ in os.walk(partial):
             Path(directory).chmod(0o777)
 

@@ -18,6 +18,7 @@ from cluster.programs import program as module
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import MAX_WORD_BYTES, Program, check_word
 from cluster.programs.program_packages import RUNTIME_MODULES, pinned
+from cluster.programs.upload import CACHES
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
 from tests.words import FILE_NAMES, WORDS
@@ -136,33 +137,31 @@ def test_files_of_any_name_are_uploaded_and_unpacked_under_it(
 
 
 def is_left_out(name: str) -> bool:
-    return name.startswith(".") or name.endswith(".pyc") or name == "__pycache__"
+    return name in CACHES or name.endswith((".pyc", ".pyo"))
 
 
-@pytest.mark.parametrize(
-    "name", ["../other.txt", "/etc/hostname", ".git/config", "link.txt", "venv/lib/big.so", "a" * 300]
-)
+@pytest.mark.parametrize("name", ["../other.txt", "/etc/hostname", ".git/config", "venv/lib/big.so", "a" * 300])
 def test_requirements_that_would_not_be_on_the_nodes_are_refused(directory: Path, name: str) -> None:
-    (directory / "link.txt").symlink_to("start.sh")
     with pytest.raises(UsageError, match=r"--requirements = .*(must lie in|is not uploaded|is not a file)"):
         Program.from_arguments(str(directory), "train.py", (), requirements=name)
 
 
 def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> None:
-    (directory / "linked.py").symlink_to("train.py")
+    (directory / "linked.py").symlink_to(__file__)
+    (directory / ".git" / "x.py").touch()
     for entry in ("linked.py", "-m linked", ".git/x.py"):
-        (directory / ".git" / "x.py").touch()
-        with pytest.raises(UsageError, match="is not uploaded: it is a symbolic link, or hidden"):
+        with pytest.raises(UsageError, match=r"is not uploaded: (leads out of the directory|it is in a cache)"):
             make(directory, entry)
     assert make(directory, "./train.py").script == directory / "train.py"
 
 
-def test_nothing_hidden_no_environment_and_no_link_is_uploaded(directory: Path) -> None:
-    files, links = make(directory, "train.py").survey()
-    assert {str(path) for path in files} == {
+def test_no_cache_no_environment_and_no_link_to_the_outside_is_uploaded(directory: Path) -> None:
+    found = make(directory, "train.py").upload
+    assert {str(path) for path in found.files} == {
         "train.py", "old.py", "broken.py", "start.sh", "package/__main__.py", "package/train.py",
     }  # fmt: skip
-    assert links == [Path("data")]
+    assert found.links == ()
+    assert found.outside == ("data -> /usr/share",)
 
 
 def test_a_directory_too_large_to_be_code_is_refused_by_its_largest_file(

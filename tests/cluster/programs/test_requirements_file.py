@@ -49,10 +49,10 @@ def test_included_files_count_once_and_a_circle_of_them_ends(tmp_path: Path) -> 
     assert RequirementsFile.read(tmp_path, "").options == ()
 
 
-@pytest.mark.parametrize("place", ["/somewhere", "../wheels", ".wheels", "linked", "file:///somewhere/wheels"])
+@pytest.mark.parametrize("place", ["/somewhere", "../wheels", "linked", "file:///somewhere/wheels"])
 def test_a_directory_of_wheels_that_is_not_uploaded_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "plain").mkdir()
-    (tmp_path / "linked").symlink_to("plain")
+    (tmp_path / "linked").symlink_to("/usr")
     with pytest.raises(RequirementsError, match=f"the nodes would not have --find-links {place}") as refused:
         read(tmp_path, f"--find-links {place}\n").options  # noqa: B018 - asked for its error
     assert "a relative path" in refused.value.remedy

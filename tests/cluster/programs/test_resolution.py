@@ -250,10 +250,11 @@ def test_a_pyproject_that_wants_another_lock_file_does_not_get_it_here(desk: Des
 
 
 def test_a_file_that_is_not_uploaded_is_refused_where_the_nodes_would_read_it(desk: Desk) -> None:
-    (desk.program / ".hidden.txt").write_text("toy<2\n")
-    with pytest.raises(RequirementsError, match=r"\.hidden\.txt is not uploaded"):
-        desk.resolve("-r .hidden.txt\n")
-    assert desk.resolve("-r .hidden.txt\nnumpy<2\n", horovod=False).packages["toy"] == "1.2"
+    outside = desk.index / "outside.txt"
+    outside.write_text("toy<2\n")
+    with pytest.raises(RequirementsError, match=r"outside\.txt is not uploaded"):
+        desk.resolve(f"-r {outside}\n")
+    assert desk.resolve(f"-r {outside}\nnumpy<2\n", horovod=False).packages["toy"] == "1.2"
 
 
 def test_a_package_that_cannot_be_built_here_is_left_to_the_nodes(desk: Desk) -> None:

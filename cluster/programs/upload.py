@@ -1,0 +1,364 @@
+"""Choose the files of a program's directory that are uploaded.
+
+In a git repository: the files that git tracks or would track, and empty directories. Elsewhere: all files except caches
+and virtual environments. In both cases `.deepcdkignore` leaves out more, in the syntax of .gitignore; a line that
+begins with `!` uploads what would be left out. Private keys and passwords are never uploaded without such a line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agent.files.listing import read_regular
+from cluster.errors import DeepcdkError
+from cluster.ssh.push import printable
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+IGNORE_FILE: Final = ".deepcdkignore"
+CACHES: Final = frozenset(
+    (
+        *(".git", ".hg", ".svn", ".jj", "__pycache__", "node_modules", ".ipynb_checkpoints", ".DS_Store"),
+        *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox", ".eggs", ".direnv"),
+    )
+)
+"""Never uploaded unless git tracks them."""
+_ENVIRONMENT_MARKS: Final = ("pyvenv.cfg", "conda-meta")
+_SECRET_NAME: Final = re.compile(
+    r"\.env(rc)?|\.env\.(?!(example|sample|template|dist|defaults?)$).*|[._]netrc|\.pgpass|\.git-credentials|\.pypirc"
+    r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|kaggle\.json|.*\.(p12|pfx|jks|keystore|kdbx|ppk)",
+    re.IGNORECASE,
+)
+_SECRET_PATH: Final = re.compile(r"(.*/)?(\.aws/credentials|\.docker/config\.json|\.kube/config)")
+_SECRET_TEXT: Final = re.compile(
+    rb"^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----"
+    rb'|"private_key"\s*:\s*"-----BEGIN'
+    rb'|"refresh_token"\s*:\s*"[^"]+"'
+    rb"|^\s*aws_secret_access_key\s*=\s*\S"
+    rb"|^(\S*[:/])?\S*_authToken\s*=\s*[^\s$]"
+    rb"|^AGE-SECRET-KEY-1",
+    re.MULTILINE,
+)
+_TEXT_SUFFIXES: Final = frozenset((".py", ".pyi", ".ipynb", ".md", ".rst"))
+"""Programs and texts may quote a key's first line. They are uploaded."""
+MAX_SECRET_BYTES: Final = 1 << 16
+_NO_REPOSITORY: Final = "not a git repository (or any"
+_GIT_PLACES: Final = frozenset(
+    f"GIT_{name}"
+    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY", "NAMESPACE")
+)
+"""Set in hooks of another repository."""
+_SHOWN: Final = 5
+
+
+class UploadError(DeepcdkError, OSError):
+    """Report a directory whose files cannot be listed or read."""
+
+
+def unreadable(path: Path, error: OSError) -> UploadError:
+    """Return the error for a path that cannot be read, or that vanished while it was read."""
+    if isinstance(error, FileNotFoundError):
+        what, remedy = f"{path} vanished while it was read", "stop what writes there"
+    else:
+        what, remedy = f"cannot read {path}: {error.strerror or error}", "make it readable"
+    return UploadError(what, remedy=f"{remedy}, or name it in {IGNORE_FILE}; nothing was uploaded")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Upload:
+    """The files of a directory that are uploaded, and the names of those that are not. Paths are relative."""
+
+    root: Path
+    files: tuple[Path, ...] = ()
+    links: tuple[tuple[Path, str], ...] = ()
+    """Symbolic links within the directory, each with its target relative to the link."""
+    folders: tuple[Path, ...] = ()
+    """Empty directories."""
+    ignored: tuple[str, ...] = ()
+    """Left out because git ignores them; directories end with a slash."""
+    secrets: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    """Symbolic links that lead out of the directory."""
+    special: tuple[str, ...] = ()
+    """Sockets, pipes and devices."""
+    without_git: bool = False
+    """Whether it is a repository, and git is not installed."""
+
+    def notes(self) -> list[str]:
+        """Return a line for each kind of file that is left out."""
+        lines = []
+        if self.secrets:
+            lines.append(
+                f"not uploaded, because passwords or keys may be in it: {_listed(self.secrets)}. Give a value to ranks "
+                f"with --secret NAME or --secret NAME=@FILE. {_way_back(self.secrets)}"
+            )
+        if self.ignored:
+            lines.append(f"not uploaded, because git ignores it: {_listed(self.ignored)}. {_way_back(self.ignored)}")
+        if self.outside:
+            lines.append(
+                f"not uploaded, because they lead out of {self.root}: symbolic links {_listed(self.outside)}. "
+                "`fab stage-data` brings data to the nodes"
+            )
+        if self.special:
+            lines.append(f"not uploaded: sockets, pipes and devices ({_listed(self.special)})")
+        if self.without_git:
+            lines.append(f"git is not installed, so .gitignore has no effect: name in {IGNORE_FILE} what is to stay")
+        return lines
+
+    def reason_against(self, file: Path) -> str:
+        """Return why a file of the directory is not uploaded, for a message; "" if it is uploaded."""
+        real = Path(os.path.relpath(os.path.realpath(self.root / file), os.path.realpath(self.root)))
+        if file in self.files or real in self.files:
+            return ""
+        if real.parts[0] == "..":
+            return "leads out of the directory by a symbolic link"
+        if any(str(real) == name or str(real).startswith(name.rstrip("/") + "/") for name in self.ignored):
+            return f"git ignores it; the line !{real} in {IGNORE_FILE} uploads it"
+        if str(real) in self.secrets:
+            return f"passwords or keys may be in it; the line !{real} in {IGNORE_FILE} uploads it"
+        return f"it is in a cache or a virtual environment, or {IGNORE_FILE} names it"
+
+
+def _way_back(names: Sequence[str]) -> str:
+    return f"The line !{_listed(names[:1])} in {IGNORE_FILE} uploads it"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(printable(Path(name)) + ("/" if name.endswith("/") else "") for name in names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if names[_SHOWN:] else shown
+
+
+def survey(root: Path) -> Upload:
+    """Return what is uploaded of a directory. Raises UploadError for what cannot be read."""
+    found = _Search(root)
+    found.collect("")
+    return found.result()
+
+
+class _Search:
+    """The search through one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.rules = _read_rules(root / IGNORE_FILE)
+        self.paths: set[str] = set()
+        self.folders: set[str] = set()
+        self.ignored: set[str] = set()
+        self.without_git = False
+
+    def verdict(self, path: str) -> bool | None:
+        """Return True if `.deepcdkignore` leaves a path out, False if a line with `!` asks for it, else None."""
+        return self.rules.check_file(path).include if self.rules else None
+
+    def collect(self, below: str) -> None:
+        """Add the files below a directory, which may be a repository within another one."""
+        directory = self.root / below
+        is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialised
+        listed = self._git(directory, "ls-files", "-cot", "--exclude-standard") if is_repository else None
+        if not listed:  # A repository that ignores the directory as a whole lists nothing.
+            self._walk(below)
+            return
+        for line in listed:
+            state, name = line[:2], below + line[2:]
+            if state == "? " and self.verdict(name) is not False and self._is_cached(name):
+                continue
+            if name.endswith("/") or ((self.root / name).is_dir() and not (self.root / name).is_symlink()):
+                self.collect(name.rstrip("/") + "/")  # A submodule, or a repository within this one.
+            else:
+                self.paths.add(name)
+        self._add_folders(directory, below)
+        self._add_ignored(directory, below)
+
+    def _add_folders(self, directory: Path, below: str) -> None:
+        """Add the empty directories that git does not ignore."""
+        untracked = self._git(directory, "ls-files", "-o", "--directory", "--exclude-standard") or []
+        empty = [
+            name[len(below) :]
+            for each in untracked
+            if each.endswith("/") and not os.path.lexists(directory / each / ".git")
+            for name in self._empty_below(below + each)
+        ]
+        if empty:
+            dropped = self._git(directory, "check-ignore", "--stdin", stdin=[f"{name}/" for name in empty]) or []
+            self.folders |= {below + name for name in empty if f"{name}/" not in dropped}
+
+    def _empty_below(self, name: str) -> Iterator[str]:
+        """Yield the empty directories below a directory, and itself if it is one."""
+        if not self._is_cached(name):
+            folders, others = self._entries(name)
+            if not folders and not others:
+                yield name.rstrip("/")
+            for folder in folders:
+                yield from self._empty_below(folder)
+
+    def _add_ignored(self, directory: Path, below: str) -> None:
+        """Add the names that git ignores, and the files among them that `.deepcdkignore` asks for."""
+        options = ("ls-files", "-oi", "--exclude-standard")
+        names = {below + name for name in self._git(directory, *options, "--directory") or []}
+        self.ignored |= {name for name in names if not self._is_cached(name) and self.verdict(name) is None}
+        if self.rules and any(pattern.include is False for pattern in self.rules.patterns):
+            wanted = {below + name for name in self._git(directory, *options) or []}
+            self.paths |= {name for name in wanted if not name.endswith("/") and self.verdict(name) is False}
+
+    def _walk(self, below: str) -> None:
+        """Add all files below a directory, except caches and environments."""
+        waiting = [below]
+        while waiting:
+            name = waiting.pop()
+            folders, others = self._entries(name)
+            waiting += folders
+            self.paths |= {*others}
+            if name and not folders and not others:
+                self.folders.add(name.rstrip("/"))
+
+    def _entries(self, below: str) -> tuple[list[str], list[str]]:
+        """Return the directories (with a slash) and the other entries of a directory, without caches."""
+        folders, others = [], []
+        try:
+            with os.scandir(self.root / below) as entries:
+                for entry in entries:
+                    name = below + entry.name
+                    if entry.name in CACHES or entry.name.endswith((".pyc", ".pyo")):
+                        continue
+                    if not entry.is_dir(follow_symlinks=False):
+                        others.append(name)
+                    elif not _is_environment(self.root / name) and self.verdict(f"{name}/") is not True:
+                        folders.append(f"{name}/")
+        except FileNotFoundError:  # It was removed after its parent was read.
+            if not below:
+                raise
+        except OSError as error:
+            raise unreadable(self.root / below, error) from None
+        return folders, others
+
+    def _is_cached(self, name: str) -> bool:
+        """Return whether a path is a cache, or in a cache or a virtual environment."""
+        parts = name.rstrip("/").split("/")
+        if any(part in CACHES for part in parts) or parts[-1].endswith((".pyc", ".pyo")):
+            return True
+        return any(_is_environment(self.root.joinpath(*parts[: n + 1])) for n in range(len(parts)))
+
+    def _git(self, directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
+        """Return the names that git lists, None outside of a repository. Raises UploadError for git's own errors."""
+        try:
+            done = subprocess.run(
+                ["git", "-c", "core.fsmonitor=false", *words, "-z"],
+                cwd=directory,
+                env={**{key: text for key, text in os.environ.items() if key not in _GIT_PLACES}, "LC_ALL": "C"},
+                input=os.fsencode("".join(f"{name}\0" for name in stdin)),
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
+            return None
+        except OSError as error:
+            raise unreadable(directory, error) from None
+        trouble = os.fsdecode(done.stderr).strip()
+        if _NO_REPOSITORY in trouble:
+            return None
+        if closed := re.search("could not open directory '(.*)': (.*)", trouble):
+            raise unreadable(directory / closed[1], PermissionError(0, closed[2]))
+        if done.returncode not in ((0, 1) if words[0] == "check-ignore" else (0,)):
+            owned = re.search("dubious ownership in repository at '(.*)'", trouble)
+            remedy = (
+                f"git config --global --add safe.directory '{owned[1]}'"
+                if owned
+                else f"repair it: `git -C {directory} status`"
+            )
+            line = next(iter(trouble.splitlines()), f"status {done.returncode}")
+            raise UploadError(f"git cannot list {directory}: {line}", remedy=f"{remedy}; nothing was uploaded")
+        return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+    def result(self) -> Upload:
+        """Sort the paths that were found by their kinds."""
+        files, links, outside, special = [], [], [], []
+        secrets = {name for name in self.ignored if _has_secret_name(name)}
+        for name in sorted(self.paths):
+            path, verdict = self.root / name, self.verdict(name)
+            if verdict is True:
+                continue
+            try:
+                state = path.lstat()
+                if stat.S_ISREG(state.st_mode):
+                    if verdict is None and is_secret(path, name, state.st_size):
+                        secrets.add(name)
+                    else:
+                        files.append(Path(name))
+                elif stat.S_ISLNK(state.st_mode):
+                    target = _target_within(self.root, path)
+                    if target:
+                        links.append((Path(name), target))
+                    else:
+                        outside.append(f"{name} -> {os.readlink(path)}")  # noqa: PTH115  # as it is written
+                elif not stat.S_ISDIR(state.st_mode):
+                    special.append(name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # Removed since, or deleted in the working tree.
+            except OSError as error:
+                raise unreadable(path, error) from None
+        return Upload(
+            root=self.root,
+            files=tuple(sorted(files)),
+            links=tuple(sorted(links)),
+            folders=tuple(Path(name) for name in sorted(self.folders) if self.verdict(f"{name}/") is not True),
+            ignored=tuple(sorted(self.ignored - secrets)),
+            secrets=tuple(sorted(secrets)),
+            outside=tuple(outside),
+            special=tuple(special),
+            without_git=self.without_git,
+        )
+
+
+def is_secret(path: Path, name: str, size: int) -> bool:
+    """Return whether a file has the name or the content of a private key or of passwords. Raises OSError."""
+    if _has_secret_name(name):
+        return True
+    if path.suffix in _TEXT_SUFFIXES or size > MAX_SECRET_BYTES:
+        return False
+    try:
+        return _SECRET_TEXT.search(read_regular(path, 2 * MAX_SECRET_BYTES)) is not None
+    except PermissionError:
+        raise
+    except OSError:  # It changes in this moment; to pack it reports that.
+        return False
+
+
+def _has_secret_name(name: str) -> bool:
+    last = name.rpartition("/")[2]
+    return bool(_SECRET_NAME.fullmatch(last) or _SECRET_PATH.fullmatch(name))
+
+
+def _is_environment(path: Path) -> bool:
+    return any(os.path.lexists(path / mark) for mark in _ENVIRONMENT_MARKS)
+
+
+def _target_within(root: Path, link: Path) -> str:
+    """Return a link's target, relative to the link; "" for a target outside of the directory."""
+    top, real = os.path.realpath(root), os.path.realpath(link)
+    if real != top and not real.startswith(f"{top}/"):
+        return ""
+    return os.path.relpath(real, os.path.realpath(link.parent))
+
+
+def _read_rules(file: Path) -> GitIgnoreSpec | None:
+    from pathspec import GitIgnoreSpec  # Not at the top: most tasks upload no program.
+
+    try:
+        text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(file, error) from None
+    try:
+        return GitIgnoreSpec.from_lines(line.rstrip("\r") for line in text.split("\n"))
+    except ValueError as error:
+        raise UploadError(f"{file}: {error}", remedy="correct it: its syntax is that of .gitignore") from None

@@ -1,0 +1,440 @@
+"""Public reports about what a tool uploads of the user's directory, and what it leaves out."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from agent.supervisor.attempts.program import stage
+from cluster.cli import PROJECT
+from cluster.cli.loader import collection
+from cluster.errors import DeepcdkError, UsageError
+from cluster.programs.program import Program
+from cluster.programs.upload import UploadError, survey
+from cluster.runs.provenance import read_diff
+from cluster.session import Session
+from cluster.ssh.bootstrap import EntryError, unpack, unpack_as
+from cluster.ssh.push import ASKED_FILES, pack
+from tests.factories import make_program_spec
+
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    write(root, "train.py", "print('done')\n")
+    return root
+
+
+def write(root: Path, name: str, text: str = "x") -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def git(root: Path, *words: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
+    subprocess.run(["git", *identity, *words], cwd=root, check=True, capture_output=True)
+
+
+def files(root: Path) -> set[str]:
+    return {str(name) for name in survey(root).files}
+
+
+def unpacked(root: Path, into: Path) -> Path:
+    program = Program(directory=root, entry=("true",))
+    assert unpack_as(into, program.tree().archive) == 0
+    return into / "program"
+
+
+@pytest.mark.parametrize("with_git", [True, False])
+def test_hidden_files_and_empty_directories_are_uploaded(project: Path, tmp_path: Path, with_git: bool) -> None:
+    """Source: Netflix/metaflow #1741."""
+    write(project, "logs/.gitkeep", "")
+    write(project, ".project-root", "")
+    write(project, ".streamlit/config.toml")
+    (project / "empty" / "below").mkdir(parents=True)
+    if with_git:
+        git(project, "init")
+    found = unpacked(project, tmp_path / "into")
+    names = {str(path.relative_to(found)) for path in found.rglob("*")}
+    expected = {"train.py", "logs", "logs/.gitkeep", ".project-root", ".streamlit", ".streamlit/config.toml"}
+    assert names == expected | {"empty", "empty/below"}
+
+
+def test_files_that_git_ignores_stay(project: Path) -> None:
+    """Source: skypilot-org/skypilot #225."""
+    git(project, "init")
+    write(project, ".gitignore", "/data\n*.ckpt\n/old/\n")
+    write(project, "package/.gitignore", "*.tmp\n")
+    for name in ("data/images.bin", "a.ckpt", "package/a.tmp", "package/code.py", "new.py"):
+        write(project, name)
+    (project / "old").mkdir()
+    found = survey(project)
+    assert files(project) == {".gitignore", "package/.gitignore", "package/code.py", "new.py", "train.py"}
+    assert found.folders == ()
+    assert found.ignored == ("a.ckpt", "data/", "old/", "package/a.tmp")
+    assert any("!a.ckpt in .deepcdkignore" in note for note in found.notes())
+
+
+def test_ignored_files_that_git_tracks_are_uploaded_and_deleted_ones_are_not(project: Path) -> None:
+    write(project, "data/kept.bin")
+    write(project, "data/dropped.bin")
+    write(project, "gone.py")
+    git(project, "init")
+    git(project, "add", "data/kept.bin", "gone.py")
+    write(project, ".gitignore", "data/\n")
+    (project / "gone.py").unlink()
+    assert files(project) == {".gitignore", "data/kept.bin", "train.py"}
+
+
+def test_deepcdkignore_leaves_out_and_brings_back(project: Path) -> None:
+    for with_git in (False, True):
+        if with_git:
+            git(project, "init")
+            write(project, ".gitignore", "data/\n")
+        for name in ("data/words.txt", "data/images.bin", "notes/a.md", "certs/test.pem", ".env"):
+            write(project, name, PEM if name.endswith("pem") else "x")
+        write(project, ".deepcdkignore", "\ufeffnotes/\r\n*.bin\r\n!data/words.txt\n!certs/test.pem\n")
+        wanted = {".deepcdkignore", "train.py", "data/words.txt", "certs/test.pem"}
+        assert files(project) - {".gitignore"} == wanted
+        assert survey(project).secrets == (".env",)
+
+
+def test_subdirectory_worktree_submodule_and_nested_repository(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write(other, "module.py")
+    write(other, "cache.bin")
+    write(other, ".gitignore", "*.bin\n")
+    git(other, "init")
+    git(other, "add", ".")
+    git(other, "commit", "-m", "a")
+    git(project, "init")
+    write(project, ".gitignore", "*.log\n")
+    write(project, "part/a.py")
+    write(project, "part/a.log")
+    git(project, "submodule", "add", str(other), "third_party/other")
+    git(project, "add", ".")
+    git(project, "commit", "-m", "a")
+    shutil.copytree(other, project / "nested")
+    write(project / "third_party" / "other", "new.py")
+    write(project / "third_party" / "other", "new.bin")
+    third = {"third_party/other/.gitignore", "third_party/other/module.py", "third_party/other/new.py"}
+    assert files(project) == {
+        *(".gitignore", ".gitmodules", "train.py", "part/a.py", "nested/module.py", "nested/.gitignore"),
+        *third,
+    }
+    assert files(project / "part") == {"a.py"}
+    git(project, "worktree", "add", str(tmp_path / "tree"))
+    tree = tmp_path / "tree"
+    write(tree, "b.log")
+    assert files(tree) == {".gitignore", ".gitmodules", "train.py", "part/a.py"}
+    assert Path("third_party/other") in survey(tree).folders  # the submodule was not initialised there
+
+
+def test_directory_that_its_repository_ignores_is_uploaded_like_one_without_git(project: Path) -> None:
+    git(project.parent, "init")
+    write(project.parent, ".gitignore", "*\n")
+    (project / "empty").mkdir()
+    assert files(project) == {"train.py"}
+    assert survey(project).folders == (Path("empty"),)
+
+
+@pytest.mark.parametrize("with_git", [True, False])
+def test_caches_and_environments_stay_unless_git_tracks_them(project: Path, with_git: bool) -> None:
+    names = ("__pycache__/a.pyc", "venv/pyvenv.cfg", ".venv/pyvenv.cfg", "env/conda-meta/x", "node_modules/a/b.js")
+    for name in (*names, ".mypy_cache/x", "b.pyc"):
+        write(project, name)
+    if with_git:
+        git(project, "init")
+        git(project, "add", "-f", "node_modules")
+    assert files(project) == {"train.py"} | ({"node_modules/a/b.js"} if with_git else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (".env", "RATE=0.1"),
+        ("conf/.env.production", "A=b"),
+        (".netrc", "machine a"),
+        (".aws/credentials", "[default]"),
+        ("id_rsa", "x"),
+        ("keys/id_ed25519", "x"),
+        ("server.pem", PEM),
+        ("any-name", "Bag Attributes\n" + PEM),
+        ("deploy.key", PEM.replace("RSA ", "OPENSSH ")),
+        ("account.json", '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\\nM"}'),
+        ("adc.json", '{"client_secret": "a", "refresh_token": "b"}'),
+        ("settings.ini", "[a]\naws_secret_access_key = abc\n"),
+        (".npmrc", "//registry.example/:_authToken=abc\n"),
+        ("store.p12", "x"),
+    ],
+)
+@pytest.mark.parametrize("with_git", [True, False])
+def test_key_files_stay_with_one_line_that_names_the_secret_option(
+    project: Path, name: str, text: str, with_git: bool
+) -> None:
+    """Source: Netflix/metaflow #1741."""
+    write(project, name, text)
+    if with_git:
+        git(project, "init")
+    found = survey(project)
+    assert files(project) == {"train.py"}
+    assert found.secrets == (name,)
+    assert [name in note and "--secret NAME" in note for note in found.notes()] == [True]
+
+
+def test_files_that_only_resemble_keys_are_uploaded(project: Path) -> None:
+    names = ("ca.pem", "id_rsa.pub", ".env.example", "environment", "keys.py", ".npmrc", "env.json")
+    for name in names:
+        write(project, name, "-----BEGIN CERTIFICATE-----\n" if name.endswith("pem") else "a = 1\n")
+    write(project, "keys.py", f'KEY = """\n{PEM}"""\n')
+    assert files(project) == {"train.py", *names}
+
+
+def test_ignored_env_file_is_named_as_secret_too(project: Path) -> None:
+    git(project, "init")
+    write(project, ".gitignore", ".env\n")
+    write(project, ".env")
+    assert survey(project).secrets == (".env",)
+    assert survey(project).ignored == ()
+
+
+def test_secret_files_are_in_no_recorded_diff(project: Path) -> None:
+    write(project, ".env", "PASSWORD=old\n")
+    git(project, "init")
+    git(project, "add", ".")
+    git(project, "commit", "-m", "a")
+    write(project, ".env", "PASSWORD=new\n")
+    write(project, "train.py", "print('changed')\n")
+    assert "PASSWORD" in read_diff(project)
+    diff = read_diff(project, survey(project).secrets)
+    assert "changed" in diff and "PASSWORD" not in diff
+
+
+def test_links_within_the_directory_are_kept_and_others_are_named(project: Path, tmp_path: Path) -> None:
+    outside = write(tmp_path, "outside/secret.txt")
+    write(project, "data/v3/a.txt")
+    (project / "data" / "latest").symlink_to("v3")
+    (project / "data" / "absolute").symlink_to(project / "data" / "v3")
+    (project / "run.py").symlink_to("train.py")
+    (project / "out.txt").symlink_to(outside)
+    (project / "up").symlink_to("../outside")
+    (project / "loop").symlink_to("loop")
+    found = survey(project)
+    assert [text.partition(" ")[0] for text in found.outside] == ["out.txt", "up"]
+    assert any("fab stage-data" in note and str(outside) in note for note in found.notes())
+    there = unpacked(project, tmp_path / "into")
+    assert (there / "data" / "latest" / "a.txt").read_text() == "x"
+    assert (there / "data" / "absolute").readlink() == Path("v3")
+    assert (there / "run.py").is_symlink()
+    Program.from_arguments(str(project), "run.py", ())
+    (project / "bad.py").symlink_to(outside)
+    with pytest.raises(UsageError, match="is not uploaded: leads out of the directory"):
+        Program.from_arguments(str(project), "bad.py", ())
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "../..", "a/../../../x"])
+def test_links_that_lead_out_are_rejected_where_a_tree_arrives(tmp_path: Path, target: str) -> None:
+    tree = pack(tmp_path, [], "program", links=[(Path("link"), target)])
+    assert unpack_as(tmp_path / "into", tree.archive) == 1
+    with (
+        tarfile.open(fileobj=io.BytesIO(pack(tmp_path, [], "p", links=[(Path("a"), "b")]).archive)) as archive,
+        pytest.raises(EntryError),
+    ):
+        unpack(archive, tmp_path / "fetched")
+
+
+def test_sockets_and_pipes_are_named(project: Path) -> None:
+    os.mkfifo(project / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(project, os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{here}/s")
+        os.close(here)
+    found = survey(project)
+    assert found.special == ("pipe", "s")
+    assert files(project) == {"train.py"}
+
+
+NAMES = ("line\nbreak.txt", os.fsdecode(b"latin-\xe9.txt"), " space ", "quote\"'.txt", "-n", "ünïcode", "tab\t")
+
+
+@pytest.mark.parametrize("with_git", [True, False])
+def test_any_name_arrives_and_is_printed_escaped(project: Path, tmp_path: Path, with_git: bool) -> None:
+    for name in NAMES:
+        write(project, f"{name}/{name}", name.encode(errors="replace").decode())
+        (project / "e" / name).mkdir(parents=True)
+    write(project, f"{NAMES[0]}/.env")
+    if with_git:
+        git(project, "init")
+    there = unpacked(project, tmp_path / "into")
+    assert {path.name for path in there.iterdir()} == {*NAMES, "train.py", "e"}
+    assert {path.name for path in (there / "e").iterdir()} == {*NAMES}
+    assert all(note.isprintable() for note in survey(project).notes())
+
+
+class Denied:
+    """Deny reading below one path, as the kernel does to a user who is not root."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        for module, name in ((os, "open"), (os, "scandir")):
+            monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
+
+    def wrap(self, real: Callable[..., object]) -> Callable[..., object]:
+        def call(path: object, *words: object, **options: object) -> object:
+            if isinstance(path, str | Path) and Path(path) == self.path:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *words, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("name", ["secret.bin", "pkg"])
+def test_unreadable_file_or_directory_is_named_with_the_fix(
+    project: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: ray-project/ray PR 15772."""
+    write(project, "secret.bin")
+    write(project, "pkg/module.py")
+    Denied(project / name, monkeypatch)
+    with pytest.raises(UploadError, match=f"{name}: Permission denied") as caught:
+        Program(directory=project, entry=("true",)).tree()
+    assert ".deepcdkignore" in str(caught.value.remedy)
+
+
+def test_file_that_vanishes_before_it_is_packed_is_named(project: Path) -> None:
+    """Source: ray-project/ray PR 15772."""
+    gone = write(project, "c108")
+    program = Program(directory=project, entry=("true",))
+    assert Path("c108") in program.upload.files
+    gone.unlink()
+    with pytest.raises(UploadError, match="c108 vanished while it was read"):
+        program.tree()
+
+
+def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    program = write(tmp_path, "bin/git", f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_what_git_refuses_is_reported_with_its_remedy(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(project, "init")
+    fake_git(
+        tmp_path, monkeypatch, f"echo \"fatal: detected dubious ownership in repository at '{project}'\" >&2; exit 128"
+    )
+    with pytest.raises(UploadError, match="dubious ownership") as caught:
+        survey(project)
+    assert f"--add safe.directory '{project}'" in str(caught.value.remedy)
+    fake_git(tmp_path, monkeypatch, "echo \"warning: could not open directory 'pkg/': Permission denied\" >&2")
+    with pytest.raises(UploadError, match=r"cannot read .*/pkg: Permission denied"):
+        survey(project)
+    fake_git(tmp_path, monkeypatch, "echo 'fatal: index file corrupt' >&2; exit 128")
+    with pytest.raises(UploadError, match="index file corrupt"):
+        survey(project)
+
+
+def test_repository_without_git_installed_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(project, "init")
+    write(project, ".gitignore", "data\n")
+    write(project, "data")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert files(project) == {"train.py", ".gitignore", "data"}
+    assert any("git is not installed" in note for note in survey(project).notes())
+
+
+def test_variables_of_another_repositorys_hook_have_no_effect(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    write(other, "other.py")
+    git(other, "init")
+    git(other, "add", ".")
+    git(project, "init")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    assert files(project) == {"train.py"}
+
+
+def test_same_files_make_the_same_tree_with_and_without_git(project: Path) -> None:
+    write(project, "logs/.gitkeep")
+    (project / "empty").mkdir()
+    (project / "link").symlink_to("train.py")
+    before = Program(directory=project, entry=("true",)).tree()
+    git(project, "init")
+    git(project, "add", ".")
+    after = Program(directory=project, entry=("true",)).tree()
+    assert before == after
+    (project / "link").unlink()
+    assert Program(directory=project, entry=("true",)).tree().name != after.name
+
+
+def test_large_uploads_are_recognised_by_bytes_or_count_with_the_five_largest(project: Path) -> None:
+    """Source: skypilot-org/skypilot #225."""
+    for number in range(7):
+        with write(project, f"data{number}.bin").open("wb") as file:
+            file.truncate(8_000_000 + number)
+    tree = Program(directory=project, entry=("true",)).tree()
+    assert tree.is_large
+    assert tree.size_text.startswith("8 files, 56,000,035 bytes; the largest: data6.bin 8,000,006, data5.bin")
+    assert "data1.bin" not in tree.size_text
+    (project / "data0.bin").unlink()
+    assert not Program(directory=project, entry=("true",)).tree().is_large
+    for number in range(ASKED_FILES):
+        (project / f"{number}").touch()
+    assert Program(directory=project, entry=("true",)).tree().is_large
+
+
+def test_a_large_upload_is_confirmed_once_and_not_if_the_cluster_has_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: skypilot-org/skypilot #225."""
+    with write(project, "data.bin").open("wb") as file:
+        file.truncate(51_000_000)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    session, tree, printed = Session(PROJECT, []), Program(directory=project, entry=("true",)).tree(), list[str]()
+    there: list[bool] = [False]
+    monkeypatch.setattr(session, "find_pushed", lambda *_: there[0])
+    with pytest.raises(DeepcdkError, match="no terminal to ask on") as caught:
+        session.confirm_upload(mock.Mock(), tree, printed.append, yes=False)
+    assert caught.value.remedy == "give --yes"
+    assert "2 files, 51,000,014 bytes; the largest: data.bin 51,000,000, train.py 14" in printed[0]
+    there[0] = True
+    session.confirm_upload(mock.Mock(), tree, printed.append, yes=False)
+    there[0] = False
+    session.confirm_upload(mock.Mock(), tree, printed.append, yes=True)
+    session.confirm_upload(mock.Mock(), tree, printed.append, yes=False)  # with another environment
+    assert len(printed) == 2
+
+
+@pytest.mark.parametrize("name", ["stage-data", "push", "notebook", "train", "bench", "scale", "rm"])
+def test_tasks_that_may_ask_take_yes(name: str) -> None:
+    assert "--yes" in {f"--{flag.parameter}" for flag in collection([name])[name].flags}
+
+
+def test_link_in_a_pushed_program_is_kept_in_the_copy_of_a_run(project: Path, tmp_path: Path) -> None:
+    (project / "link").symlink_to("train.py")
+    (project / "dangling").symlink_to("missing")
+    mount = tmp_path / "efs"
+    made = make_program_spec(efs_mount=str(mount))
+    shutil.copytree(project, made.program_directory, symlinks=True)
+    Path(made.run_directory).mkdir(parents=True)
+    stage(made)
+    assert (Path(made.working_directory) / "link").readlink() == Path("train.py")
+    assert (Path(made.working_directory) / "dangling").is_symlink()
