@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Final
 
 from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack, Tags
@@ -12,7 +13,7 @@ from constructs import Construct, IDependable
 
 from stacks import gpus, images, purchasing
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
-from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
+from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
@@ -42,17 +43,20 @@ class ClusterStack(Stack):
             termination_protection=config.termination_protection,
         )
         self.config = config
+        kept = json.loads(scope.node.try_get_context(KEPT_IMAGES) or "{}")
         self.master_image = images.image(
             id=config.master_image_id,
             parameter=config.master_image_parameter,
             root_device=config.master_root_device,
             instance_type=config.master_instance_type,
+            kept=kept,
         )
         self.worker_image = images.image(
             id=config.worker_image_id,
             parameter=config.worker_image_parameter,
             root_device=config.worker_root_device,
             instance_type=config.worker_instance_type,
+            kept=kept,
         )
         self.login_user = config.login_user or images.login_user(self.worker_image.parameter)
         self.network = Network(self, "Network", NetworkProps(config=config))

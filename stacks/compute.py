@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, cast
 
 import jsii
-from aws_cdk import Acknowledgment, Duration, Tags, Validations
+from aws_cdk import Acknowledgment, CfnResource, Duration, Tags, Validations
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, IDependable
 
-from stacks.config import ROLE_TAG, ConfigError
+from stacks.config import IMAGE_PARAMETER, ROLE_TAG, ConfigError
 from stacks.config_keys.compute import BASE_IOPS, BASE_MIB_S
 from stacks.images import Image
 from stacks.instance_types import find
@@ -115,6 +115,8 @@ class NodeGroup(Construct):
             user_data=ec2.UserData.custom(props.user_data),
             block_devices=[_root_volume(props.image.root_device, props.volume)],
         )
+        if props.image.id and props.image.parameter and template.node.default_child:
+            cast(CfnResource, template.node.default_child).add_metadata(IMAGE_PARAMETER, props.image.parameter)
         if props.volume.iops > _LINTED_IOPS or props.volume.mib_s > _LINTED_MIB_S:
             Validations.of(template).acknowledge(
                 Acknowledgment(

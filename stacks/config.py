@@ -47,6 +47,12 @@ MASTER: Final = "master"
 WORKER: Final = "worker"
 
 
+KEPT_IMAGES: Final = "deepcdk:kept-images"
+"""Key of the CDK's context: a JSON object of image ids by the SSM parameters whose newest image is not taken."""
+IMAGE_PARAMETER: Final = "deepcdk:image-parameter"
+"""Metadata of a launch template with such an image: the parameter."""
+
+
 class Output:
     """Keys of the stack's outputs: what the tasks need to know of a deployed cluster."""
 

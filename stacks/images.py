@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from stacks.instance_types import InstanceType, find
@@ -33,14 +34,20 @@ class Image:
     parameter: str
     """Name of the SSM parameter that holds its id; empty for an image by id."""
     id: str
-    """`ami-...`; empty for an image by parameter."""
+    """`ami-...`; empty for the one that the parameter names at the deployment."""
     root_device: str
     """Device of its root volume: only a mapping of this name changes that volume's size and encryption."""
 
 
-def image(*, id: str, parameter: str, root_device: str, instance_type: str) -> Image:
-    """Return the image given by id or by parameter, else the one that fits the instance type."""
+def image(
+    *, id: str, parameter: str, root_device: str, instance_type: str, kept: Mapping[str, str] | None = None
+) -> Image:
+    """Return the image given by id or by parameter, else the one that fits the instance type.
+
+    `kept`: ids by the names of parameters, for a deployed cluster that does not change to what these name now.
+    """
     named = "" if id else choose(parameter, instance_type)
+    id = id or (kept or {}).get(named, "")
     return Image(parameter=named, id=id, root_device=root_device or default_root_device(named))
 
 

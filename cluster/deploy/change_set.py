@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from cluster.aws.client import aws_errors, entries
 from cluster.aws.stack import describe_stack, read_template
-from cluster.deploy import cdk, changes
+from cluster.deploy import cdk, changes, kept_images
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.changes import GROUP, Change, changed_parameters
-from cluster.deploy.effects import Effect, describe_effect
+from cluster.deploy.effects import Effect, describe_effect, describe_login_user
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import doing
+from stacks.config import Output
 
 if TYPE_CHECKING:
     from types_boto3_cloudformation.type_defs import (
@@ -75,8 +76,13 @@ class Plan:
     effects: tuple[Effect, ...] = ()
     changes: tuple[Change, ...] = ()
     """The changes that have these effects."""
+    other_user: tuple[str, str] | None = None
+    """The login user before and after, if it changes."""
     template: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The template after the change."""
+
+    notes: tuple[str, ...] = ()
+    """What it leaves as it is, in lines."""
 
     @property
     def ends_run(self) -> tuple[str, ...]:
@@ -89,6 +95,7 @@ class Plan:
             "stack": self.stack,
             "unchanged": self.unchanged,
             "changes": [dataclasses.asdict(each) for each in self.effects],
+            "notes": list(self.notes),
         }
 
 
@@ -98,8 +105,12 @@ def change_set_name(now: datetime.datetime) -> str:
 
 
 @contextlib.contextmanager
-def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -> Iterator[Plan]:
+def planned(
+    aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], *, update_images: bool = False
+) -> Iterator[Plan]:
     """Make a change set and yield its plan; delete it at the end unless it was executed.
+
+    The nodes' images stay those that are deployed, or become the newest ones with `update_images`.
 
     Raises OvertakenError, or CdkError with the output of the CDK CLI.
     """
@@ -109,7 +120,11 @@ def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -
         try:
             comparing = "comparing the cluster with cdk.json"
             with doing(comparing):
-                command = cdk.prepare_command(cdk.find_cli(project), stack, name, Path(assembly), overrides)
+                keeps = before is not None and not is_new(before) and not update_images
+                images = kept_images.deployed(before, read_template(aws, stack)) if before and keeps else {}
+                newest = kept_images.superseded(aws, images)
+                given = {**overrides, **kept_images.context(images, newest)}
+                command = cdk.prepare_command(cdk.find_cli(project), stack, name, Path(assembly), given)
                 try:
                     cdk.run_quietly(command, project, comparing)
                 except CdkError as error:
@@ -117,6 +132,7 @@ def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -
                         _check_not_overtaken(aws, stack, before, error)
                     raise
                 plan = _read_plan(aws, stack, name, Path(assembly))
+                plan = dataclasses.replace(plan, notes=tuple(kept_images.describe(images, newest)))
             yield plan
         finally:
             _delete(aws, stack, name, before)
@@ -202,9 +218,17 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
         assembly=assembly,
         unchanged=False,
         changes=changes.parse(description, former, template, parameters),
+        other_user=_other_user(before or {}, template),
         template=template,
     )
     return with_current_sizes(aws, plan)
+
+
+def _other_user(before: Mapping[str, Any], template: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the login user before and after, where another image brings another one."""
+    was = {each["OutputKey"]: each.get("OutputValue", "") for each in before.get("Outputs", ())}.get(Output.LOGIN_USER)
+    becomes = template.get("Outputs", {}).get(Output.LOGIN_USER, {}).get("Value")
+    return (was, becomes) if was and isinstance(becomes, str) and was != becomes else None
 
 
 def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -> None:
@@ -257,6 +281,8 @@ def with_current_sizes(aws: Aws, plan: Plan) -> Plan:
     """
     sizes = _read_sizes(aws, plan.changes)
     effects = tuple(describe_effect(each, plan.template, sizes.get(each.physical_id)) for each in plan.changes)
+    if plan.other_user:
+        effects = (describe_login_user(*plan.other_user), *effects)
     return dataclasses.replace(plan, effects=effects)
 
 

@@ -142,6 +142,13 @@ def describe_effect(change: Change, template: Mapping[str, Any], size: int | Non
     )
 
 
+def describe_login_user(before: str, after: str) -> Effect:
+    """Describe that the tasks log in as another user, whom nodes that run already do not have."""
+    details = f"{before} -> {after}; nodes that run keep {before} and refuse {after}: the tasks no longer reach the "
+    details += f"master until its instance is replaced. `--set login_user={before}` keeps the user"
+    return Effect(action=CHANGED, noun="login user", what="login user", details=details, ends_run="", loses=True)
+
+
 def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
     because = f" because {_listed(change.recreating)} changes" if change.recreating else ""
     if change.action == REMOVED:
@@ -232,6 +239,7 @@ def change_table(stack: str, effects: Sequence[Effect]) -> Table:
         rows.append((ADDED, f"{len(added)} resources", ", ".join(_counted(added))))
     else:
         rows += [(ADDED, each.what, each.details) for each in added]
+    rows = rows or [(CHANGED, "outputs, parameters or metadata", "no resource changes")]
     return Table(title=f"stack {stack}: what this changes", columns=("change", "what", "details"), rows=tuple(rows))
 
 

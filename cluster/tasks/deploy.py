@@ -59,6 +59,7 @@ def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
 def up(
     set_: Set = (),
     plan: Annotated[bool, "show what would change, and change nothing"] = False,
+    update_images: Annotated[bool, "change to the newest machine images; otherwise those deployed stay"] = False,
     force: Force = False,
     json: Json = False,
     yes: Yes = False,
@@ -80,8 +81,9 @@ def up(
     there = describe_stack(session.aws, stack)
     if there is not None and there["StackStatus"] == DELETING:
         raise BeingDestroyedError(stack)
+    _check_changeable(stack, there)
     if plan:
-        _show_plan(session, there, as_json=json)
+        _show_plan(session, there, as_json=json, update_images=update_images)
         return
     new = is_new(there)
     progress(describe_bounds(session.config))
@@ -90,7 +92,9 @@ def up(
         confirm(describe_deployment(session), yes=yes)
     _provide_key_pair(session, progress, new=new)
     cdk.bootstrap_if_missing(session.aws, PROJECT, progress, to_stderr=json)
-    with change_set.planned(session.aws, PROJECT, stack, session.overrides) as planned:
+    with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
+        for line in planned.notes:
+            progress(line)
         agreed = planned
         if planned.unchanged:
             progress(f"stack {stack}: no changes")
@@ -108,7 +112,20 @@ def up(
         progress(worker_group.describe_shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
-def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool) -> None:
+def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError for a stack that CloudFormation changes no more, with what to do about it."""
+    status = (there or {}).get("StackStatus")
+    why = str((there or {}).get("StackStatusReason", "")).strip()
+    told = f"\n  {why}" if why else ""
+    if status == "DELETE_FAILED":
+        remedy = "remove what is named above if it is in the way, repeat `fab down`, then `fab up`"
+        raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
+    if status == "UPDATE_ROLLBACK_FAILED":
+        remedy = f"`aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
+        raise DeepcdkError(f"a change of stack {stack} could not be undone ({status}){told}", remedy=remedy)
+
+
+def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:
     """Show what would change in the stack, of which `there` is CloudFormation's description."""
     stack = session.config.stack_name
     if there is not None and there["StackStatus"] in FAILED_CREATION:
@@ -120,9 +137,12 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
         raise DeepcdkError(
             "the CDK is not bootstrapped in this account and region, without which CloudFormation cannot be asked",
             where=f"region {session.aws.region}",
-            remedy="`fab up` bootstraps it, once; nothing but the new cluster would be in the plan",
+            remedy="`fab up` bootstraps it, once"
+            + ("; nothing but the new cluster would be in the plan" if is_new(there) else ", and shows what changes"),
         )
-    with change_set.planned(session.aws, PROJECT, stack, session.overrides) as planned:
+    with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
+        for line in planned.notes:
+            print_note(line)
         if as_json:
             print_result(planned.document(), json=True)
         elif planned.unchanged:

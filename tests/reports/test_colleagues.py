@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aws_cdk import App
+from botocore.exceptions import ClientError
 
 from agent.runs import follow, record
 from agent.runs.directory import RunDirectory, State
@@ -21,6 +23,8 @@ from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
 from cluster import answers
+from cluster.deploy import change_set, kept_images
+from cluster.deploy.effects import describe_login_user
 from cluster.errors import DeepcdkError
 from cluster.nodes.live_run import LiveRuns
 from cluster.nodes.occupancy import Occupancy
@@ -28,6 +32,9 @@ from cluster.runs import starter
 from cluster.runs.tables import record_table, runs_table
 from cluster.tasks import runs as tasks
 from cluster.tasks.deploy import describe_stop
+from stacks.cluster import ClusterStack
+from stacks.config import KEPT_IMAGES, ClusterConfig
+from stacks.images import image
 from tests.factories import make_spec
 
 ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice", "laptop": "0" * 32}
@@ -133,3 +140,74 @@ def test_user_without_a_name_is_one_by_number(tmp_path: Path) -> None:
     assert run(HOME=str(tmp_path)).stdout == "uid54321\n"
     done = run()
     assert done.returncode == 1 and "user 54321 has no home directory\n  do: set HOME" in done.stderr
+
+
+PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+
+
+def launch_template(image: Any, **more: Any) -> dict[str, Any]:
+    properties = {"LaunchTemplateData": {"ImageId": image}}
+    return {"Resources": {"Workers": {"Type": "AWS::EC2::LaunchTemplate", "Properties": properties, **more}}}
+
+
+def parameter_store(images: Mapping[str, str]) -> Any:
+    def get_parameter(*, Name: str) -> dict[str, Any]:  # boto3's
+        if Name not in images:
+            raise ClientError({"Error": {"Code": "ParameterNotFound", "Message": ""}}, "GetParameter")
+        return {"Parameter": {"Value": images[Name]}}
+
+    return SimpleNamespace(client=lambda _: SimpleNamespace(get_parameter=get_parameter))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [launch_template({"Ref": "Image"}), launch_template("ami-old", Metadata={"deepcdk:image-parameter": PARAMETER})],
+)
+@pytest.mark.parametrize(
+    ("newest", "context"), [("ami-new", {PARAMETER: "ami-old"}), ("ami-old", None), ("", {PARAMETER: "ami-old"})]
+)
+def test_deployed_image_is_kept_while_the_parameter_names_another(
+    template: dict[str, Any], newest: str, context: dict[str, str] | None
+) -> None:
+    """Source: aws-cdk #5675. A parameter that cannot be read may name another one, too."""
+    parameters = [{"ParameterKey": "Image", "ParameterValue": PARAMETER, "ResolvedValue": "ami-old"}]
+    images = kept_images.deployed({"Parameters": parameters}, template)
+    assert images == {PARAMETER: "ami-old"}
+    superseded = kept_images.superseded(parameter_store({PARAMETER: newest} if newest else {}), images)
+    found = kept_images.context(images, superseded)
+    assert {key: json.loads(value) for key, value in found.items()} == ({KEPT_IMAGES: context} if context else {})
+    said = "\n".join(kept_images.describe(images, superseded))
+    assert ("`fab up --update-images` changes to that" in said) == (newest == "ami-new")
+
+
+def test_image_by_id_is_the_users_own(tmp_path: Path) -> None:
+    """Source: aws-cdk #5675."""
+    assert kept_images.deployed({}, launch_template("ami-own")) == {}
+    assert image(id="ami-own", parameter="", root_device="", instance_type="c5.large", kept={"": "ami-old"}).id == (
+        "ami-own"
+    )
+
+
+def test_template_holds_the_kept_image_and_its_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source: aws-cdk #5675."""
+    monkeypatch.setenv("CDK_VALIDATION", "false")
+    app = App(context={KEPT_IMAGES: json.dumps({PARAMETER: "ami-0123456789abcdef0"})})
+    ClusterStack(app, ClusterConfig(ssh_cidr=("198.51.100.0/24",)))
+    document = app.synth().stacks[0].template
+    templates = [each for each in document["Resources"].values() if each["Type"] == "AWS::EC2::LaunchTemplate"]
+    assert len(templates) == 2
+    for each in templates:
+        assert each["Properties"]["LaunchTemplateData"]["ImageId"] == "ami-0123456789abcdef0"
+        assert each["Metadata"]["deepcdk:image-parameter"] == PARAMETER
+    assert document["Outputs"]["LoginUser"]["Value"] == "ec2-user"
+    assert kept_images.deployed({}, document) == {PARAMETER: "ami-0123456789abcdef0"}
+
+
+def test_plan_shows_another_login_user() -> None:
+    """Source: aws-cdk #5675: another image parameter changed the user, and the master then refused the SSH key."""
+    outputs = {"LoginUser": {"Value": "ec2-user"}}
+    was = {"Outputs": [{"OutputKey": "LoginUser", "OutputValue": "admin"}]}
+    assert change_set._other_user(was, {"Outputs": outputs}) == ("admin", "ec2-user")
+    assert change_set._other_user({}, {"Outputs": outputs}) is None
+    effect = describe_login_user("admin", "ec2-user")
+    assert "admin -> ec2-user" in effect.details and "--set login_user=admin" in effect.details

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from cluster.aws.client import aws_errors
-from cluster.errors import AwsError, UsageError
+from cluster.deploy import cdk
+from cluster.deploy.effects import change_table
+from cluster.errors import AwsError, DeepcdkError, UsageError
 from cluster.programs.program import Program
 from cluster.runs.tables import record_table, result_table
+from cluster.tasks import deploy
 
 
 @pytest.fixture
@@ -109,3 +115,36 @@ def test_region_that_does_not_exist_is_named_with_its_setting() -> None:
     text = "Credential should be scoped to a valid region: us-est-1"
     with pytest.raises(AwsError, match=r"(?s)no such AWS region.*us-est-1.*AWS_REGION"), aws_errors("asking"):
         raise ClientError({"Error": {"Code": "SignatureDoesNotMatch", "Message": text}}, "DescribeStacks")
+
+
+def test_change_of_outputs_alone_is_named_in_the_plan() -> None:
+    """Report of this project: a new version of the bootstrap alone printed an empty table."""
+    assert change_table("deepcdk", ()).rows == (("changed", "outputs, parameters or metadata", "no resource changes"),)
+
+
+@pytest.mark.parametrize(
+    ("status", "action"),
+    [
+        ("DELETE_FAILED", r"(?s)was not destroyed completely.*\[Files\].*repeat `fab down`, then `fab up`"),
+        ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback --stack-name deepcdk"),
+        ("CREATE_COMPLETE", ""),
+        ("UPDATE_ROLLBACK_COMPLETE", ""),
+    ],
+)
+def test_up_of_a_stack_that_cannot_change_says_what_to_do(status: str, action: str) -> None:
+    """Report of this project: after a failed `fab down`, `fab up` printed CloudFormation's words alone."""
+    reason = "The following resource(s) failed to delete: [Files]."
+    with pytest.raises(DeepcdkError, match=action) if action else contextlib.nullcontext():
+        deploy._check_changeable("deepcdk", {"StackStatus": status, "StackStatusReason": reason})
+
+
+@pytest.mark.parametrize("there", [None, {"StackStatus": "CREATE_COMPLETE"}])
+def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, Any] | None
+) -> None:
+    """Report of this project: `fab up --plan` said "new cluster" of a deployed one."""
+    monkeypatch.setattr(cdk, "is_bootstrapped", lambda *_: False)
+    session: Any = SimpleNamespace(config=SimpleNamespace(stack_name="deepcdk"), aws=SimpleNamespace(region="r"))
+    with pytest.raises(DeepcdkError) as caught:
+        deploy._show_plan(session, there, as_json=False, update_images=False)
+    assert ("new cluster" in str(caught.value)) == (there is None)

@@ -1,0 +1,61 @@
+"""The machine images that a deployed cluster keeps although newer ones are published under the same parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cluster.aws.client import aws_errors
+from cluster.deploy.effects import TEMPLATE
+from cluster.errors import AwsError
+from stacks.config import IMAGE_PARAMETER, KEPT_IMAGES
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+
+def deployed(stack: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, str]:
+    """Return the image of each SSM parameter that a stack's launch templates name, from DescribeStacks."""
+    parameters = {each["ParameterKey"]: each for each in stack.get("Parameters", ())}
+    found: dict[str, str] = {}
+    for resource in template.get("Resources", {}).values():
+        if resource.get("Type") != TEMPLATE:
+            continue
+        image = resource["Properties"].get("LaunchTemplateData", {}).get("ImageId")
+        if isinstance(image, Mapping) and image.get("Ref") in parameters:
+            parameter = parameters[image["Ref"]]
+            found[parameter.get("ParameterValue", "")] = parameter.get("ResolvedValue", "")
+        elif isinstance(image, str) and (name := resource.get("Metadata", {}).get(IMAGE_PARAMETER)):
+            found[name] = image
+    return {name: image for name, image in found.items() if name and image}
+
+
+def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
+    """Return the newest image of each parameter that no longer names the given one.
+
+    It is empty for a parameter that cannot be read.
+    """
+    newest = {}
+    for name in images:
+        try:
+            with aws_errors(f"reading the image of {name}"):
+                newest[name] = str(aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
+        except AwsError:
+            newest[name] = ""
+    return {name: newest[name] for name, image in images.items() if newest[name] != image}
+
+
+def context(images: Mapping[str, str], newest: Mapping[str, str]) -> dict[str, str]:
+    """Return the CDK's context that keeps the images which are superseded."""
+    kept = {name: images[name] for name in newest}
+    return {KEPT_IMAGES: json.dumps(kept)} if kept else {}
+
+
+def describe(images: Mapping[str, str], newest: Mapping[str, str]) -> list[str]:
+    """Return a line for each image that is kept."""
+    return [
+        f"image {images[name]} is kept; {name} names {image} now: `fab up --update-images` changes to that"
+        for name, image in newest.items()
+        if image
+    ]
