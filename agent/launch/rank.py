@@ -101,7 +101,7 @@ def interface_of(spec: RunSpec, name: str) -> str:
 def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.rank_watchdog`)."""
     local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
-    return bool(spec.bounds or spec.stall_after_s) and local_rank == "0"
+    return bool(spec.bounds or spec.stall_after_s or spec.may_train_apart) and local_rank == "0"
 
 
 def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str, str]) -> bool:

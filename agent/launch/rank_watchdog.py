@@ -1,5 +1,7 @@
 """Watch over a run's ranks on this node, in the background: end those past a bound, and those that are stuck.
 
+It also reports whether they have connections to other ranks (`agent.launch.rank_links`).
+
     python -m agent.launch.rank_watchdog RUN_DIRECTORY NODE    # by the node's first rank (`agent.launch.rank`)
 
 It lives as long as the run has ranks here. What stops this watch too, as `kill -STOP -1` does, it cannot notice.
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
+from agent.launch.rank_links import LinkWatch
 from agent.remote.processes import RunProcess, processes, signal_run
 from agent.runs import spending
 from agent.runs.directory import RunDirectory
@@ -144,6 +147,7 @@ def watch(
     look: Callable[[], Sequence[RunProcess]],
     bound: BoundWatch | None,
     stall: StallWatch | None,
+    links: LinkWatch | None = None,
     *,
     poll_s: float = POLL_S,
     sleep: Callable[[float], None] = time.sleep,
@@ -156,6 +160,8 @@ def watch(
     began, has_begun = clock(), False
     while True:
         found = [each for each in look() if each.is_rank]
+        if links:
+            links.look(found)
         if not found and (has_begun or clock() - began >= START_S):
             return False
         has_begun = has_begun or bool(found)
@@ -170,12 +176,14 @@ def main(argv: Sequence[str]) -> int:
     """Watch over the ranks of a run on this node."""
     directory, node = RunDirectory(path=Path(argv[0])), argv[1]
     spec = RunSpec.read(directory.path)
+    others = [host.address for host in spec.hosts if host.name != node]
     os.nice(_NICENESS)
     os.umask(0o022)  # What it writes is for the supervisor, who is another user.
     watch(
         lambda: [each for each in processes(spec.runs_root) if each.run_id == spec.run_id],
         BoundWatch(directory) if spec.bounds else None,
         StallWatch(directory, node, spec.stall_after_s) if spec.stall_after_s else None,
+        LinkWatch(directory, node, others) if node and spec.may_train_apart else None,
     )
     return 0
 

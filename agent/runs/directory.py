@@ -32,6 +32,8 @@ _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
 ORIGIN_FILE: Final = "origin.json"
 _MAX_NAME: Final = 256
+LINKED: Final = "linked"
+APART: Final = "apart"
 SUPERVISOR_DIED: Final = "supervisor died"
 # It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
@@ -184,6 +186,10 @@ class RunDirectory:
     def stalled(self, attempt: int, node: str) -> Path:
         """Return the file in which a node names its ranks that were stuck."""
         return self.path / f"stalled-{attempt}-{node}"
+
+    def links(self, kind: str, attempt: int, node: str) -> Path:
+        """Return the file by which a node reports that its ranks are LINKED to others, or APART."""
+        return self.path / f"{kind}-{attempt}-{node}"
 
     @property
     def preflight(self) -> Path:

@@ -18,7 +18,7 @@ from agent.spec.bounds import Bounds, Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
-from agent.spec.launchers import AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
+from agent.spec.launchers import APART, AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.states import RUN_ID_RULE, is_run_id
 
@@ -194,6 +194,11 @@ class RunSpec:
     def ranks(self) -> int:
         """Return the number of ranks: every slot of every host."""
         return sum(host.slots for host in self.hosts)
+
+    @property
+    def may_train_apart(self) -> bool:
+        """Return whether the ranks' connections are watched. Recipes always join their ranks."""
+        return bool(self.program) and self.ranks > 1 and self.together != APART
 
     @property
     def runtime_kind(self) -> RuntimeKind | None:

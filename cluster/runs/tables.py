@@ -100,6 +100,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += [(f"  {name}", _beside(*rest)) for name, *rest in (each.texts for each in parts(outcomes(record)))]
     if told := describe_spent(record):
         rows.append(("bound", told))
+    if (warning := course.get("together")) and warning not in str(record["state"].get("reason")):
+        rows.append(("warning", str(warning).removeprefix("warning: ")))
     if workers := course.get("workers"):
         rows.append(("workers", str(workers)))
     rows += [("not told", str(trouble)) for trouble in course.get("notify") or ()]

@@ -15,6 +15,7 @@ from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_output
 from cluster.terminal.units import duration
+from cluster.terminal.wrap import printable
 
 
 def watch(
@@ -87,7 +88,8 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None) -> tuple[str
             again = f"`fab resume {progress.run_id}` with more of it goes on"
             return f"run {progress.run_id} stopped{took}{accuracy}: it has {progress.bound}; {again}", False
         results = f"results: `fab fetch --run {progress.run_id}`"
-        return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}", False
+        warning = f"\n{printable(progress.reason)}" if progress.state == "succeeded" and progress.reason else ""
+        return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}{warning}", False
     # Where the reason says how to go on, a node went: what the ranks wrote in their end tells nothing more.
     goes_on = f"`fab resume {progress.run_id}`" in progress.reason
     lines = [

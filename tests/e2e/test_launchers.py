@@ -102,6 +102,59 @@ def test_each_rank_has_its_lines_and_what_is_not_checked_is_told(ended: Any) -> 
     assert "not checked: no PyTorch" in output
 
 
+ALONE = """\
+import time
+for step in range(8):
+    print("loss", step)
+    time.sleep(1)
+"""
+EXCHANGE_AT_END = """\
+import os, socket, sys, time
+rank, size, address, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+for step in range(8):
+    print("loss", step)
+    time.sleep(1)
+if rank == 0:
+    with socket.create_server((address, port)) as server:
+        for _ in range(size - 1):
+            server.accept()[0].close()
+else:
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=5).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+print("nodes", os.environ["DEEPCDK_NODES"], os.environ["DEEPCDK_NODE_RANK"])
+"""
+
+
+def test_ranks_that_train_alone_are_asked_about_and_reported(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    """Sources: minGPT and pytorch/examples mnist; each node trained the same model, and the run succeeded."""
+    (tmp_path / "train.py").write_text(ALONE)
+    given = ["--nodes", "2", *demo.settings(2), "--payload", str(tmp_path), "--entry", "train.py", "--skip-preflight"]
+    refused = cluster.laptop("fab", "train", *given, check=False)
+    assert (refused.returncode, "nothing in train.py joins the ranks" in refused.stderr) == (1, True)
+    assert "--together=no" in refused.stderr
+    done = cluster.laptop("fab", "train", *given, "--launcher", "plain", "--yes")
+    warning = "the ranks do not train together: all ranks print the same lines"
+    assert (done.stdout + done.stderr).count(warning) >= 1
+    assert warning in json.loads(cluster.fab("show", "--json").stdout)["state"]["reason"]
+    assert warning in cluster.fab("show").stdout
+
+
+def test_ranks_that_exchange_only_at_their_end_are_not_reported(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EXCHANGE_AT_END)
+    entry = "train.py {rank} {world_size} {master_addr} {master_port}"
+    given = ["--nodes", "2", *demo.settings(2), "--payload", str(tmp_path), "--entry", entry, "--skip-preflight"]
+    done = cluster.laptop("fab", "train", *given, "--launcher", "plain", "--together", "require")
+    assert "launcher:" not in done.stdout
+    record = json.loads(cluster.fab("show", "--json").stdout)
+    assert (record["state"]["state"], record["state"]["reason"]) == ("succeeded", "")
+    for rank in (0, 1):
+        assert f"[{rank}]<stdout>:nodes deeplearning-worker1,deeplearning-worker2 {rank}" in done.stdout
+
+
 def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
     cluster: EmbeddedCloud, program: Path
 ) -> None:

@@ -27,6 +27,7 @@ from agent.supervisor.attempts.preparation import PreparationError
 from agent.supervisor.attempts.program import stage
 from agent.supervisor.restart import Outcome, ask_uptimes, machine_fault
 from agent.supervisor.stored_run import StoredRun
+from agent.supervisor.together import TogetherWatch
 
 ON_REQUEST: Final = "stopped on request"
 
@@ -125,17 +126,21 @@ class Attempt:
         stage(self.spec)
         self._tell_launch(command, pythons)
         began = time.monotonic()
+        together = TogetherWatch(self.spec, self._directory)
         launcher = self._launcher = self.hosts.start(command, self.log)
         self.stored.record_step("launched")
         self.stored.update(state="running", reason="")
-        stopped = not self._watch(launcher)
+        stopped = not self._watch(launcher, together)
         if stopped:
-            self._stop_ranks(launcher)
+            self._stop_ranks(launcher, self.stop.why or together.warning)
         status = launcher.wait()
-        if stopped:
+        if stopped and self.stop.is_made():
             return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
+        if stopped or (status == 0 and self._warns_at_end(together)):
+            reason = f"{together.warning.removeprefix('warning: ')}; --together=require allows no such run"
+            return Outcome(state="failed", reason=reason, exit_code=status)
         if status == 0:
-            return Outcome(state="succeeded", exit_code=0)
+            return Outcome(state="succeeded", reason=together.warning, exit_code=0)
         log = self._directory.last_text(failure.log_bytes(self.spec.ranks))
         fault = self._fault(log, time.monotonic() - began)
         return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
@@ -146,23 +151,37 @@ class Attempt:
         self._directory.write(self._directory.launched, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
 
-    def _watch(self, launcher: subprocess.Popen[bytes]) -> bool:
+    def _watch(self, launcher: subprocess.Popen[bytes], together: TogetherWatch) -> bool:
         """Wait for the end of a launcher; return False as soon as the run is to stop before that."""
         while launcher.poll() is None:
-            if self.stop.is_made():
+            if together.look():
+                self._warn(together)
+            if self.stop.is_made() or together.must_stop:
                 return False
             time.sleep(POLL_S)
             self.on_poll()
         return True
 
-    def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
+    def _warn(self, together: TogetherWatch) -> None:
+        """Store and log that the ranks do not train together, or that they do after all."""
+        self.log_line(together.warning or "the ranks have connections to each other")
+        self.stored.record_step("warned", together=together.warning)
+        self.stored.update(reason=together.warning)
+
+    def _warns_at_end(self, together: TogetherWatch) -> bool:
+        """Look at a run that has ended well; return whether it must count as failed."""
+        if together.look_at_end():
+            self._warn(together)
+        return together.must_stop
+
+    def _stop_ranks(self, launcher: subprocess.Popen[bytes], why: str) -> None:
         """End the ranks gracefully, then hard.
 
         SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
         """
         grace_s = self._directory.stop_grace_s()
-        self.log_line(f"{self.stop.why}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
-        self.stored.update(reason=f"{self.stop.why}: stopping, {grace_s:g} s of grace")
+        self.log_line(f"{why}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
+        self.stored.update(reason=f"{why}: stopping, {grace_s:g} s of grace")
         if grace_s > 0:
             self.hosts.signal_run(signal.SIGTERM, wait_s=0.0)
             if self.spec.launcher:

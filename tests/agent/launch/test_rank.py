@@ -144,7 +144,8 @@ PLACE = "import os; print(os.environ.get('OMP_NUM_THREADS'), sorted(os.sched_get
 
 @pytest.mark.parametrize("launcher", [HOROVOD, PLAIN])
 def test_a_programs_rank_starts_with_its_part_of_the_node_and_rank_0_says_which(efs: Path, launcher: str) -> None:
-    spec = make_program_spec(efs_mount=str(efs), rank_launcher=launcher, command=("python", "-c", PLACE))
+    command = ("python", "-c", PLACE)
+    spec = make_program_spec(efs_mount=str(efs), rank_launcher=launcher, command=command, together="no")
     names = ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE") if launcher == HOROVOD else LOCAL_PLACE
     for rank in ("0", "1"):
         done = start(efs, spec, **dict(zip(names, (rank, rank, "2"), strict=True)))

@@ -1,0 +1,146 @@
+"""Report whether the ranks of this node have connections to other ranks: without any, each trains alone.
+
+Ranks of several nodes talk over TCP. Ranks of one node talk over the loopback device, the node's own address or shared
+memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import socket
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.remote.processes import RunProcess
+from agent.runs.directory import APART, LINKED, RunDirectory
+
+LOOKS: Final = 3
+"""Looks at ranks without a connection before they are reported as apart."""
+_ESTABLISHED: Final = "01"
+_TIME_WAIT: Final = "06"
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+_SHARED: Final = re.compile(r"^\S+ .w.s \S+ (\S+) (\d+)\s+(?:/dev/shm/|/memfd:|/SYSV)", re.MULTILINE)
+"""A mapping of shared memory that can be written (proc_pid_maps(5))."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Connection:
+    """One TCP connection of this node."""
+
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    state: str
+    inode: int
+    """Of its socket; 0 if no process has it any more."""
+
+
+def parse_connections(text: str) -> Iterator[Connection]:
+    """Parse /proc/net/tcp or /proc/net/tcp6 (proc_net_tcp(5)); malformed lines are skipped."""
+    for line in text.splitlines()[1:]:
+        with contextlib.suppress(ValueError, IndexError):
+            words = line.split()
+            yield Connection(local=_endpoint(words[1]), remote=_endpoint(words[2]), state=words[3], inode=int(words[9]))
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    """Parse an address and a port, such as `0100007F:1F90`. An IPv4 address in an IPv6 socket counts as IPv4."""
+    digits, _, port = text.partition(":")
+    words = [bytes.fromhex(digits[at : at + 8])[::-1] for at in range(0, len(digits), 8)]
+    address = b"".join(words)
+    if len(address) == 16 and address.startswith(_MAPPED):
+        address = address[len(_MAPPED) :]
+    if len(address) not in (4, 16):
+        raise ValueError(text)
+    family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
+    return socket.inet_ntop(family, address), int(port, 16)
+
+
+class LinkWatch:
+    """The watch over the connections of one run's ranks on this node."""
+
+    def __init__(
+        self, directory: RunDirectory, node: str, others: Collection[str], *, proc: Path = Path("/proc")
+    ) -> None:
+        """`others`: the addresses of the run's other nodes; empty if all ranks are on this one."""
+        self._directory, self._node, self._others, self._proc = directory, node, frozenset(others), proc
+        self._attempt = directory.attempt
+        self._looks = 0
+        self._is_linked = False
+        self._closed_before = {self._ends(each) for each in self._connections() if each.state == _TIME_WAIT}
+
+    def look(self, ranks: Sequence[RunProcess]) -> None:
+        """Look at the connections of these processes, and report what is found: the first link, or none so far."""
+        if self._is_linked:
+            return
+        connections = list(self._connections())
+        if self._has_closed(connections) or (ranks and self._has_open(connections, ranks)):
+            self._is_linked = True
+            self._report(LINKED)
+        elif ranks:
+            self._looks += 1
+            if self._looks == LOOKS:
+                self._report(APART)
+
+    def _report(self, kind: str) -> None:
+        with contextlib.suppress(OSError):
+            self._directory.links(kind, self._attempt, self._node).touch()
+
+    def _connections(self) -> Iterator[Connection]:
+        for name in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError):
+                yield from parse_connections((self._proc / "net" / name).read_text(encoding="ascii", errors="replace"))
+
+    @staticmethod
+    def _ends(each: Connection) -> tuple[tuple[str, int], tuple[str, int]]:
+        return each.local, each.remote
+
+    def _has_closed(self, connections: Sequence[Connection]) -> bool:
+        """Return whether a connection was closed in the last minute that may have been between ranks.
+
+        The kernel does not tell whose it was. A program that exchanges something for a moment only is not seen else.
+        """
+        return any(
+            each.state == _TIME_WAIT
+            and (each.remote[0] in self._others if self._others else each.local[0] == each.remote[0])
+            and self._ends(each) not in self._closed_before
+            for each in connections
+        )
+
+    def _has_open(self, connections: Sequence[Connection], ranks: Sequence[RunProcess]) -> bool:
+        """Return whether a rank has a connection to another node, or to another rank if all are on this node."""
+        found = [each for each in connections if each.state == _ESTABLISHED and each.inode]
+        if self._others:
+            found = [each for each in found if each.remote[0] in self._others]
+            return bool(found) and not self._owners(ranks).keys().isdisjoint(each.inode for each in found)
+        owners = self._owners(ranks)
+        by_end = {each.local: owners.get(each.inode) for each in found}
+        for each in found:
+            own, other = owners.get(each.inode), by_end.get(each.remote)
+            if own is not None and other is not None and own != other:
+                return True
+        return self._share_memory(ranks)
+
+    def _owners(self, ranks: Sequence[RunProcess]) -> Mapping[int, int]:
+        """Return the rank that has each socket, by the socket's inode."""
+        owners = {}
+        for each in ranks:
+            with contextlib.suppress(OSError):
+                for descriptor in (self._proc / str(each.pid) / "fd").iterdir():
+                    with contextlib.suppress(OSError):
+                        if found := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink())):
+                            owners[int(found[1])] = each.rank if each.rank is not None else -1
+        return owners
+
+    def _share_memory(self, ranks: Sequence[RunProcess]) -> bool:
+        """Return whether two ranks share memory that both can write, as under Open MPI."""
+        users = defaultdict[tuple[str, str], set[int | None]](set)
+        for each in ranks:
+            with contextlib.suppress(OSError):
+                text = (self._proc / str(each.pid) / "maps").read_text(encoding="utf-8", errors="replace")
+                for mapping in _SHARED.findall(text):
+                    users[mapping].add(each.rank)
+        return any(len(ranks) > 1 for ranks in users.values())

@@ -1,0 +1,123 @@
+"""Judge whether the ranks of an attempt train together, by their nodes' reports and by what they print."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+from agent.files.listing import names_in
+from agent.launch.hosts import POLL_S
+from agent.runs.directory import APART, LINKED, RunDirectory
+from agent.runs.follow import Tail
+from agent.spec.launchers import REQUIRED
+from agent.spec.run import RunSpec
+
+ALONE_S: Final = 60.0
+"""Seconds after the first output until a run without a connection between ranks is reported."""
+SAME_S: Final = 20.0
+"""The same if all ranks print the same lines."""
+SAME_LINES: Final = 5
+_LOOK_S: Final = 2.0
+_LAST_LOOK_S: Final = 4.0
+"""How long after the end of a run the nodes may report a connection of its last seconds."""
+_MAX_LINES: Final = 100
+"""Lines of a rank and stream that are compared."""
+_LINE: Final = re.compile(r"\[(\d{1,9})\]<(stdout|stderr)>:(.*)")
+_NOT_THE_PROGRAMS: Final = "[placement]"
+_TIMES: Final = re.compile(r"\d+(?:[.:]\d+)*\s*(?:%|[kMG]i?B\b|(?:ms|us|s|sec|min|h)\b|\w*/s\b|\w*/step\b)")
+"""Durations, rates and shares, which differ between ranks that do the same."""
+
+
+class TogetherWatch:
+    """The watch over one attempt of a program. `warning` is what its user should know, "" while all is well."""
+
+    def __init__(self, spec: RunSpec, directory: RunDirectory, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spec, self._directory, self._clock = spec, directory, clock
+        self._attempt = directory.attempt
+        self._tail = Tail(directory.log)
+        for _ in self._tail.lines(last_bytes=0):
+            pass  # of an earlier attempt
+        self._lines = defaultdict[str, dict[int, list[int]]](lambda: defaultdict(list))
+        self._numbers = defaultdict[str, bool](bool)
+        self._first: float | None = None
+        self._looked = float("-inf")
+        self._is_over = not spec.may_train_apart
+        self.warning = ""
+
+    def look(self) -> bool:
+        """Look at the reports and the log; return whether the warning has changed."""
+        if self._is_over or self._clock() - self._looked < _LOOK_S:
+            return False
+        self._looked = self._clock()
+        self._read()
+        return self._judge(ended=False)
+
+    def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Look once more when all ranks have ended; return whether the warning has changed."""
+        if self._is_over:
+            return False
+        before = self.warning
+        self._read()
+        self._judge(ended=True)
+        until = self._clock() + _LAST_LOOK_S
+        while self.warning and self._clock() < until:  # A node may yet report a connection of the last seconds.
+            sleep(POLL_S)
+            self._judge(ended=True)
+        self._is_over = True
+        return self.warning != before
+
+    @property
+    def must_stop(self) -> bool:
+        """Return whether the user wants the run to stop for the warning."""
+        return bool(self.warning) and self._spec.together == REQUIRED
+
+    def _judge(self, *, ended: bool) -> bool:
+        before, self.warning = self.warning, self._found(ended=ended)
+        return self.warning != before
+
+    def _found(self, *, ended: bool) -> str:
+        names = set(names_in(self._directory.path))
+        reports = {
+            kind: [self._directory.links(kind, self._attempt, host.name).name in names for host in self._spec.hosts]
+            for kind in (LINKED, APART)
+        }
+        if any(reports[LINKED]):
+            self._is_over = True
+            return ""
+        if self._first is None or not all(reports[APART]):
+            return ""
+        passed_s, same = self._clock() - self._first, self._print_the_same()
+        others = "on another node" if len(self._spec.hosts) > 1 else "on the node"
+        if same and (ended or passed_s >= SAME_S):
+            what = f"all ranks print the same lines, and no rank has had a connection to a rank {others}"
+        elif passed_s >= ALONE_S:
+            what = f"no rank has had a connection to a rank {others} for a minute after the first output"
+        else:
+            return ""
+        return f"warning: the ranks do not train together: {what}"
+
+    def _read(self) -> None:
+        """Read the lines of all ranks since the last look."""
+        for line in self._tail.lines():
+            if not (found := _LINE.match(line)) or found[3].startswith(_NOT_THE_PROGRAMS):
+                continue
+            if self._first is None:
+                self._first = self._clock()
+            lines = self._lines[found[2]][int(found[1])]
+            if len(lines) < _MAX_LINES:
+                text = _TIMES.sub("", found[3].strip())
+                lines.append(hash(text))
+                self._numbers[found[2]] |= any(map(str.isdigit, text))
+
+    def _print_the_same(self) -> bool:
+        """Return whether all ranks have printed the same lines, numbers among them, to one stream."""
+        return any(self._are_same(by_rank) for stream, by_rank in self._lines.items() if self._numbers[stream])
+
+    def _are_same(self, by_rank: dict[int, list[int]]) -> bool:
+        least = min(map(len, by_rank.values()))
+        if len(by_rank) < self._spec.ranks or least < SAME_LINES:
+            return False
+        return len({tuple(lines[:least]) for lines in by_rank.values()}) == 1
