@@ -16,12 +16,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from agent.launch.rank_parent import Lines
+from agent.launch.rank_parent import SILENCE_S, Lines
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 
@@ -138,13 +139,13 @@ def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
 def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
     """Forward what a rank writes, line by line, in place of Horovod's function, which keeps a line of any length."""
     lines = Lines(b"" if rank is None else f"[{rank}]<{stream}>:".encode())
-    while block := os.read(source.fileno(), 1 << 16):
-        for line in lines.feed(block):
+    poll, block = select.poll(), None
+    poll.register(source, select.POLLIN)
+    while block != b"":
+        block = os.read(source.fileno(), 1 << 16) if poll.poll(SILENCE_S * 1000) else None
+        for line in lines.idle() if block is None else lines.feed(block) if block else lines.end():
             target.write(line.decode(errors="replace"))
         target.flush()
-    for line in lines.end():
-        target.write(line.decode(errors="replace"))
-    target.flush()
     source.close()
 
 

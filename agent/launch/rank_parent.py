@@ -34,7 +34,11 @@ PIECE: Final = 4096
 """What mpirun's daemon reads at once: whole lines up to this size leave as one message, and stay together."""
 MAX_LINE: Final = 1 << 16
 """Bytes of a line. A longer one is forwarded as several lines, so that a line without an end takes no more memory."""
-LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+LINE_END: Final = re.compile(rb"(\r\n|\n|\r)")
+_BLANK: Final = re.compile(rb"(?:[\b\t ]|\x1b\[[0-9;?]*[A-Za-z])*")
+"""What erases a progress bar: blanks, backspaces and commands of terminals."""
+BAR_S: Final = 10.0
+"""Seconds between two states of a progress bar that become lines."""
 SILENCE_S: Final = 1.0
 """How long after the rank's end to wait for what its children still write."""
 DRAIN_S: Final = 0.001
@@ -55,30 +59,65 @@ def place_in_mpi(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class Lines:
-    """Cut what one stream brings into lines, each with its mark."""
+    """Cut what one stream brings into lines, each with its mark.
 
-    def __init__(self, mark: bytes, max_bytes: int = MAX_LINE) -> None:
-        self._mark, self._max_bytes, self._rest = mark, max_bytes, b""
+    A progress bar writes one state over the other, with `\r` between them. Its last state becomes a line, and before
+    that one state every BAR_S seconds.
+    """
+
+    def __init__(self, mark: bytes, max_bytes: int = MAX_LINE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._mark, self._max_bytes, self._clock, self._rest = mark, max_bytes, clock, b""
+        self._state = b""
+        """The last state of a bar, if it is not a line yet."""
+        self._shown_at = float("-inf")
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Return the lines that are whole now, each with its mark and its end; a bar's `\\r` ends one too.
+        """Return the lines that are whole now, each with its mark and its end.
 
         A line that is too long comes in parts of `max_bytes`, each as a line of its own.
         """
         text = self._rest + block
         held = b"\r" if text.endswith(b"\r") else b""  # a \n may follow
         *complete, self._rest = LINE_END.split(text.removesuffix(b"\r") if held else text)
+        ready = list[bytes]()
+        for line, end in zip(complete[::2], complete[1::2], strict=True):
+            full, last = self._cut(line)
+            ready += [*full, *self._collapsed(last, end)]
+        full, self._rest = self._cut(self._rest)
+        self._rest += held
+        return [self._mark + line + b"\n" for line in (*ready, *full)]
+
+    def _cut(self, line: bytes) -> tuple[list[bytes], bytes]:
+        """Return the parts of a line that are full, and the last one."""
         most = self._max_bytes
-        ready = [line[at : at + most] for line in complete for at in range(0, len(line) or 1, most)]
-        full = (len(self._rest) - 1) // most * most if self._rest else 0
-        ready += [self._rest[at : at + most] for at in range(0, full, most)]
-        self._rest = self._rest[full:] + held
-        return [self._mark + line + b"\n" for line in ready]
+        full = (len(line) - 1) // most * most if line else 0
+        return [line[at : at + most] for at in range(0, full, most)], line[full:]
+
+    def _collapsed(self, text: bytes, end: bytes) -> list[bytes]:
+        """Return the line that ends so, or the state of a bar that is due, if any."""
+        is_blank = bool(_BLANK.fullmatch(text))
+        if end == b"\r":
+            self._state = self._state if is_blank else text.rstrip(b"\b")  # Keras goes back so, too
+            return self._due()
+        text, self._state = (self._state or text) if is_blank else text, b""
+        return [text]
+
+    def _due(self) -> list[bytes]:
+        now = self._clock()
+        if not self._state or now - self._shown_at < BAR_S:
+            return []
+        self._shown_at, state, self._state = now, self._state, b""
+        return [state]
+
+    def idle(self) -> list[bytes]:
+        """Return a state that is due, while the stream brings nothing."""
+        return [self._mark + line + b"\n" for line in self._due()]
 
     def end(self) -> list[bytes]:
         """Return the last line, where it had no end."""
         rest, self._rest = self._rest.removesuffix(b"\r"), b""
-        return [self._mark + rest + b"\n"] if rest else []
+        lines = self._collapsed(rest, b"") if rest or self._state else []
+        return [self._mark + line + b"\n" for line in lines]
 
 
 def pieces(lines: Sequence[bytes]) -> list[bytes]:
@@ -132,6 +171,9 @@ def forward_output(process: subprocess.Popen[bytes], rank: str, out: int) -> int
         while streams.get_map():
             ready = streams.select(SILENCE_S)
             check_read(out)
+            if not ready:
+                for key in streams.get_map().values():
+                    write(out, key.data.idle())
             for key, _ in ready:
                 block = os.read(key.fd, 1 << 16)
                 write(out, key.data.feed(block) if block else key.data.end())

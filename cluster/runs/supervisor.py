@@ -211,11 +211,17 @@ class Supervisor:
                 while stream.next(timeout_s=RELEASE_S) is not None:
                     pass
 
-    def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
-        """Yield the lines of a run's log."""
+    def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[list[str]]:
+        """Yield the lines of a run's log, as many at once as have come. Raises DeepcdkError without that run."""
         flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
         command = supervisor_command(self.stack, "logs", *_named(run_id), *flags)
         # A quiet run is no dead connection: SSH's own keep-alive finds that one.
-        stream = BackgroundReader(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
-        while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:
-            yield line
+        blocks = self.master.blocks(command, directory=self.directory, silence_s=7 * 24 * 3600.0)
+        stream = BackgroundReader(self.master.batches(blocks))
+        try:
+            while (lines := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:
+                yield lines
+        except RemoteError as error:
+            if error.status == _NO_SUCH_RUN_STATUS:
+                raise DeepcdkError(error.output.strip(), remedy="`fab runs` lists them") from None
+            raise

@@ -75,8 +75,8 @@ def document(
     }
 
 
-def describe_end(progress: RunProgress, usd_per_hour: float | None) -> tuple[str, bool]:
-    """Return what to say of a run that has ended, and whether it failed."""
+def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool = False) -> tuple[str, bool]:
+    """Return what to say of a run that has ended, and whether it failed; `log`: its log was shown."""
     took = ""
     if progress.started is not None and progress.updated is not None:
         took = f" after {duration(progress.updated - progress.started)}"
@@ -94,7 +94,7 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None) -> tuple[str
     goes_on = f"`fab resume {progress.run_id}`" in progress.reason
     lines = [
         f"deepcdk: run {progress.run_id} failed{took}: {progress.reason}",
-        *(f"    {line}" for line in progress.last_lines if not goes_on),
+        *(f"    {line}" for line in progress.last_lines if not (goes_on or log)),
         f"  do: read `fab logs --run {progress.run_id}`",
     ]
     return "\n".join(lines), True

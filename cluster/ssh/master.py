@@ -224,17 +224,23 @@ class Master:
 
         Raises AnswerError for a line of more than MOST_BYTES.
         """
+        blocks = self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed)
+        for batch in self.batches(blocks):
+            yield from batch
+
+    def batches(self, blocks: Iterable[bytes]) -> Iterator[list[str]]:
+        """Yield the lines that each block completes, for output of many lines. Raises AnswerError as `lines`."""
         rest = bytearray()
-        for block in self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed):
-            first, *others = block.split(b"\n")
-            rest += first
+        for block in blocks:
+            whole, newline, after = block.rpartition(b"\n")
+            if newline:
+                yield (bytes(rest) + whole).decode("utf-8", errors="replace").split("\n")
+                rest.clear()
+            rest += after
             if len(rest) > MOST_BYTES:
                 raise _too_long("a line of a command", rest, self.where)
-            for other in others:
-                yield rest.decode("utf-8", errors="replace")
-                rest = bytearray(other)
         if rest:
-            yield rest.decode("utf-8", errors="replace")
+            yield [rest.decode("utf-8", errors="replace")]
 
 
 def _session(connection: fabric.Connection) -> paramiko.Channel:

@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from cluster.ssh.master import SilenceError
 
@@ -16,18 +16,21 @@ _LOOK_S: Final = 1.0
 """Seconds between two checks, while the queue is full, whether the stream was abandoned."""
 
 
-class BackgroundReader:
+T = TypeVar("T")
+
+
+class BackgroundReader(Generic[T]):
     """Read a blocking stream in a thread, so that Ctrl-C and time-outs reach the caller at once."""
 
-    def __init__(self, source: Iterator[str], where: str = "") -> None:
+    def __init__(self, source: Iterator[T], where: str = "") -> None:
         """Read `source`; `where` names the master in errors."""
         self._where = where
         self._is_abandoned = False
-        self._queue: queue.Queue[str | BaseException | None] = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue[T | BaseException | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
         self._thread.start()
 
-    def _pump(self, source: Iterator[str]) -> None:
+    def _pump(self, source: Iterator[T]) -> None:
         try:
             for item in source:
                 if not self._put(item):
@@ -39,7 +42,7 @@ class BackgroundReader:
             if close := getattr(source, "close", None):
                 close()  # A generator's own clean-up, in its own thread: another could not run it meanwhile.
 
-    def _put(self, item: str | BaseException | None) -> bool:
+    def _put(self, item: T | BaseException | None) -> bool:
         """Queue an item for the caller; return False once the stream is abandoned."""
         while not self._is_abandoned:
             with contextlib.suppress(queue.Full):
@@ -51,7 +54,7 @@ class BackgroundReader:
         """End the stream at its next item and close it; call this where no further item is read."""
         self._is_abandoned = True
 
-    def next(self, timeout_s: float) -> str | None:
+    def next(self, timeout_s: float) -> T | None:
         """Return the next item, or None at the end. Raises SilenceError on a time-out."""
         try:
             item = self._queue.get(timeout=timeout_s)

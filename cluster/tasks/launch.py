@@ -208,7 +208,7 @@ def watch_to_end(
         text = f"\nno longer watching; run {run_id} goes on\n{remedy}"
         raise Exit(fitted(text, sys.stderr), code=INTERRUPTED_STATUS) from None
     usd_per_hour = session.usd_per_hour(wait_s=0.0)
-    text, failed = describe_end(progress, usd_per_hour)
+    text, failed = describe_end(progress, usd_per_hour, log=log)
     if json and with_document:
         print_result(document(run_id, progress, usd_per_hour), json=True)
     if failed:

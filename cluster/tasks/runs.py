@@ -54,8 +54,8 @@ def logs(
     """
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
-        for line in session.supervisor(master).log_lines(run, following=follow, rank=rank):
-            print_output(line)
+        for lines in session.supervisor(master).log_lines(run, following=follow, rank=rank):
+            print_output(*lines)
 
 
 @task(word="--run")

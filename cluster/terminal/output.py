@@ -16,12 +16,11 @@ def print_line(text: str) -> None:
         print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
 
-def print_output(text: str, *, aside_of_result: bool = False) -> None:
-    """Print a line of a node's output, on stderr where it goes beside a result; see `output_lines`."""
+def print_output(*texts: str, aside_of_result: bool = False) -> None:
+    """Print lines of a node's output, on stderr where they go beside a result; see `output_lines`."""
     stream = sys.stderr if aside_of_result else sys.stdout
     with aside():
-        for line in output_lines(text, stream):
-            print(line, file=stream, flush=True)
+        print("\n".join(line for text in texts for line in output_lines(text, stream)), file=stream, flush=True)
 
 
 def print_sentence(text: str) -> None:

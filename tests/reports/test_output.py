@@ -1,0 +1,114 @@
+"""Facts from public reports: what becomes of a program's output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agent.launch.rank_parent import BAR_S, Lines
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.runs.follow import RunProgress
+from cluster.runs.supervisor import Supervisor
+from cluster.runs.watch import describe_end
+from cluster.ssh.master import Master
+from cluster.terminal.output import print_output
+from tests.factories import make_stack
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def collapsed(*blocks: bytes, every_s: float = 0.0) -> list[bytes]:
+    clock, found = Clock(), list[bytes]()
+    lines = Lines(b"", clock=clock)
+    for block in blocks:
+        found += lines.feed(block)
+        clock.now += every_s
+    return found + lines.end()
+
+
+TQDM = [b"\r%3d%%|bar" % each for each in range(101)]
+KERAS = [b"\x08" * 20 + b"\r" + b"%d/9 loss" % each for each in range(10)]
+WGET = [b"%d%% of file\r" % each for each in range(101)]
+CLEARED = [b"\r\x1b[2K%d of 9" % each for each in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("states", "first", "last"),
+    [
+        (TQDM, b"  0%|bar\n", b"100%|bar\n"),
+        (KERAS, b"0/9 loss\n", b"9/9 loss\n"),
+        (WGET, b"0% of file\n", b"100% of file\n"),
+        (CLEARED, b"\x1b[2K0 of 9\n", b"\x1b[2K9 of 9\n"),
+    ],
+)
+@pytest.mark.parametrize("end", [b"\n", b"", b"\r\n", b"\r"])
+def test_states_of_a_progress_bar_are_not_lines_of_the_log(
+    states: list[bytes], first: bytes, last: bytes, end: bytes
+) -> None:
+    """Source: ray #4082."""
+    assert collapsed(*states, end) == [first, last]
+
+
+def test_state_of_a_slow_bar_is_shown_now_and_then() -> None:
+    """Source: ray #4082."""
+    assert len(collapsed(*TQDM, b"\n", every_s=1.0)) == pytest.approx(100 / BAR_S, abs=2)
+    clock = Clock()
+    lines = Lines(b"", clock=clock)
+    assert lines.feed(b"\r1%\r2%\r") == [b"1%\n"]
+    assert lines.idle() == []
+    clock.now = BAR_S
+    assert (lines.feed(b"."), lines.idle(), lines.end()) == ([b"2%\n"], [], [b".\n"])  # a \\n might have followed
+    assert lines.feed(b"3%\r4%\r5%") == []
+    clock.now *= 2
+    assert (lines.idle(), lines.idle()) == ([b"4%\n"], [])
+
+
+def test_lines_beside_a_bar_are_kept() -> None:
+    """Source: ray #4082."""
+    assert collapsed(b"one\n\n  \n5%\r6%\rtwo\r\nthree") == [b"one\n", b"\n", b"  \n", b"5%\n", b"two\n", b"three\n"]
+
+
+class FakeMaster(Master):
+    """A master whose command writes these blocks, and ends with this status."""
+
+    def __init__(self, blocks: list[bytes], status: int = 0) -> None:
+        self.written, self.status, self.where = blocks, status, "master"
+
+    def blocks(self, *_: Any, **__: Any) -> Iterator[bytes]:  # type: ignore[override]
+        yield from self.written
+        if self.status:
+            raise RemoteError("a command failed", status=self.status, output="2 runs are live: one, two\n", where="")
+
+
+def test_log_is_printed_as_it_was_written_in_large_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    """Report of this project: `fab logs` of 53 MB took 99 s, for it printed each line by itself."""
+    text = "".join(f"[0]<stdout>:line {number} \u00e9\n" for number in range(20_000)) + "the end"
+    data = text.encode()
+    master = FakeMaster([data[at : at + 32_749] for at in range(0, len(data), 32_749)])
+    batches = list(Supervisor(master, make_stack(), "/tree").log_lines("one", following=False, rank=None))
+    assert len(batches) < 30
+    for batch in batches:
+        print_output(*batch)
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_last_lines_of_a_failed_run_are_printed_once() -> None:
+    """Report of this project: they were printed as its log, and again as the reason."""
+    progress = RunProgress(run_id="one", state="failed", reason="rank 0 ended first", last_lines=("the last",))
+    assert ["the last" in describe_end(progress, None, log=log)[0] for log in (False, True)] == [True, False]
+
+
+def test_logs_of_several_runs_asks_for_one() -> None:
+    """Report of this project: it printed "a command on the master failed (status 4)" first."""
+    lines = Supervisor(FakeMaster([], 4), make_stack(), "/tree").log_lines("", following=False, rank=None)
+    with pytest.raises(DeepcdkError, match=r"^2 runs are live: one, two\n"):
+        list(lines)
