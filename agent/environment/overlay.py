@@ -1,8 +1,8 @@
 """Install a program's own packages over the runtime, without a change to the runtime, which other programs use.
 
-One node resolves the requirements against the packages of the runtime, and brings the missing ones as wheels to the
-shared file system; every node installs from there, so all nodes have the same versions. An overlay is a virtual
-environment ROOT/FINGERPRINT in the login user's home.
+The laptop locks the packages that the runtime lacks. One node brings them as wheels to the shared file system; every
+node installs from there. For a notebook, which the laptop does not resolve, that node resolves the requirements too. An
+overlay is a virtual environment ROOT/FINGERPRINT in the login user's home.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from agent.environment import package_index
-from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment, requirement_lines
+from agent.environment.virtual_environment import (
+    LockedEnvironment,
+    RuntimeSetupError,
+    VirtualEnvironment,
+    requirement_lines,
+)
 from agent.files.build_once import temporary_directory_of
 from agent.spec.frameworks import KEPT, KEPT_PREFIX
 
@@ -29,13 +34,55 @@ print(json.dumps([sysconfig.get_path('purelib'), found]))
 """
 
 
+_CONFLICT: Final = ("ResolutionImpossible", "conflicting dependencies", "No matching distribution found")
+"""Words of pip about versions that do not fit. Other failures have nothing to do with the versions of the nodes."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Overlay(VirtualEnvironment):
-    """The packages of a program over the runtime."""
+class Layer(VirtualEnvironment):
+    """Packages over the runtime."""
 
     name: ClassVar[str] = "the environment with the program's packages"
     runtime: Path
     """The runtime's Python."""
+
+    def prepare(self) -> None:
+        """Have the runtime's packages found after the overlay's own, and TensorFlow under both of its names."""
+        below, kept = self.runtime_packages()
+        (self.site_packages / "runtime.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+        for name in TENSORFLOW:
+            if name not in kept:
+                self._stand_in(name, next(kept[other] for other in TENSORFLOW if other in kept))
+
+    def runtime_packages(self) -> tuple[str, dict[str, str]]:
+        """Return the runtime's folder of packages, and the versions of those that must not change."""
+        output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
+        below, found = json.loads(output.splitlines()[-1])
+        return below, {name: found[name] for name in found if name in KEPT or name.startswith(KEPT_PREFIX)}
+
+    def _stand_in(self, name: str, version: str) -> None:
+        """Add metadata of TensorFlow under its other name, for packages that require it by that name."""
+        folder = self.site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (folder / "INSTALLER").write_text("deepcdk\n")
+        (folder / "RECORD").write_text("")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LockedOverlay(Layer, LockedEnvironment):
+    """The packages of a program's lock file over the runtime."""
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return the platform, the packages and the runtime."""
+        return {**super().inputs, "runtime": str(self.runtime)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overlay(Layer):
+    """Requirements that a node resolves, over the runtime."""
+
     program: Path
     """The pushed program's directory. Requirements may name files in it."""
     requirements: str
@@ -61,19 +108,11 @@ class Overlay(VirtualEnvironment):
         except (OSError, UnicodeDecodeError) as error:
             raise RuntimeSetupError(f"cannot read {self.requirements}: {error}") from None
 
-    def prepare(self) -> None:
-        """Have the runtime's packages found after the overlay's own, and TensorFlow under both of its names."""
-        below, kept = self._runtime_packages()
-        (self.site_packages / "runtime.pth").write_text(f"import site; site.addsitedir({below!r})\n")
-        for name in TENSORFLOW:
-            if name not in kept:
-                self._stand_in(name, next(kept[other] for other in TENSORFLOW if other in kept))
-
     def bring(self, wheels: Path) -> None:
         """Resolve what the runtime lacks, and bring wheels of it. Packages that Horovod depends on cannot change."""
         temporary = temporary_directory_of(self.directory)
         constraints, report, sources = (temporary / name for name in ("constraints.txt", "report.json", "sources.txt"))
-        _, kept = self._runtime_packages()
+        _, kept = self.runtime_packages()
         pinned = {**dict.fromkeys(TENSORFLOW, next(kept[name] for name in TENSORFLOW if name in kept)), **kept}
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(pinned.items())))
         named = package_index.is_named_in(self._text)
@@ -92,21 +131,8 @@ class Overlay(VirtualEnvironment):
                 build = ["--no-deps", "--wheel-dir", str(wheels), "--requirement", str(sources)]
                 self.pip("Building wheels", "wheel", "--quiet", *offline, *build, cwd=self.program)
         except RuntimeSetupError as error:
-            raise RuntimeSetupError(f"{error}\n{trouble or hint}".rstrip()) from None
-
-    def _runtime_packages(self) -> tuple[str, dict[str, str]]:
-        """Return the runtime's folder of packages, and the versions of those that must not change."""
-        output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
-        below, found = json.loads(output.splitlines()[-1])
-        return below, {name: found[name] for name in found if name in KEPT or name.startswith(KEPT_PREFIX)}
-
-    def _stand_in(self, name: str, version: str) -> None:
-        """Add metadata of TensorFlow under its other name, for packages that require it by that name."""
-        folder = self.site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (folder / "INSTALLER").write_text("deepcdk\n")
-        (folder / "RECORD").write_text("")
+            fits = not any(word in str(error) for word in _CONFLICT)
+            raise RuntimeSetupError(f"{error}\n{trouble or hint * (not fits)}".rstrip()) from None
 
 
 def refers_to_files(requirements: str) -> bool:

@@ -176,7 +176,14 @@ def ensure(*options: str) -> Path:
 
 
 def ensure_own(
-    lock: Path, *, program: Path, wheelhouse: Path, root: Path, frameworks: Sequence[str], options: Sequence[str]
+    lock: Path,
+    *,
+    program: Path,
+    wheelhouse: Path,
+    root: Path,
+    frameworks: Sequence[str],
+    options: Sequence[str],
+    log: Path | None = None,
 ) -> Path:
     """Return the Python of a program's own environment on this node, made first unless it is there.
 
@@ -191,6 +198,7 @@ def ensure_own(
         program=program,
         settings=settings_from(arguments) if frameworks else None,
         cache=default_cache(os.environ),
+        log=log,
     )
     return own.ensure()
 

@@ -21,6 +21,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -40,6 +41,8 @@ AGENT_TREE: Final = Path(__file__).parents[2]
 UV_LOCK: Final = Path(__file__).parent / "requirements-uv.txt"
 LOCK: Final = "lock.txt"
 ERROR_LINES: Final = 8
+FRAMED_LINES: Final = 15
+_FRAME: Final = "╰─>"
 
 
 class RuntimeSetupError(RuntimeError):
@@ -110,6 +113,22 @@ def print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def reason_lines(output: str) -> list[str]:
+    """Return the lines of a failed step with its reason: those of the package that was built, or else the last ones.
+
+    pip frames the output of a build, and adds ten lines that do not contain the reason.
+    """
+    # Warnings of retries differ between nodes; equal messages of all nodes are reported once.
+    lines = [line for line in output.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
+    end = next((at for at, line in enumerate(lines) if line.strip(" │╰─>") == "[end of output]"), None)
+    begins = [at for at, line in enumerate(lines[:end]) if _FRAME in line] if end is not None else []
+    if not begins:
+        return lines[-ERROR_LINES:]
+    title = next((line for line in reversed(lines[: begins[-1]]) if line.lstrip(" │").startswith("×")), "")
+    framed = textwrap.dedent("\n".join(line.replace("│", " ") for line in lines[begins[-1] + 1 : end])).splitlines()
+    return [title.strip(" │×"), *framed[-FRAMED_LINES:]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VirtualEnvironment:
     """A virtual environment. A subclass names its inputs and brings its packages."""
@@ -124,6 +143,8 @@ class VirtualEnvironment:
     wheelhouse: Path | None = None
     """None: the wheels are removed after they were installed."""
     report: Callable[[str], None] = dataclasses.field(default=print_line, compare=False)
+    log: Path | None = dataclasses.field(default=None, compare=False)
+    """Where the whole output of a step that fails is written."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
@@ -287,12 +308,18 @@ class VirtualEnvironment:
             check=False,
         )
         if finished.returncode != 0:
-            # Warnings of retries differ between nodes; equal messages of all nodes are reported once.
-            lines = [line for line in finished.stdout.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
-            raise RuntimeSetupError(
-                "\n".join([f"{step} failed with status {finished.returncode}", *lines[-ERROR_LINES:]])
-            )
+            where = [self._keep(finished.stdout)] if self.log and finished.stdout else []
+            lines = reason_lines(finished.stdout or "")
+            raise RuntimeSetupError("\n".join([f"{step} failed with status {finished.returncode}", *lines, *where]))
         return finished.stdout
+
+    def _keep(self, output: str) -> str:
+        """Write the output of a failed step to the log; return where it is."""
+        try:
+            (self.log or Path(os.devnull)).write_text(output, encoding="utf-8")
+        except OSError as error:
+            return f"(the whole log could not be written: {error.strerror})"
+        return "the whole log is in install-NODE.log of the run's directory; `fab fetch` brings it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,9 +66,13 @@ class RunSpec:
     program: str = ""
     """Name of the tree that holds the user's own program; empty for a recipe."""
     requirements: str = ""
-    """The program's requirements file, a path within its tree; empty: none."""
+    """The file that lists the program's packages, a path within its tree or on the laptop; empty: none."""
     keras: int = 3
     """Version of Keras that `tf.keras` and `keras` mean to the program: 3, or 2 (the package tf-keras)."""
+    locked: bool = False
+    """Whether the laptop resolved the packages over the runtime; the nodes install those of the lock file."""
+    wheels: str = ""
+    """Name of the pushed tree with wheels from the laptop; empty: none."""
     own_environment: bool = False
     """Whether the program's ranks run in an environment of its own, by the lock file in its tree."""
     horovod_for: tuple[str, ...] = ()
@@ -250,7 +254,7 @@ class RunSpec:
     @property
     def needs_overlay(self) -> bool:
         """Return whether the ranks need packages that the runtime lacks, laid over it."""
-        return not self.own_environment and bool(self.requirements or self.further_requirements)
+        return not self.own_environment and bool(self.locked or self.requirements or self.further_requirements)
 
     @property
     def lock_file(self) -> str:

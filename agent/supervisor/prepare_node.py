@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import Overlay
+from agent.environment.overlay import Layer, LockedOverlay, Overlay
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.machine import this_node_kind
 from agent.launch.rank import this_host
@@ -111,17 +111,24 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         raise NodeError(f"processes of another run stay: {', '.join(map(str, left))}")
 
 
-def overlay_of(spec: RunSpec, runtime: Path, home: Path) -> Overlay | None:
+def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | None:
     """Return the overlay that a run's program needs over the runtime; None where the runtime is enough."""
     if not spec.needs_overlay:
         return None
+    program, root = Path(spec.program_directory), home / ".cache" / "deepcdk" / "layers"
+    wheelhouse = Path(spec.efs_mount) / "payloads" / ".wheelhouse"
+    if spec.locked:
+        lock = Path(spec.lock_file).read_text(encoding="utf-8")
+        return LockedOverlay(runtime=runtime, program=program, lock=lock, root=root, wheelhouse=wheelhouse, log=log)
+    # A run that an older version submitted.
     return Overlay(
         runtime=runtime,
-        program=Path(spec.program_directory),
+        program=program,
         requirements=spec.requirements,
         further=spec.further_requirements,
-        root=home / ".cache" / "deepcdk" / "layers",
-        wheelhouse=Path(spec.efs_mount) / "payloads" / ".wheelhouse",
+        root=root,
+        wheelhouse=wheelhouse,
+        log=log,
     )
 
 
@@ -150,6 +157,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     wheelhouse, options = Path(spec.efs_mount) / "payloads" / ".wheelhouse", runtime.options_for(kind_of(spec))
+    log = Path(spec.run_directory) / f"install-{host.name}.log"
     if spec.own_environment:
         made = runtime.ensure_own(
             Path(spec.lock_file),
@@ -158,10 +166,11 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
             root=Path.home() / ".cache" / "deepcdk" / "environments",
             frameworks=spec.horovod_for,
             options=options,
+            log=log,
         )
         return ready(made, made.parents[1])
     made = runtime.ensure("--wheelhouse", str(wheelhouse), *options)
-    return ready(make_python(spec, made), made.parents[1])
+    return ready(make_python(spec, made, log), made.parents[1])
 
 
 def ready(python: Path, runtime: Path) -> Prepared:
@@ -191,9 +200,9 @@ def prepare_master(spec: RunSpec) -> Prepared:
     return Prepared(python=str(master_environment.ensure()))
 
 
-def make_python(spec: RunSpec, runtime: Path) -> Path:
+def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
     """Return the ranks' Python, having made the overlay that they need. Raises RuntimeSetupError."""
-    overlay = overlay_of(spec, runtime, Path.home())
+    overlay = overlay_of(spec, runtime, Path.home(), log)
     return runtime if overlay is None else overlay.ensure()
 
 

@@ -19,14 +19,13 @@ from cluster.errors import UsageError
 from cluster.programs.joining import Joining, examine, starts
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, parsed
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
+from cluster.programs.project_files import chosen_file, refuse_others
 from cluster.programs.upload import Upload, survey, unreadable
 from cluster.ssh.push import Tree, check_syntax, pack
-from cluster.terminal.paths import is_directory, is_file, resolved
+from cluster.terminal.paths import expanded, is_directory, is_file, resolved
 
 MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
-REQUIREMENTS: Final = "requirements.txt"
-"""Installed by itself where the directory has it, as everybody expects."""
 PYTHONS: Final = ("python", "python3")
 _SHELLS: Final = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 MAX_TREE_BYTES: Final = 1 << 30
@@ -42,7 +41,11 @@ class Program:
     """Words that each rank runs: `train.py --flag v`, `-m package --flag v`, or a command and its arguments."""
 
     requirements: str = ""
-    """Path of the requirements file within the directory; empty: none."""
+    """Path of the file that lists its packages, relative to the directory if it is in there; empty: none."""
+    extras: tuple[str, ...] = ()
+    """Optional dependencies of pyproject.toml or uv.lock to install."""
+    groups: tuple[str, ...] = ()
+    """Dependency groups of pyproject.toml or uv.lock to install."""
     keras: int = 3
     """What tf.keras and keras mean to it: 3, or 2."""
     entry_words: int = 0
@@ -59,11 +62,9 @@ class Program:
             check_word("--entry", word)
         script = self.script
         if script is not None:
-            self._check_travels("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
+            self.check_travels("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
         self._check_command()
-        if self.requirements:
-            self._check_travels("--requirements", self.requirements, Path(self.requirements))
 
     def _check_command(self) -> None:
         """Raise UsageError for a module or a script, other than a Python file, that a node could not start."""
@@ -99,7 +100,7 @@ class Program:
         """Raise UsageError for a script that the nodes would not find, or could not read for its line ends."""
         if Path(name).is_absolute():
             return  # It is on the nodes.
-        self._check_travels("--entry", name, Path(os.path.normpath(name)))
+        self.check_travels("--entry", name, Path(os.path.normpath(name)))
         with (self.directory / name).open("rb") as file:
             first_line = file.readline(MAX_WORD_BYTES)
         if first_line.endswith(b"\r\n"):
@@ -107,10 +108,8 @@ class Program:
             rule = f"has the line ends of Windows, which no shell on the nodes reads: `sed -i 's/\\r$//' {path}`"
             raise UsageError("--entry", name, rule)
 
-    def _check_travels(self, flag: str, given: str, file: Path) -> None:
+    def check_travels(self, flag: str, given: str, file: Path) -> None:
         """Raise UsageError for a file that the nodes would not find."""
-        if file.is_absolute() or ".." in file.parts:
-            raise UsageError(flag, given, "must lie in the directory that --payload names")
         if not is_file(self.directory / file):
             raise UsageError(flag, given, f"is not a file in {self.directory}")
         if reason := self.upload.reason_against(file):
@@ -118,9 +117,19 @@ class Program:
 
     @classmethod
     def from_arguments(
-        cls, payload: str, entry: str, further: Sequence[str], *, requirements: str = "", keras: str = ""
+        cls,
+        payload: str,
+        entry: str,
+        further: Sequence[str],
+        *,
+        requirements: str = "",
+        keras: str = "",
+        extras: Sequence[str] = (),
+        groups: Sequence[str] = (),
     ) -> Program:
         """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`.
+
+        Paths in --entry and --requirements are relative to the payload or else to the current directory.
 
         Raises KerasTrapError for one that would train wrongly without an error, unless --keras is given, or its
         requirements may bring another Keras: that is known once they are resolved.
@@ -132,13 +141,18 @@ class Program:
         except ValueError as error:
             raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
         directory = resolved(payload)
-        if not requirements and is_file(directory / REQUIREMENTS):
-            requirements = REQUIREMENTS
+        if requirements:
+            requirements = _located("--requirements", requirements, directory)
+            refuse_others(requirements)
+        else:
+            requirements = chosen_file(directory)
         program = cls(
             directory=directory,
-            entry=(*words, *further),
+            entry=(*_with_located_script(words, directory), *further),
             entry_words=len(words),
             requirements=requirements,
+            extras=tuple(extras),
+            groups=tuple(groups),
             keras=int(keras or 3),
             is_keras_chosen=bool(keras),
         )
@@ -158,6 +172,9 @@ class Program:
         return Wanted(
             directory=self.directory,
             requirements=self.requirements,
+            extras=self.extras,
+            groups=self.groups,
+            uploaded=frozenset(self.upload.files),
             modules=frozenset(module for tree in trees if tree for module in imports(tree, relative=False)),
             keras=self.keras,
             horovod=horovod,
@@ -171,14 +188,7 @@ class Program:
     @property
     def _words(self) -> tuple[str, ...]:
         """Return the entry without Python and its own flags, such as `-u`."""
-        words = list(self.entry)
-        if words[0] in PYTHONS and words[1:]:
-            del words[0]
-            while words[1:] and (flag := re.match(r"-[bBdEiIOPqRsSuvx]*([WX]?)(.*)", words[0])) and words[0] != "-":
-                if flag.group(2) and not flag.group(1):
-                    break  # -m MODULE, -c TEXT
-                del words[: 2 if flag.group(1) and not flag.group(2) else 1]
-        return tuple(words) or self.entry
+        return _without_python(self.entry)
 
     @property
     def script(self) -> Path | None:
@@ -192,10 +202,7 @@ class Program:
             return next((p for p in (path.with_suffix(".py"), path / "__main__.py") if is_file(p)), None)
         if not first.endswith(".py"):
             return None
-        path = self.directory / first
-        if Path(first).is_absolute() or ".." in Path(first).parts:
-            raise UsageError("--entry", first, "must lie in the directory that --payload names")
-        return path
+        return self.directory / first
 
     @property
     def label(self) -> str:
@@ -258,3 +265,50 @@ def check_word(flag: str, word: str) -> None:
 def _begins_with(path: Path, *starts: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(max(map(len, starts))).startswith(starts)
+
+
+def _located(flag: str, given: str, directory: Path) -> str:
+    """Return the path of a file as seen from the program's directory, or the absolute path of a file elsewhere.
+
+    A relative path is one from the program's directory or else from the current directory. Raises UsageError.
+    """
+    typed = expanded(given)
+    if not typed.is_absolute() and ".." not in typed.parts and is_file(directory / typed):
+        return typed.as_posix()
+    places = [directory / typed, Path.cwd() / typed]
+    found = next((resolved(str(place)) for place in places if is_file(place)), None)
+    if found is None:
+        raise UsageError(flag, given, f"is not a file in {directory} or in the current directory")
+    return found.relative_to(directory).as_posix() if found.is_relative_to(directory) else str(found)
+
+
+def _with_located_script(words: Sequence[str], directory: Path) -> list[str]:
+    """Return the words of --entry with the path of the program's own script as seen from its directory.
+
+    Raises UsageError for a script that is not uploaded.
+    """
+    own = _without_python(words)
+    word, at = own[0] if own else "", len(words) - len(own)
+    if not word.endswith(".py"):
+        place = Path.cwd() / expanded(word)
+        if "/" not in word or not is_file(place) or (is_file(directory / word) and not Path(word).is_absolute()):
+            return list(words)  # A command, a path as it must be, or a missing file, which is reported elsewhere.
+        if Path(word).is_absolute() and not resolved(word).is_relative_to(directory):
+            return list(words)  # A command of the nodes, such as /usr/bin/env.
+    script = _located("--entry", word, directory)
+    if Path(script).is_absolute():
+        rule = f"is {script}, outside of the uploaded directory {directory}; give --payload a directory with both"
+        raise UsageError("--entry", word, rule)
+    return [*words[:at], script if word.endswith(".py") else f"./{script}", *words[at + 1 :]]
+
+
+def _without_python(entry: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of an entry without Python and its own flags, such as `-u`."""
+    words = list(entry)
+    if words and words[0] in PYTHONS and words[1:]:
+        del words[0]
+        while words[1:] and (flag := re.match(r"-[bBdEiIOPqRsSuvx]*([WX]?)(.*)", words[0])) and words[0] != "-":
+            if flag.group(2) and not flag.group(1):
+                break  # -m MODULE, -c TEXT
+            del words[: 2 if flag.group(1) and not flag.group(2) else 1]
+    return tuple(words) or tuple(entry)

@@ -13,11 +13,16 @@ from agent.spec.kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.errors import DeepcdkError
+from cluster.programs.joining import starts
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
+from cluster.programs.project_files import notes
+from cluster.programs.requirements_file import RequirementsError
+from cluster.ssh import push
 from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing
 
+WHEELS: Final = "wheels"
 LOCKS: Final = Path("agent") / "environment"
 """Where a checkout has the lock files of the runtime."""
 
@@ -43,9 +48,16 @@ class PackedProgram:
     """A program as it is pushed, with the environment that its ranks run in."""
 
     tree: Tree
+    wheels: Tree | None = None
+    """Wheels of the laptop that the nodes install."""
     environment: Environment
     kind: RuntimeKind | None
     """Of the hosts that the environment was resolved for; None where it was not resolved."""
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Return what is pushed."""
+        return (*((self.wheels,) if self.wheels else ()), self.tree)
 
 
 def pack(
@@ -65,36 +77,60 @@ def pack(
     for note in program.upload.notes():
         report(note)
     wanted, kind, environment = program.wanted(horovod=launcher == HOROVOD), None, RUNTIME
-    if program.requirements or wanted.uses_torch:
+    for note in notes(program.directory, program.requirements):
+        report(note)
+    if program.requirements or wanted.uses_torch or wanted.keras == 2 or wanted.extras or wanted.groups:
         kind = kind_of_hosts(nodes(), count)
         environment = choose(wanted, kind, project=project, report=report)
+    begun = [start.path for start in starts(program.directory, program.entry) if start.path]
+    if scripts := [path for path in begun if path.is_relative_to(program.directory)]:
+        from cluster.programs import import_check
+
+        def python() -> str:
+            known = kind or kind_of_hosts(nodes(), count)
+            return known.python if known else ""
+
+        lacking = import_check.missing(
+            program.directory, scripts, wanted.uploaded, environment, python, horovod=launcher == HOROVOD
+        )
+        if lacking:
+            report(import_check.describe(lacking, program.requirements))
     if environment.keras == 3:
         program.check_keras_traps()
         for trap in program.keras_traps():
             report(f"Keras 3: {trap}")
-    return PackedProgram(tree=program.tree(environment.lock), environment=environment, kind=kind)
+    wheels = wheels_tree(environment.wheels)
+    lock = environment.lock
+    if wheels:
+        lock = f"--find-links ../../{wheels.name}/{WHEELS}\n{lock}"  # from the program's directory on the nodes
+    return PackedProgram(tree=program.tree(lock), wheels=wheels, environment=environment, kind=kind)
+
+
+def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
+    """Pack wheels of the laptop apart from the program, so that an edit of the program does not upload them again."""
+    if not wheels:
+        return None
+    tree = push.pack(Path(), (), WHEELS, {f"{WHEELS}/{wheel.name}": wheel.read_bytes() for wheel in wheels})
+    return dataclasses.replace(tree, files=len(wheels))
 
 
 def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: Callable[[str], None]) -> Environment:
-    """Return the environment for what a program wants on hosts of this kind. Raises RequirementsError.
+    """Return the environment for what a program wants on hosts of this kind.
 
-    Where this machine cannot resolve it, the nodes lay the requirements over the runtime.
+    Raises RequirementsError, and UnresolvedHereError if this machine cannot resolve it.
     """
     if kind is None:
-        report(f"{wanted.file} is resolved on the nodes: their Python is not known")
-        return RUNTIME
+        raise RequirementsError(
+            f"{wanted.file} cannot be resolved: no node has reported its Python",
+            remedy="`fab status` shows the nodes; replace those that an older version booted with `fab replace`",
+        )
     # Not at the top: most programs have no requirements, and start without reading these.
     from cluster.programs.resolution import Resolver
-    from cluster.programs.uv_compile import UnresolvedHereError
 
-    try:
-        with doing(f"resolving {wanted.requirements or 'the program'} with uv"):
-            environment = Resolver(kind=kind, locks=project / LOCKS, environ=os.environ).resolve(wanted)
-    except UnresolvedHereError as error:
-        if wanted.uses_torch:
-            raise
-        report(f"{wanted.file} is resolved on the nodes: {error.what}")
-        return RUNTIME
-    if environment.own:
+    with doing(f"resolving {wanted.requirements or 'the program'} with uv"):
+        environment = Resolver(kind=kind, locks=project / LOCKS, environ=os.environ).resolve(wanted)
+    for note in environment.notes:
+        report(note)
+    if environment.packages:
         report(str(environment))
     return environment

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from agent.spec.frameworks import HOROVOD_VERSION, TENSORFLOW_PACKAGES, TORCH
 
@@ -27,12 +28,14 @@ RUNTIME_MODULES: Final = frozenset(
     }
 )  # fmt: skip
 """Modules of the nodes' runtime, which a program without requirements can import."""
-_PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
+_PIN: Final = re.compile(
+    r"^([A-Za-z0-9][\w.-]*)(?:==([^\s;\\]+)| @ \S*/[^-/\s]+-([^-/\s]+)-[^/\s]+\.whl)", re.MULTILINE
+)
 
 
 def pinned(lock: str) -> dict[str, str]:
     """Return the versions of the packages of a lock file, by their names."""
-    return dict(_PIN.findall(lock))
+    return {name: version or unquote(other) for name, version, other in _PIN.findall(lock)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,17 @@ class Wanted:
 
     directory: Path
     requirements: str
-    """Path of its requirements file in the directory; empty: none."""
+    """Path of the file that lists its packages, relative to the directory or absolute; empty: none."""
+    extras: tuple[str, ...] = ()
+    """Optional dependencies that --extra chooses."""
+    groups: tuple[str, ...] = ()
+    """Dependency groups that --group chooses."""
+    files: tuple[str, ...] = ()
+    """What uv reads: files, with the options that belong to them."""
+    lines: tuple[str, ...] = ()
+    """Further requirements, from a format that uv does not read here."""
+    uploaded: frozenset[Path] = frozenset()
+    """Its uploaded files, relative to the directory."""
     modules: frozenset[str]
     """What its files import, as `horovod.torch`."""
     keras: int = 3
@@ -73,7 +86,15 @@ class Environment:
     """What the ranks of a program run in."""
 
     lock: str = ""
-    """The text of the lock file of an environment of the program's own; empty: the runtime."""
+    """The text of its lock file; empty: the runtime alone."""
+    over_runtime: bool = False
+    """Whether the packages are laid over the runtime. Otherwise the environment is the program's own."""
+    wheels: tuple[Path, ...] = ()
+    """Files of this machine that the nodes need beside the program."""
+    download_bytes: int = 0
+    """Size of the packages that one node downloads."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the choice of packages."""
     horovod_for: tuple[str, ...] = ()
     """The frameworks that Horovod is built for there."""
     keras: int = 3
@@ -86,7 +107,7 @@ class Environment:
     @property
     def own(self) -> bool:
         """Return whether it is the program's own, not the runtime."""
-        return bool(self.lock)
+        return bool(self.lock) and not self.over_runtime
 
     @property
     def packages(self) -> dict[str, str]:
@@ -97,8 +118,20 @@ class Environment:
         """Return it in one line."""
         shown = [f"{name} {self.packages[name]}" for name in _TOLD if name in self.packages]
         horovod = [f"Horovod {HOROVOD_VERSION} for {' and '.join(self.horovod_for)}"] if self.horovod_for else []
+        count = len(self.packages)
+        total = f"{count} package{'s' * (count != 1)}, {megabytes(self.download_bytes)} to download"
+        if self.wheels:
+            total += f", {megabytes(sum(path.stat().st_size for path in self.wheels))} to upload"
+        if self.over_runtime:
+            shown = [f"{name} {version}" for name, version in self.packages.items()]
+            return f"over the nodes' runtime: {', '.join(shown[:8])}{', ...' * bool(shown[8:])}; {total}"
         listed = ", ".join([*shown, *horovod]) or "neither TensorFlow nor PyTorch"
-        return f"an environment of the program's own ({self.why}): {listed}; {len(self.packages)} packages"
+        return f"an environment of the program's own ({self.why}): {listed}; {total}"
+
+
+def megabytes(count: int) -> str:
+    """Return a size in MB, with one decimal below 10."""
+    return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 
 _TOLD: Final = (*TENSORFLOW_PACKAGES, "keras", TORCH, "numpy")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
@@ -25,9 +24,7 @@ _VALUE: Final = r")(?:\s*=\s*|\s*)(\S.*)"
 _INCLUDE: Final = re.compile("(?:-r|--requirement" + _VALUE)
 _CONSTRAINT: Final = re.compile("(?:-c|--constraint" + _VALUE)
 _FIND_LINKS: Final = re.compile("(?:-f|--find-links" + _VALUE)
-_SOURCE: Final = re.compile(
-    r"(-i|--(index-url|extra-index-url|no-index|trusted-host|no-binary|only-binary|prefer-binary)\b).*"
-)
+_INDEX: Final = re.compile(r"(-i|--(index-url|extra-index-url|no-index|trusted-host)\b).*")
 _HASH: Final = re.compile(r"\s--hash[=\s]\s*([a-z0-9]+:[0-9a-fA-F]+)")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -62,24 +59,19 @@ class RequirementsFile:
     lines: tuple[Line, ...]
 
     @classmethod
-    def read(cls, directory: Path, name: str) -> RequirementsFile:
-        """Read the file of this path in the program's `directory`; empty: none. Raises RequirementsError."""
-        return cls(directory=directory, lines=tuple(_lines(directory, Path(name), ())) if name else ())
+    def read(cls, directory: Path, name: str, more: Sequence[str] = ()) -> RequirementsFile:
+        """Read the file of this path in the program's `directory`, and `more` lines. Raises RequirementsError."""
+        lines = tuple(_lines(directory, Path(name), ())) if name else ()
+        return cls(directory=directory, lines=(*lines, *(Line(file=Path(name), text=text) for text in more)))
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the options that say where packages come from, and in which form: the nodes ask there too.
-
-        Directories that --find-links names are relative to the program's. Raises RequirementsError for one that the
-        nodes would not have.
-        """
-        found = []
-        for line in self.lines:
-            if place := _FIND_LINKS.match(line.text):
-                found.append(f"--find-links {shlex.quote(self._place(line, place[1].strip()))}")
-            elif _SOURCE.match(line.text):
-                found.append(line.text)
-        return tuple(found)
+        """Return the options that name indexes: the nodes ask them too. Wheels of directories are uploaded."""
+        return tuple(
+            line.text
+            for line in self.lines
+            if _INDEX.match(line.text) or ((links := _FIND_LINKS.match(line.text)) and _URL.match(links[1]))
+        )
 
     @property
     def hashes(self) -> dict[str, frozenset[str]]:
@@ -103,66 +95,23 @@ class RequirementsFile:
                 return f"{name}{requirement.specifier}"
         return ""
 
-    def check_uploaded(self) -> None:
-        """Raise RequirementsError for an included file that the nodes would not have: they read them again."""
-        for line in self.lines:
-            constraint = _CONSTRAINT.match(line.text)
-            named = [line.file, *([line.file.parent / _unquoted(constraint[1])] if constraint else [])]
-            for file in named:
-                if not _URL.match(str(file)) and self._inside(self.directory / file) is None:
-                    raise RequirementsError(
-                        f"{file} is not uploaded: it is outside of the directory that --payload names",
-                        remedy="put it in the program's directory",
-                    )
 
-    def _inside(self, place: Path) -> Path | None:
-        """Return a path relative to the program's directory; None for one that is not uploaded with it."""
-        try:
-            return place.resolve().relative_to(self.directory.resolve())
-        except ValueError:
-            return None
+def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: frozenset[str] | None) -> frozenset[str]:
+    """Return those hashes of a package's files that the user's requirements allow; `allowed` None: all.
 
-    def _place(self, line: Line, given: str) -> str:
-        """Return a place of --find-links as the nodes find it."""
-        parts = urlsplit(given)
-        if _URL.match(given) and parts.scheme != "file":
-            return given
-        path = Path(unquote(parts.path)) if parts.scheme == "file" else Path(_unquoted(given))
-        place = self.directory / line.file.parent / path  # an absolute path stays as it is
-        if (inside := self._inside(place)) is None:
-            raise RequirementsError(
-                f"the nodes would not have --find-links {given}: it is outside of the directory that --payload names",
-                where=str(line.file),
-                remedy="put the wheels in the program's directory, and name them by a relative path",
-            )
-        return inside.as_posix()
-
-
-def locked_hashes(lock: str, allowed: Mapping[str, frozenset[str]]) -> str:
-    """Return a lock file whose packages have no other hashes than the user's requirements allow.
-
-    uv locks the hashes that an index tells now, whatever the requirements say. Raises RequirementsError for a package
-    of which the index has no file with an allowed hash.
+    Raises RequirementsError if the index has no file with an allowed hash.
     """
-    entries = re.split(r"(?m)^(?=\S)", lock)
-    return "".join(_with_hashes(entry, allowed) for entry in entries)
-
-
-def _with_hashes(entry: str, allowed: Mapping[str, frozenset[str]]) -> str:
-    pin = re.match(r"([A-Za-z0-9][\w.-]*)==[^\s;\\]+", entry)
-    wanted = allowed.get(canonicalize_name(pin[1])) if pin else None
-    if pin is None or wanted is None:
-        return entry
-    there = frozenset(_HASH.findall(entry))
-    kept = there & wanted
-    if not kept and {each.partition(":")[0] for each in there} & {each.partition(":")[0] for each in wanted}:
+    if allowed is None:
+        return there
+    kept = there & allowed
+    if not kept and {each.partition(":")[0] for each in there} & {each.partition(":")[0] for each in allowed}:
         raise RequirementsError(
-            f"no file of {pin[0]} has a hash that the requirements allow: the index has others than when they were "
-            "written, or the hashes are of another version",
-            remedy="see that the index is the right one; then correct the hashes",
+            f"no file of {name}=={version} has a hash that the requirements allow: the index has other files than when "
+            "they were written, or the hashes are of another version",
+            remedy="check that the index is the right one; then correct the hashes",
         )
-    # Hashes by another algorithm than the index tells are compared by pip, on the node.
-    return "".join([pin[0], *(f" \\\n    --hash={each}" for each in sorted(kept or wanted)), "\n"])
+    # pip on the node compares hashes of an algorithm that the index does not report.
+    return kept or allowed
 
 
 def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator[Line]:

@@ -1,17 +1,22 @@
-"""Which environment a program's requirements need, resolved by uv on the laptop, before anything is pushed or started.
+"""Choose the environment that a program's requirements need, resolved by uv on the laptop before anything is pushed.
 
-Requirements that the nodes' runtime allows are laid over it. Others get an environment of the program's own: every
-package of it is resolved here, for the nodes' processor and Python, and Horovod is built for the frameworks among them.
+Requirements that the nodes' runtime allows are laid over it. Others get an environment of the program's own, where
+Horovod is built for its frameworks. Either way every package is resolved here, for the nodes' processor and Python, and
+locked by its hash. The nodes install those wheels and nothing else.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import os
+import shlex
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from agent.spec.frameworks import (
@@ -26,10 +31,11 @@ from agent.spec.frameworks import (
     TORCH,
 )
 from agent.spec.kinds import RuntimeKind
-from cluster.programs import uv_compile
-from cluster.programs.program_packages import RUNTIME, TORCH_MODULE, Environment, Wanted, pinned
-from cluster.programs.requirements_file import RequirementsError, RequirementsFile, locked_hashes
-from cluster.programs.uv_compile import Answer, UvError, write_stand_in
+from cluster.programs import project_files, uv_compile
+from cluster.programs.program_packages import TORCH_MODULE, Environment, Wanted, pinned
+from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes
+from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError, write_stand_in
+from cluster.programs.wheel_build import WheelBuilder
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
 GPU_LOCK: Final = "requirements-gpu.txt"
@@ -38,6 +44,7 @@ FIRST_WITH_KERAS_3: Final = (2, 16)
 ONE_TENSORFLOW: Final = TENSORFLOW_PACKAGES[:2]
 """Two names of one package: both install the same files, and the later one overwrites those of the other."""
 HOROVOD: Final = "horovod"
+TORCH_BACKEND: Final = "UV_TORCH_BACKEND"
 NOTHING_DONE: Final = "nothing was pushed or started"
 
 
@@ -50,20 +57,26 @@ class Resolver:
     locks: Path
     """Directory of the runtime's lock files."""
     environ: Mapping[str, str]
+    notes: list[str] = dataclasses.field(default_factory=list, compare=False)
+    """What the user should know of the choice of packages."""
 
     def resolve(self, wanted: Wanted) -> Environment:
         """Return the environment for a program.
 
-        Raises RequirementsError; UnresolvedHereError where this machine cannot tell; UvError where uv does not run.
+        Raises RequirementsError; UnresolvedHereError if this machine reaches no index; UvError if uv does not run.
         """
-        asked = RequirementsFile.read(wanted.directory, wanted.requirements)
+        files, lines = project_files.sources(wanted, uv_compile.uv_program(), self.environ)
+        reads_text = project_files.reads_as_text(wanted.requirements)
+        asked = RequirementsFile.read(wanted.directory, wanted.requirements if reads_text else "", lines)
+        wanted = dataclasses.replace(wanted, files=tuple(files), lines=tuple(lines))
         check_horovod(asked, wanted, self.kind)
         there = self._runtime()
         kept = {name: version for name, version in there.items() if name in KEPT or name.startswith(KEPT_PREFIX)}
-        if not wanted.uses_torch and self._fits_over(wanted, there, kept):
-            asked.check_uploaded()
-            return RUNTIME
-        return self._own(wanted, asked, kept)
+        over = None if wanted.uses_torch else self._over_runtime(wanted, there, kept)
+        if over is None:
+            return self._own(wanted, asked, kept)
+        more = [package for package in over.found if there.get(package.name) != package.version]
+        return self._locked(more, wanted, asked, Environment(over_runtime=True, tf_keras=wanted.keras == 2))
 
     def _runtime(self) -> dict[str, str]:
         """Return the versions of the runtime's packages; TensorFlow has each of its names."""
@@ -72,18 +85,34 @@ class Resolver:
         version = next(there[name] for name in TENSORFLOW_PACKAGES if name in there)
         return there | dict.fromkeys(ONE_TENSORFLOW, version)
 
-    def _fits_over(self, wanted: Wanted, there: Mapping[str, str], kept: Mapping[str, str]) -> bool:
-        """Return whether the requirements can be met by packages over the runtime, which has `there`."""
+    def _over_runtime(self, wanted: Wanted, there: Mapping[str, str], kept: Mapping[str, str]) -> Answer | None:
+        """Return the packages that meet the requirements over the runtime, which has `there`; None if none do."""
         roots = [_keras_2(there[TENSORFLOW])] if wanted.keras == 2 else []
         constraints = [f"{name}=={version}" for name, version in kept.items()]
-        with tempfile.TemporaryDirectory() as wheels:
-            for name, version in there.items():
-                write_stand_in(Path(wheels), name, version)
-            return self._ask(wanted, roots, constraints=constraints, find_links=wheels, with_hashes=False).fits
+        stand_ins = dict(there)
+
+        def asked(*options: str) -> Answer:
+            with tempfile.TemporaryDirectory() as wheels:
+                for name, version in stand_ins.items():
+                    write_stand_in(Path(wheels), name, version)
+                more: dict[str, Any] = {"constraints": constraints, "find_links": wheels, "preferred": there}
+                return self._ask(wanted, roots, options=options, **more)
+
+        try:
+            alone = asked("--no-index")
+            if alone.fits and not alone.without_extra - kept.keys() and alone.packages.items() <= there.items():
+                return alone  # No index needs to be asked.
+        except UnresolvedHereError:
+            pass
+        found = asked()
+        while found.fits and (lacking := (found.without_extra & stand_ins.keys()) - kept.keys()):
+            for name in lacking:  # A stand-in has no extras.
+                del stand_ins[name]
+            found = asked()
+        return found if found.fits else None
 
     def _own(self, wanted: Wanted, asked: RequirementsFile, kept: Mapping[str, str]) -> Environment:
         """Resolve an environment of the program's own, in place of the runtime, which has `kept`."""
-        options = asked.options
         roots = [*(HOROVOD_NEEDS if wanted.horovod else ())]
         found = self._checked(wanted, [])
         if wanted.uses_torch and TORCH not in found.packages:
@@ -100,16 +129,64 @@ class Resolver:
             found = self._checked(wanted, [*roots, _keras_2(found.tensorflow)])
         if wanted.horovod and found.tensorflow:
             check_tensorflow(found.tensorflow, wanted)
-        check_locked(found, wanted)
-        lock = locked_hashes(found.lock, asked.hashes)
         built_for = {TENSORFLOW: wanted.uses_tensorflow, TORCH: wanted.uses_torch}
-        return Environment(
-            lock="".join(f"{line}\n" for line in (*options, *lock.splitlines())),
+        environment = Environment(
             horovod_for=tuple(name for name, is_used in built_for.items() if is_used),
             keras=keras,
             tf_keras=tf_keras,
             why=reason(found.packages, kept, wanted),
         )
+        return self._locked(found.found, wanted, asked, environment)
+
+    def _locked(
+        self, packages: Sequence[Package], wanted: Wanted, asked: RequirementsFile, environment: Environment
+    ) -> Environment:
+        """Return the environment with its lock file, after building the wheels that are missing.
+
+        Raises RequirementsError.
+        """
+        options = {"--only-binary :all:", *asked.options, *project_files.index_options(wanted.directory, self.environ)}
+        lines, wheels, downloaded = [], [], 0
+        allowed = asked.hashes
+        for package in packages:
+            file, hashes = self._file(package, allowed.get(canonicalize_name(package.name)), wanted)
+            pin = f"{package.name}=={parse_wheel_filename(file.name)[1]}"
+            if file.path is None:
+                downloaded += file.size_bytes
+                if "+" in pin:  # Versions of one index alone, which the nodes may not know.
+                    pin = f"{package.name} @ {file.url}"
+            elif (inside := Path(os.path.relpath(file.path, wanted.directory))) in wanted.uploaded:
+                options.add(f"--find-links {shlex.quote(inside.parent.as_posix())}")
+            else:
+                wheels.append(file.path)
+            lines.append("".join([pin, *(f" \\\n    --hash={each}" for each in sorted(hashes)), "\n"]))
+        lock = "".join([*(f"{option}\n" for option in sorted(options)), *lines])
+        return dataclasses.replace(
+            environment, lock=lock, wheels=tuple(wheels), download_bytes=downloaded, notes=tuple(self.notes)
+        )
+
+    def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
+        """Return the wheel of a package, built here if it has none, with the hashes that its files may have."""
+        builder = WheelBuilder(kind=self.kind, environ=self.environ)
+        found = builder.best([file for file in package.wheels if not allowed or _may_be(file, allowed)])
+        if found is None and package.wheels and not package.sdist:
+            found = builder.best(package.wheels)
+        if found is None:
+            source = package.sdist
+            if source and allowed is not None:
+                allowed_hashes(package.name, package.version, source.hashes, allowed)
+            found = builder.build(package)
+            return found, found.hashes
+        hashes = frozenset(each for file in package.wheels for each in file.hashes) or found.hashes
+        if found.path is not None and not hashes:
+            hashes = frozenset({f"sha256:{_sha256(found.path)}"})
+        if not hashes:
+            raise RequirementsError(
+                f"{wanted.file}: the index has no hash of {package.name}=={package.version}, and the nodes install "
+                "only files with a known hash",
+                remedy="take it from an index that has hashes, or name its wheel's directory in a line --find-links",
+            )
+        return found, allowed_hashes(package.name, package.version, hashes, allowed)
 
     def _tensorflow_root(self) -> str:
         """Return the requirement of TensorFlow, for these hosts, in a version that Horovod was built for."""
@@ -148,20 +225,45 @@ class Resolver:
         answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes)
         if not answer.fits:
             raise RequirementsError(
-                f"{wanted.file} cannot be met on {self.kind.processor} with Python {self.kind.python}:\n{answer.words}",
+                f"{wanted.file} cannot be met on {self.kind.processor} with Python {self.kind.python}:\n"
+                f"{answer.reasons}",
                 remedy=f"change the requirements; {NOTHING_DONE}",
-            )
-        if answer.unlocked:
-            raise RequirementsError(
-                f"{wanted.file} names what no lock can hold: {answer.unlocked}",
-                remedy="an environment of the program's own has packages of an index, or wheels that --find-links "
-                "names; modules in the program's directory need no installation",
             )
         return answer
 
-    def _ask(self, wanted: Wanted, roots: Sequence[str], *, excludes: Sequence[str] = (), **more: Any) -> Answer:
-        # Horovod is built for it; its source distribution cannot even be asked what it needs.
-        return uv_compile.ask(wanted, self.kind, self.environ, roots=roots, excludes=[HOROVOD, *excludes], **more)
+    def _ask(
+        self,
+        wanted: Wanted,
+        roots: Sequence[str],
+        *,
+        excludes: Sequence[str] = (),
+        options: Sequence[str] = (),
+        **more: Any,
+    ) -> Answer:
+        def asked(*options: str) -> Answer:
+            # Horovod is built for it; its source distribution cannot even be asked what it needs.
+            left_out = [HOROVOD, *excludes]
+            return uv_compile.ask(
+                wanted, self.kind, self.environ, roots=roots, excludes=left_out, options=options, **more
+            )
+
+        answer = asked(*options)
+        has_cuda = any(name.startswith(KEPT_PREFIX) for name in answer.packages)
+        if self.kind.has_gpus or TORCH not in answer.packages or not has_cuda or self.notes:
+            return answer
+        if TORCH_BACKEND in self.environ:
+            return answer
+        try:
+            smaller = asked(*options, "--torch-backend", "cpu")
+            trouble = "" if smaller.fits else f"the requirements do not allow it: {smaller.reasons.splitlines()[-1]}"
+        except UnresolvedHereError as error:
+            smaller, trouble = answer, f"its index was not reached: {error.what.partition(': ')[2]}"
+        if not trouble:
+            return smaller
+        self.notes.append(
+            f"{TORCH} is the build for CUDA, on nodes without GPUs. The build for CPUs is smaller, but {trouble}"
+        )
+        return answer
 
 
 def check_tensorflow(version: str, wanted: Wanted) -> None:
@@ -183,21 +285,6 @@ def check_horovod(asked: RequirementsFile, wanted: Wanted, kind: RuntimeKind) ->
         )
 
 
-def check_locked(found: Answer, wanted: Wanted) -> None:
-    """Raise RequirementsError for a package without a hash, and UvError for a lock in another form than asked."""
-    if found.unhashed in [f"{name}=={version}" for name, version in found.packages.items()]:
-        raise RequirementsError(
-            f"{wanted.file}: the index tells no hash of {found.unhashed}, by which nodes know that they got the same",
-            remedy="take it from an index that tells hashes, or put its wheel in the program's directory, with the "
-            "line --find-links",
-        )
-    if found.unhashed:
-        raise UvError(
-            f"uv locked {found.unhashed}, which is not a version with hashes",
-            remedy="see [tool.uv.pip] in the program's pyproject.toml, uv.toml and the variables UV_...",
-        )
-
-
 def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted) -> str:
     """Return in a few words why these packages cannot be laid over a runtime that has `kept`."""
     if wanted.uses_torch:
@@ -213,3 +300,14 @@ def _keras_2(tensorflow: str) -> str:
 def _numbers(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
+
+
+def _may_be(file: File, allowed: frozenset[str]) -> bool:
+    """Return whether a file may have one of these hashes, as far as its own are known."""
+    kinds = {each.partition(":")[0] for each in file.hashes}
+    return bool(file.hashes & allowed) or not any(each.partition(":")[0] in kinds for each in allowed)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

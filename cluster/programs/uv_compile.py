@@ -7,15 +7,17 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError
-from cluster.programs.program_packages import Wanted, pinned
+from cluster.programs.program_packages import Wanted
 
 LIBC: Final = "manylinux_2_34"
 """Of Amazon Linux 2023; Debian 12, 13 and Ubuntu 24.04 have newer ones, which run what is built for this one."""
@@ -32,13 +34,15 @@ UNPREPARED: Final = re.compile(
     r"Failed to build|Failed to download and build|build backend returned|Git operation failed"
 )
 """uv must build what has no wheel, or lies in a repository, to learn what it needs."""
-PLAIN: Final = (
-    *("--no-header", "--no-annotate", "--no-universal", "--strip-extras", "--strip-markers", "--no-emit-index-url"),
-    *("--no-emit-find-links", "--no-emit-build-options", "--no-emit-index-annotation", "--deps", "--color", "never"),
-)
+PLAIN: Final = ("--no-header", "--no-annotate", "--no-universal", "--deps", "--color", "never")
 """The form of a lock file: `[tool.uv.pip]` of the program's own pyproject.toml may ask for others."""
-_UNLOCKED: Final = re.compile(r"^(\S+ @ |-e |\.|/|file:)")
-_LOCKED: Final = re.compile(r"[A-Za-z0-9][\w.-]*==[^\s;\\]+(?: \\\n    --hash=[a-z0-9]+:[0-9a-f]+)+\n")
+_NO_EXTRA: Final = re.compile(r"package `([A-Za-z0-9][\w.-]*?)==[^`]*` does not have an extra")
+_NOTES: Final = (
+    "Resolved ",
+    "warning: Requirements file `",
+    "warning: No dependencies found",
+    "warning: The requested Python version",
+)
 
 
 class UvError(DeepcdkError):
@@ -50,17 +54,55 @@ class UnresolvedHereError(DeepcdkError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of a package: where it is, and what is known of it."""
+
+    url: str
+    hashes: frozenset[str] = frozenset()
+    """As `sha256:...`."""
+    size_bytes: int = 0
+    """0: the index does not report it."""
+
+    @property
+    def name(self) -> str:
+        """Return the file's name."""
+        return unquote(urlsplit(self.url).path).rpartition("/")[2]
+
+    @property
+    def path(self) -> Path | None:
+        """Return its path on this machine; None for a file of a server."""
+        return Path(unquote(urlsplit(self.url).path)) if self.url.startswith("file:") else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Package:
+    """A package that uv chose, with its files that fit the nodes."""
+
+    name: str
+    version: str = ""
+    """Empty: only a build tells it."""
+    wheels: tuple[File, ...] = ()
+    sdist: File | None = None
+    directory: Path | None = None
+    """The source directory on this machine."""
+    repository: str = ""
+    """URL of its git repository."""
+    commit: str = ""
+    subdirectory: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
     """What uv said."""
 
     fits: bool
-    lock: str
-    words: str
+    found: tuple[Package, ...] = ()
+    words: str = ""
 
     @property
     def packages(self) -> dict[str, str]:
         """Return the versions of the packages, by their names."""
-        return pinned(self.lock)
+        return {package.name: package.version for package in self.found}
 
     @property
     def tensorflow(self) -> str:
@@ -68,15 +110,14 @@ class Answer:
         return next((self.packages[name] for name in TENSORFLOW_PACKAGES if name in self.packages), "")
 
     @property
-    def unlocked(self) -> str:
-        """Return the first line that is no package of an index; empty where each is one."""
-        return next((line for line in self.lock.splitlines() if _UNLOCKED.match(line)), "")
+    def without_extra(self) -> frozenset[str]:
+        """Return the packages whose extra was ignored because the chosen version does not have it."""
+        return frozenset(_NO_EXTRA.findall(self.words))
 
     @property
-    def unhashed(self) -> str:
-        """Return the first entry that is not a package's version with hashes; empty where each is one."""
-        entries = re.split(r"(?m)^(?=\S)", self.lock)
-        return next((entry.splitlines()[0] for entry in entries if entry and not _LOCKED.fullmatch(entry)), "")
+    def reasons(self) -> str:
+        """Return uv's words without its notes."""
+        return "\n".join(line for line in self.words.splitlines() if not line.startswith(_NOTES))
 
 
 def ask(
@@ -88,43 +129,94 @@ def ask(
     constraints: Sequence[str] = (),
     excludes: Sequence[str] = (),
     find_links: str = "",
-    with_hashes: bool = True,
+    preferred: Mapping[str, str] = {},
+    options: Sequence[str] = (),
 ) -> Answer:
     """Have uv resolve a program's requirements and `roots` for nodes of a kind.
 
     `constraints`: versions that packages must have if anything needs them. `excludes`: packages to leave out, whatever
-    needs them. `find_links`: one more directory of wheels. Raises UnresolvedHereError where this machine cannot tell,
-    and UvError where uv does not run.
+    needs them. `find_links`: one more directory of wheels. `preferred`: versions to choose if they are allowed.
+    Raises UnresolvedHereError if this machine cannot resolve them, and UvError if uv does not run.
     """
     with tempfile.TemporaryDirectory() as name:
         # In a file of our own: `output-file` in the program's pyproject.toml names one of the user's.
         lock, limits, left_out = (
-            Path(name) / part for part in ("requirements.lock", "constraints.txt", "excludes.txt")
+            Path(name) / part for part in ("pylock.program.toml", "constraints.txt", "excludes.txt")
         )
-        lock.touch()
+        stand_ins = (
+            f'[[packages]]\nname = "{name}"\nversion = "{version}"\nwheels = []\n'
+            for name, version in preferred.items()
+        )
+        if preferred:
+            lock.write_text("\n".join(['lock-version = "1.0"\ncreated-by = "deepcdk"', *stand_ins]), encoding="utf-8")
         limits.write_text("\n".join(constraints), encoding="utf-8")
         left_out.write_text("\n".join(excludes), encoding="utf-8")
         done = subprocess.run(
             [
-                *(uv_program(), "pip", "compile", *([wanted.requirements] if wanted.requirements else []), "-"),
+                *(uv_program(), "pip", "compile", *wanted.files, "-"),
                 *("--python", sys.executable, "--python-version", kind.python),
                 *("--python-platform", f"{kind.processor}-{LIBC}"),
-                *("--constraint", str(limits), "--excludes", str(left_out), "--output-file", str(lock)),
-                # As pip, which the nodes use: the best version of all indexes, not that of the first one that has any.
-                *("--index-strategy", "unsafe-best-match", "--quiet", *PLAIN),
-                *(["--generate-hashes"] if with_hashes else []),
+                *("--constraint", str(limits), "--excludes", str(left_out)),
+                *("--format", "pylock.toml", "--output-file", str(lock)),
+                # As pip: the best version of all indexes, not that of the first one that has any.
+                *("--index-strategy", "unsafe-best-match", "--no-python-downloads", *PLAIN, *options),
             ],
             cwd=wanted.directory,
             env=uv_environment(environ, find_links),
-            input="".join(f"{root}\n" for root in roots),
+            input="".join(f"{line}\n" for line in (*wanted.lines, *roots)),
             capture_output=True,
             text=True,
             check=False,
         )
         words = without_passwords(done.stderr)
-        answer = Answer(fits=done.returncode == 0, lock=lock.read_text(encoding="utf-8"), words=words)
+        found = _packages(lock, wanted.directory) if done.returncode == 0 else ()
+    answer = Answer(fits=done.returncode == 0, found=found, words=words)
     check_answer(answer, done.returncode)
     return answer
+
+
+def _packages(lock: Path, directory: Path) -> tuple[Package, ...]:
+    """Read the packages of a lock file by PEP 751, as uv writes it for one platform. Raises UvError."""
+    try:
+        document = tomllib.loads(lock.read_text(encoding="utf-8"))
+        return tuple(_package(each, lock.parent, directory) for each in document.get("packages", ()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UvError(f"uv wrote a lock file that cannot be read: {error}", remedy="reinstall uv") from None
+
+
+def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package:
+    wheels = [_file(each, beside) for each in entry.get("wheels", ())]
+    sdist = _file(entry["sdist"], beside) if "sdist" in entry else None
+    if archive := entry.get("archive"):
+        given = _file(archive, beside)
+        wheels, sdist = ([given], None) if given.name.endswith(".whl") else ([], given)
+    vcs, local = entry.get("vcs", {}), entry.get("directory", {})
+    return Package(
+        name=entry["name"],
+        version=entry.get("version", ""),
+        wheels=tuple(wheels),
+        sdist=sdist,
+        directory=_resolved(local["path"], beside, directory) if local else None,
+        repository=vcs.get("url") or vcs.get("path", ""),
+        commit=vcs.get("commit-id", ""),
+        subdirectory=(vcs or entry.get("archive", {}) or local).get("subdirectory", ""),
+    )
+
+
+def _file(entry: Mapping[str, Any], beside: Path) -> File:
+    url = entry.get("url") or (beside / entry["path"]).resolve().as_uri()
+    path = File(url=url).path
+    return File(
+        url=url,
+        hashes=frozenset(f"{kind}:{value.lower()}" for kind, value in entry.get("hashes", {}).items()),
+        size_bytes=entry.get("size") or (path.stat().st_size if path and path.is_file() else 0),
+    )
+
+
+def _resolved(path: str, beside: Path, directory: Path) -> Path:
+    """Return a source directory. uv writes it relative to the lock file, or as it was given."""
+    places = [beside / path, directory / path]
+    return next((place.resolve() for place in places if place.is_dir()), places[0])
 
 
 def check_answer(answer: Answer, status: int) -> None:

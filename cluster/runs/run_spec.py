@@ -49,11 +49,12 @@ def specify(
     stamp: Stamp,
     cores: Mapping[str, int] | None = None,
     environment: Environment = RUNTIME,
+    wheels: str = "",
 ) -> RunSpec:
     """Build the spec of a run on the first `count` workers; `agent` and `tree`, the work's own, name the pushed trees.
 
     `cores` are those of each node by its name, where the options ask for a rank on each; `environment` is that of a
-    program. Raises DeepcdkError.
+    program, and `wheels` names the pushed tree with its wheels. Raises DeepcdkError.
     """
     try:
         hosts = registered = choose_hosts(nodes, count)
@@ -101,6 +102,8 @@ def specify(
             stop_policy=options.stop_policy,
             requirements=program.requirements if program else "",
             keras=2 if program and needs_tf_keras(program, environment) else 3,
+            locked=environment.over_runtime,
+            wheels=wheels,
             own_environment=environment.own,
             horovod_for=environment.horovod_for,
             secrets=options.secrets,

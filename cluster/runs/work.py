@@ -99,8 +99,13 @@ class ProgramFlags:
         str, "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged"
     ] = ""
     requirements: Annotated[
-        str, "the program's requirements file; default: requirements.txt where its directory has one"
+        str,
+        "what lists its packages; default: requirements.txt, uv.lock, pylock.toml or pyproject.toml of its directory",
     ] = ""
+    extra: Annotated[str, "optional dependencies of pyproject.toml or uv.lock to install, with commas between them"] = (
+        ""
+    )
+    group: Annotated[str, "dependency groups of pyproject.toml or uv.lock, with commas between them"] = ""
     keras: Annotated[str, "what tf.keras and keras mean to the program: 3, or 2"] = ""
 
 
@@ -130,8 +135,18 @@ def read_work(
         rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
         raise UsageError(flag, text, rule)
     return Program.from_arguments(
-        program.payload, program.entry, further, requirements=program.requirements, keras=program.keras
+        program.payload,
+        program.entry,
+        further,
+        requirements=program.requirements,
+        keras=program.keras,
+        extras=_listed(program.extra),
+        groups=_listed(program.group),
     )
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def split_args(text: str) -> tuple[str, ...]:

@@ -175,11 +175,12 @@ def train(
             ask_to_train_apart(trouble, options.ranks, yes=yes, report=report)
         if missing := request.missing_gpus(lambda: session.nodes(master)):
             confirm(f"{missing} Start the run anyway?", yes=yes)
-        found = ready_nodes(request, launch, master, packed.tree)
+        found = ready_nodes(request, launch, master, packed.trees)
         if packed.kind and packed.kind != kind_of_hosts(found, nodes):
             # The workers that joined have another Python than the master, or than was to be expected.
             packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
-            launch.push(master, packed.tree)
+            for tree in packed.trees:
+                launch.push(master, tree)
         spec = launch.with_floors(specified(request, launch, master, packed, found))
         supervisor = session.supervisor(master)
         begun = launch.submit(spec, lambda submission: supervisor.start(submission, secrets, queue=queue))
@@ -268,15 +269,16 @@ def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: C
     confirm(f"{text} Start the run anyway?", yes=False, remedy=remedy)
 
 
-def ready_nodes(request: TrainRequest, launch: Launch, master: Master, tree: Tree) -> tuple[Node, ...]:
-    """Push the tree, print the estimate, and return the nodes to train on, once they are there."""
+def ready_nodes(request: TrainRequest, launch: Launch, master: Master, trees: Sequence[Tree]) -> tuple[Node, ...]:
+    """Push the trees, print the estimate, and return the nodes to train on, once they are there."""
     session, count, options = launch.session, request.nodes, request.options
     # With all pushed and enough workers live, the start itself finds free nodes, or refuses sooner.
-    pushed = session.find_pushed(master, [session.agent_tree, tree])
+    pushed = session.find_pushed(master, [session.agent_tree, *trees])
     is_ready = pushed and len(workers(session.nodes(master, lambda _: None))) >= count
     occupied = Occupancy() if is_ready else session.supervisor(master).occupancy()
     launch.size_for(count, occupied)  # refuses before anything is uploaded or grown
-    launch.push(master, tree)
+    for tree in trees:
+        launch.push(master, tree)
     if isinstance(request.work, Training):
         launch.estimate(request.work.settings, count, options.ranks.ranks_per_node, restarts=options.restarts.restarts)
     else:
@@ -297,6 +299,7 @@ def specified(
         min(request.nodes, len(workers(nodes))),
         agent=session.agent_tree.name,
         tree=packed.tree.name,
+        wheels=packed.wheels.name if packed.wheels else "",
         options=request.options,
         stamp=Stamp.of(request.source),
         environment=packed.environment,

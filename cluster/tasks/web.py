@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Final
 
 from agent.spec.nodes import NODE_PYTHON
@@ -115,6 +116,7 @@ def requirements_tree(text: str) -> Tree:
     if not path.name or not is_file(path):
         raise UsageError("--requirements", text, "is not a file")
     program = Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name)
+    program.check_travels("--requirements", text, Path(path.name))
     for note in program.upload.notes():
         print_sentence(note)
     return program.tree()

@@ -193,6 +193,8 @@ def test_torchrun_without_pytorch_is_refused_before_the_ranks_start(cluster: Emb
 def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_of_its_own(
     cluster: EmbeddedCloud, tmp_path: Path
 ) -> None:
+    program = tmp_path / "program"  # The wheels are beside it: the laptop uploads them apart.
+    program.mkdir()
     (tmp_path / "wheels").mkdir()
     stem = "numpy-1.26.4"
     with zipfile.ZipFile(tmp_path / "wheels" / f"{stem}-py3-none-any.whl", "w") as wheel:
@@ -200,12 +202,12 @@ def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_
         wheel.writestr(f"{stem}.dist-info/METADATA", "Metadata-Version: 2.1\nName: numpy\nVersion: 1.26.4\n")
         wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
-    (tmp_path / "requirements.txt").write_text("--no-index\n--find-links wheels\nnumpy<2\n")
-    (tmp_path / "train.py").write_text(
+    (program / "requirements.txt").write_text("--no-index\n--find-links ../wheels\nnumpy<2\n")
+    (program / "train.py").write_text(
         "import importlib.util, numpy\n"
         "print('numpy', numpy.__version__, 'tensorflow', importlib.util.find_spec('tensorflow'), flush=True)\n"
     )
-    given = ["--nodes", "2", "--yes", *demo.settings(2), "--payload", str(tmp_path), "--entry", "train.py"]
+    given = ["--nodes", "2", "--yes", *demo.settings(2), "--payload", str(program), "--entry", "train.py"]
     done = cluster.laptop("fab", "train", *given, "--launcher", "plain")
     assert "an environment of the program's own (the runtime has numpy " in done.stdout
     for rank in (0, 1):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environment.overlay import Overlay, parse_report, refers_to_files
+from agent.environment.overlay import LockedOverlay, Overlay, parse_report, refers_to_files
 from agent.environment.virtual_environment import RuntimeSetupError
 from tests.agent.environment.wheels import write_wheel
 
@@ -117,6 +117,20 @@ def test_a_layer_adds_what_the_runtime_lacks_and_leaves_the_runtime_alone(tmp_pa
     second = dataclasses.replace(overlay, root=tmp_path / "second")
     assert said(second.ensure(), code).startswith("1.2 3.0 0.1")
     assert dataclasses.replace(second, report=pytest.fail).ensure() == second.python
+
+
+def test_a_locked_layer_has_the_laptops_wheels_alone(tmp_path: Path, runtime: Path) -> None:
+    program = tmp_path / "payloads" / "fedcba9876543210" / "program"
+    program.mkdir(parents=True)
+    line = write_wheel(tmp_path / "payloads" / "0123456789abcdef" / "wheels", "newer", "3.0")
+    lock = f"--find-links ../../0123456789abcdef/wheels\n--no-index\n--only-binary :all:\n{line}"
+    layer = LockedOverlay(runtime=runtime, program=program, lock=lock, root=tmp_path / "layers", log=tmp_path / "log")
+    code = "import newer, toy, importlib.metadata as m; print(newer.VERSION, toy.VERSION, m.version('tensorflow'))"
+    assert said(layer.ensure(), code) == "3.0 1.0 2.21.0"
+    missing = dataclasses.replace(layer, lock=lock.replace("newer==3.0", "newer==4.0"))
+    with pytest.raises(RuntimeSetupError, match=r"(?s)newer==4\.0.*whole log is in install-NODE\.log"):
+        missing.ensure()
+    assert "newer==4.0" in (tmp_path / "log").read_text()
 
 
 def test_requirements_against_the_runtime_are_refused_with_what_it_has(tmp_path: Path, runtime: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.environment.overlay import LockedOverlay, Overlay
 from agent.remote.secret_files import TAKEN
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
@@ -35,11 +37,21 @@ def test_with_gpus_the_cores_do_not_count() -> None:
 
 
 def test_only_packages_need_a_layer(tmp_path: Path) -> None:
-    assert overlay_of(make_program_spec(), Path("/runtime/bin/python"), tmp_path) is None
-    overlay = overlay_of(make_program_spec(keras=2), Path("/runtime/bin/python"), tmp_path)
-    assert overlay is not None
-    assert overlay.further == ("tf-keras==2.21.*",)
+    runtime, log = Path("/runtime/bin/python"), tmp_path / "log"
+    assert overlay_of(make_program_spec(), runtime, tmp_path, log) is None
+    overlay = overlay_of(make_program_spec(keras=2), runtime, tmp_path, log)
+    assert isinstance(overlay, Overlay) and overlay.further == ("tf-keras==2.21.*",)
     assert overlay.program == Path("/mnt/efs/payloads/fedcba9876543210/program")
+
+
+def test_a_layer_that_the_laptop_locked_has_its_packages_alone(tmp_path: Path) -> None:
+    spec = make_program_spec(efs_mount=str(tmp_path), locked=True)
+    Path(spec.lock_file).parent.mkdir(parents=True)
+    Path(spec.lock_file).write_text("toy==1\n")
+    overlay = overlay_of(spec, Path("/runtime/bin/python"), tmp_path, tmp_path / "log")
+    assert isinstance(overlay, LockedOverlay) and overlay.lock == "toy==1\n"
+    other, newer = dataclasses.replace(overlay, runtime=Path("/o")), dataclasses.replace(overlay, lock="toy==2\n")
+    assert len({overlay.fingerprint, other.fingerprint, newer.fingerprint}) == 3
 
 
 def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:

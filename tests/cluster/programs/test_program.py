@@ -59,8 +59,8 @@ def make(directory: Path, entry: str, *further: str) -> Program:
         ("", "must say what each rank runs"),
         ("'open", "cannot be split into words"),
         ("trian.py --flag", "is not a file in "),
-        ("../other/train.py", "must lie in the directory that --payload names"),
-        ("/etc/train.py", "must lie in the directory that --payload names"),
+        ("../other/train.py", "is not a file in "),
+        ("/etc/train.py", "is not a file in "),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused(directory: Path, entry: str, says: str) -> None:
@@ -140,9 +140,9 @@ def is_left_out(name: str) -> bool:
     return name in CACHES or name.endswith((".pyc", ".pyo"))
 
 
-@pytest.mark.parametrize("name", ["../other.txt", "/etc/hostname", ".git/config", "venv/lib/big.so", "a" * 300])
-def test_requirements_that_would_not_be_on_the_nodes_are_refused(directory: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"--requirements = .*(must lie in|is not uploaded|is not a file)"):
+@pytest.mark.parametrize("name", ["../other.txt", "nothere.txt", "a" * 300])
+def test_missing_requirements_are_rejected(directory: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"--requirements = .* is not a file in .* or in the current directory"):
         Program.from_arguments(str(directory), "train.py", (), requirements=name)
 
 

@@ -14,6 +14,7 @@ from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
 from cluster.programs.program_environment import kind_of_hosts, pack
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
+from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.resolution import Resolver
 from cluster.programs.uv_compile import UnresolvedHereError
 from tests.factories import make_master, make_node
@@ -69,7 +70,8 @@ def test_a_programs_own_environment_is_told_and_goes_with_its_tree(tmp_path: Pat
     program, said = make_program(tmp_path, script=TRAP), list[str]()
     packed = pack(program, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
     assert said == [
-        "an environment of the program's own (a test): numpy 1.26.4, Horovod 0.28.1 for tensorflow; 1 packages"
+        "an environment of the program's own (a test): numpy 1.26.4, Horovod 0.28.1 for tensorflow; 1 package, "
+        "0.0 MB to download"
     ]
     assert packed.tree == program.tree("numpy==1.26.4\n")
     assert packed.kind == RuntimeKind(processor="x86_64", python="3.12")
@@ -91,27 +93,19 @@ def test_where_the_runtime_serves_a_trap_of_keras_3_is_refused(tmp_path: Path, m
     assert said[0].startswith("Keras 3: train.py:2: hvd.DistributedOptimizer")
 
 
-def test_without_an_index_here_the_nodes_resolve_it_but_for_what_only_a_lock_can_bring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_index_here_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(self: Resolver, wanted: Wanted) -> Environment:
         raise UnresolvedHereError("this machine reaches no package index: u: refused")
 
     monkeypatch.setattr(Resolver, "resolve", unreachable)
-    said: list[str] = []
-    packed = pack(make_program(tmp_path), lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
-    assert packed.environment == RUNTIME
-    assert said == ["requirements.txt is resolved on the nodes: this machine reaches no package index: u: refused"]
-    with pytest.raises(UnresolvedHereError):
-        torch = make_program(tmp_path, script="import horovod.torch\n")
-        pack(torch, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
+    with pytest.raises(UnresolvedHereError, match="reaches no package index"):
+        pack(make_program(tmp_path), lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=print)
 
 
-def test_nodes_of_unknown_python_resolve_it_themselves(tmp_path: Path, resolved: list[Wanted]) -> None:
-    said: list[str] = []
-    packed = pack(make_program(tmp_path), lambda: nodes("x86_64"), 1, "horovod", project=PROJECT, report=said.append)
-    assert (packed.environment, resolved) == (RUNTIME, [])
-    assert "their Python is not known" in said[0]
+def test_nodes_of_unknown_python_are_reported(tmp_path: Path, resolved: list[Wanted]) -> None:
+    with pytest.raises(RequirementsError, match="no node has reported its Python"):
+        pack(make_program(tmp_path), lambda: nodes("x86_64"), 1, "horovod", project=PROJECT, report=print)
+    assert resolved == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ KIND = RuntimeKind(processor="x86_64", python="3.12")
 
 
 def refused(words: str) -> Answer:
-    return Answer(fits=False, lock="", words=words)
+    return Answer(fits=False, words=words)
 
 
 def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
@@ -55,12 +55,3 @@ def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UvError, match="uv, which resolves the requirements of programs, is not installed") as found:
         ask(Wanted(directory=tmp_path, requirements="", modules=frozenset()), KIND, os.environ)
     assert "make setup" in found.value.remedy
-
-
-def test_an_answer_of_another_form_is_noticed() -> None:
-    hashed = f"toy==1.2 \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\n"
-    assert Answer(fits=True, lock=hashed * 2, words="").unhashed == ""
-    assert Answer(fits=True, lock=f"{hashed}bare==1.0\n", words="").unhashed == "bare==1.0"
-    extras = hashed.replace("toy", "toy[more]")
-    assert Answer(fits=True, lock=hashed + extras, words="").unhashed == "toy[more]==1.2 \\"
-    assert Answer(fits=True, lock=f"{hashed}-e .\n", words="").unlocked == "-e ."

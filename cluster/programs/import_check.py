@@ -1,0 +1,175 @@
+"""Find modules that a program imports and the nodes may lack, before any cost.
+
+The name of a module does not determine its distribution. Without metadata, names are compared. A warning can therefore
+be wrong, and never stops a run.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib.metadata
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from packaging.utils import canonicalize_name
+
+from cluster.programs.keras3_lint import modules
+from cluster.programs.program_packages import RUNTIME_MODULES, Environment
+
+MAX_SHOWN: Final = 8
+REMOVED: Final = {
+    12: {"asynchat", "asyncore", "distutils", "imp", "smtpd"},
+    13: {
+        "aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap", "msilib", "nis", "nntplib",
+        "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau", "telnetlib", "uu", "xdrlib",
+    },
+}  # fmt: skip
+"""Modules that left the standard library, by the minor version of Python 3."""
+ADDED: Final = {11: {"tomllib"}, 14: {"annotationlib", "compression"}}
+VARYING: Final = frozenset().union(*REMOVED.values(), *ADDED.values())
+STANDARD_LIBRARY: Final = (frozenset(sys.stdlib_module_names) | {"__main__"}) - VARYING
+DISTRIBUTIONS: Final = {
+    "Crypto": "pycryptodome", "MySQLdb": "mysqlclient", "OpenGL": "pyopengl", "OpenSSL": "pyopenssl", "PIL": "pillow",
+    "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-", "distutils": "setuptools", "fitz": "pymupdf",
+    "git": "gitpython", "google": "protobuf", "igraph": "python-igraph", "mpl_toolkits": "matplotlib",
+    "pkg_resources": "setuptools", "pl_bolts": "lightning-bolts", "pylab": "matplotlib", "serial": "pyserial",
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "skopt": "scikit-optimize", "wx": "wxpython",
+    "yaml": "pyyaml", "zmq": "pyzmq",
+}  # fmt: skip
+"""Distributions with modules of an unlike name; one that ends in - has variants."""
+_GUARDS: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Import:
+    """One module that a program imports."""
+
+    file: str
+    line: int
+    module: str
+    """Its first name: `sklearn` for `sklearn.svm`."""
+    is_conditional: bool = False
+    """Whether it is in a function or under an `if`, and so may never run."""
+
+
+def missing(
+    directory: Path,
+    scripts: Collection[Path],
+    uploaded: Collection[Path],
+    environment: Environment,
+    python: Callable[[], str],
+    *,
+    horovod: bool,
+) -> list[Import]:
+    """Return the first import of each module that neither Python, the program's tree nor its environment has.
+
+    `python` returns the nodes' version, as 3.12. Guarded imports, which may fail, do not count.
+    """
+    own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
+    known = STANDARD_LIBRARY | own | _modules_of(environment.wheels)
+    if not environment.own:
+        known |= RUNTIME_MODULES
+    elif horovod or environment.horovod_for:
+        known |= {"horovod"}
+    names = {str(canonicalize_name(name)) for name in environment.packages}
+    names |= frozenset() if environment.own else RUNTIME_MODULES
+    found: dict[str, Import] = {}
+    for path, tree in (pair for script in scripts for pair in modules(directory, script)):
+        for each in sorted(imports(tree, str(path.relative_to(directory)))):
+            before = found.get(each.module)
+            if each.module not in known and (before is None or before.is_conditional > each.is_conditional):
+                found[each.module] = each
+    if found.keys() & VARYING:  # Only now ask for the version: most programs import none of these.
+        found = {name: each for name, each in found.items() if name not in standard_library(python())}
+    return sorted(each for each in found.values() if not is_in(each.module, names))
+
+
+def describe(found: Sequence[Import], file: str) -> str:
+    """Return the warning about modules that the nodes may lack."""
+    shown = [
+        f"{each.module} ({each.file}:{each.line}{', under a condition' * each.is_conditional}"
+        f"{', not in their Python' * (each.module in VARYING)})"
+        for each in found
+    ]
+    more = ", ..." if shown[MAX_SHOWN:] else ""
+    listed = f"{', '.join(shown[:MAX_SHOWN])}{more}"
+    return f"the nodes may lack imported modules: {listed}; name their packages in {file or 'requirements.txt'}"
+
+
+def standard_library(python: str) -> frozenset[str]:
+    """Return the modules of the standard library of a version of Python, as 3.12."""
+    minor = int(python.partition(".")[2] or sys.version_info[1])
+    gone = [removed for since, removed in REMOVED.items() if minor >= since]
+    later = [added for since, added in ADDED.items() if minor < since]
+    return (STANDARD_LIBRARY | VARYING).difference(*gone, *later)
+
+
+def is_in(module: str, distributions: Collection[str]) -> bool:
+    """Return whether one of these distributions is likely to have a module."""
+    plain, known = canonicalize_name(module), DISTRIBUTIONS.get(module, "")
+    if {plain, f"py{plain}", known} & set(distributions):
+        return True
+    if known.endswith("-") and any(name.startswith(known) for name in distributions):
+        return True
+    if any(re.search(rf"(^|-){re.escape(plain)}(-|$)", name) for name in distributions):
+        return True
+    return not {canonicalize_name(name) for name in _installed().get(module, ())}.isdisjoint(distributions)
+
+
+@functools.cache
+def _installed() -> Mapping[str, Sequence[str]]:
+    """Return the distributions on this machine by their modules; it takes a second."""
+    return importlib.metadata.packages_distributions()
+
+
+def imports(tree: ast.AST, file: str) -> Iterator[Import]:
+    """Yield the modules that a file imports by absolute names, without those that may be missing."""
+    yield from _imports(tree, file, is_conditional=False)
+
+
+def _imports(node: ast.AST, file: str, *, is_conditional: bool) -> Iterator[Import]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield Import(
+                file=file, line=node.lineno, module=alias.name.partition(".")[0], is_conditional=is_conditional
+            )
+    elif isinstance(node, ast.ImportFrom):
+        if node.module and not node.level:
+            top = node.module.partition(".")[0]
+            yield Import(file=file, line=node.lineno, module=top, is_conditional=is_conditional)
+    elif isinstance(node, ast.If) and _names(node.test) & {"TYPE_CHECKING"}:
+        for other in node.orelse:
+            yield from _imports(other, file, is_conditional=is_conditional)
+    elif not _is_guard(node):
+        is_main = isinstance(node, ast.If) and "__name__" in _names(node.test)
+        is_branch = isinstance(node, ast.If | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_main
+        for child in ast.iter_child_nodes(node):
+            yield from _imports(child, file, is_conditional=is_conditional or is_branch)
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """Return whether imports in a statement may fail: it handles their error."""
+    if isinstance(node, ast.Try):
+        return any(handler.type is None or _names(handler.type) & _GUARDS for handler in node.handlers)
+    return isinstance(node, ast.With) and any(_names(item.context_expr) & _GUARDS for item in node.items)
+
+
+def _names(node: ast.AST) -> set[str]:
+    walked = list(ast.walk(node))
+    names = {each.id for each in walked if isinstance(each, ast.Name)}
+    return names | {each.attr for each in walked if isinstance(each, ast.Attribute)}
+
+
+def _modules_of(wheels: Sequence[Path]) -> set[str]:
+    """Return the first names of the modules in wheels of this machine."""
+    found: set[str] = set()
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            found |= {re.split(r"[/.]", name, maxsplit=1)[0] for name in archive.namelist()}
+    return found

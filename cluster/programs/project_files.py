@@ -1,0 +1,186 @@
+"""Find the file that lists a program's packages, and give uv the formats that it does not read itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cluster.errors import UsageError
+from cluster.programs.program_packages import Wanted
+from cluster.programs.requirements_file import RequirementsError
+from cluster.terminal.paths import is_file
+
+REQUIREMENTS: Final = "requirements.txt"
+UV_LOCK: Final = "uv.lock"
+PYLOCK: Final = "pylock.toml"
+PYPROJECT: Final = "pyproject.toml"
+READ: Final = (REQUIREMENTS, UV_LOCK, PYLOCK, PYPROJECT)
+"""The first of these files that the program's directory contains lists its packages."""
+INDEX_VARIABLES: Final = (
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
+)
+EXPORTS: Final = {
+    "poetry.lock": "poetry export --without-hashes -o requirements.txt",
+    "Pipfile.lock": "pipenv requirements > requirements.txt",
+    "Pipfile": "pipenv lock && pipenv requirements > requirements.txt",
+    "pdm.lock": "pdm export --without-hashes -o requirements.txt",
+    "environment.yml": "conda activate NAME && pip list --format=freeze > requirements.txt",
+    "environment.yaml": "conda activate NAME && pip list --format=freeze > requirements.txt",
+    "conda.yaml": "conda activate NAME && pip list --format=freeze > requirements.txt",
+    "setup.py": "uv pip compile setup.py -o requirements.txt",
+    "setup.cfg": "uv pip compile setup.cfg -o requirements.txt",
+}
+"""Files that are not read, each with the command that exports it to a file that is."""
+
+
+def chosen_file(directory: Path) -> str:
+    """Return the name of the file that lists the packages of the program in a directory; empty if there is none."""
+    return next((name for name in READ if is_file(directory / name) and _lists_packages(directory / name)), "")
+
+
+def notes(directory: Path, chosen: str) -> list[str]:
+    """Return what to print about the choice: which of several files is used, or how to export one that is not read."""
+    others = [name for name in (*READ, *EXPORTS) if name != chosen and is_file(directory / name)]
+    others = [name for name in others if name not in READ or _lists_packages(directory / name)]
+    if is_file(directory / PYPROJECT) and "poetry" in _table(_toml(directory / PYPROJECT), "tool"):
+        others = list(dict.fromkeys([*others, "poetry.lock"] if chosen != PYPROJECT else others))
+    if chosen:
+        also = f" (not read: {', '.join(others)}; --requirements FILE chooses)" if others else ""
+        return [f"packages from {chosen}{also}"] if also or chosen != REQUIREMENTS else []
+    return [f"{name} is not read; to install its packages: {EXPORTS[name]}" for name in others[:1]]
+
+
+def refuse_others(name: str) -> None:
+    """Raise UsageError for a file of --requirements that must be exported first."""
+    base = Path(name).name
+    if export := EXPORTS.get(base):
+        raise UsageError("--requirements", name, f"is not read; export it first: {export}")
+    if base.endswith((".yml", ".yaml")):
+        raise UsageError("--requirements", name, f"is not read; export it first: {EXPORTS['environment.yml']}")
+
+
+def is_pylock(name: str) -> bool:
+    """Return whether a file's name is one of PEP 751: pylock.toml or pylock.NAME.toml."""
+    base = Path(name).name
+    return base.startswith("pylock.") and base.endswith(".toml")
+
+
+def reads_as_text(name: str) -> bool:
+    """Return whether a file is one of requirements, line by line."""
+    return bool(name) and Path(name).name not in (UV_LOCK, PYPROJECT) and not is_pylock(name)
+
+
+def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return what `uv pip compile` reads of a program: its arguments, and lines of requirements.
+
+    Raises RequirementsError.
+    """
+    name, base = wanted.requirements, Path(wanted.requirements).name
+    file = wanted.directory / name
+    if (wanted.extras or wanted.groups) and base not in (UV_LOCK, PYPROJECT):
+        raise RequirementsError(
+            f"--extra and --group choose dependencies of {PYPROJECT} or {UV_LOCK}, not of {name or 'no file'}",
+            remedy=f"leave them out, or give --requirements {PYPROJECT}",
+        )
+    extras = [word for extra in wanted.extras for word in ("--extra", extra)]
+    if base == UV_LOCK:
+        return [], _exported(file, [*extras, *(w for group in wanted.groups for w in ("--group", group))], uv, environ)
+    if is_pylock(name):
+        return [], _pylock_lines(file)
+    if base == PYPROJECT:
+        groups = [word for group in wanted.groups for word in ("--group", f"{name}:{group}")]
+        return [name, *extras, *groups], [str(file.parent)] if is_package(file) else []
+    return ([name] if name else []), []
+
+
+def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
+    """Return options for the indexes that this machine's variables and the project name, so that nodes ask them too.
+
+    An index whose URL has a password is left to the nodes' own configuration: the lock file is uploaded.
+    """
+    words = [url for name in INDEX_VARIABLES for url in environ.get(name, "").split()]
+    project = _table(_table(_toml(directory / PYPROJECT), "tool"), "uv") if is_file(directory / PYPROJECT) else {}
+    words += [str(index.get("url")) for index in project.get("index", ())]
+    urls = (re.sub(r"^[\w-]+=", "", word) for word in words)
+    return {f"--extra-index-url {url}" for url in urls if url.startswith("http") and "@" not in url}
+
+
+def is_package(pyproject: Path) -> bool:
+    """Return whether uv would install the project itself: it names a build system, or `[tool.uv] package` says so."""
+    document = _toml(pyproject)
+    return bool(_table(_table(document, "tool"), "uv").get("package", "build-system" in document))
+
+
+def _lists_packages(file: Path) -> bool:
+    if file.name != PYPROJECT:
+        return True
+    project = _table(_toml(file), "project")
+    return bool(project.get("dependencies") or project.get("dynamic")) or (bool(project) and is_package(file))
+
+
+def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the lines of uv.lock, for all platforms, each with its marker."""
+    command = [uv, "export", "--frozen", "--no-header", "--no-annotate", "--quiet"]
+    done = subprocess.run(
+        [*command, "--no-default-groups", "--format", "requirements.txt", *flags, "--directory", str(lock.parent)],
+        env=dict(environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RequirementsError(
+            f"uv cannot read {lock}:\n{done.stderr.strip()}", remedy="run `uv lock` in that directory"
+        )
+    text = done.stdout.replace("\\\n", " ")
+    return [_absolute(line, lock.parent) for line in text.splitlines() if line.strip()]
+
+
+def _absolute(line: str, directory: Path) -> str:
+    """Return a line with the path of a local package absolute, and no longer editable."""
+    path, marker = line.removeprefix("-e ").partition(" ;")[::2]
+    is_path = path.startswith((".", "/")) or line.startswith("-e ")
+    return f"{(directory / path).resolve()}{' ;' * bool(marker)}{marker}" if is_path else line
+
+
+def _pylock_lines(file: Path) -> list[str]:
+    """Return the packages of a file of PEP 751 as requirements. Raises RequirementsError."""
+    lines = []
+    for package in _toml(file).get("packages", ()):
+        name, marker = str(package.get("name")), package.get("marker")
+        vcs, directory, archive = (_table(package, kind) for kind in ("vcs", "directory", "archive"))
+        if vcs:
+            below = f"#subdirectory={vcs['subdirectory']}" if "subdirectory" in vcs else ""
+            url = vcs.get("url") or (file.parent / str(vcs.get("path"))).resolve().as_uri()
+            line = f"{name} @ {vcs.get('type')}+{url}@{vcs.get('commit-id')}{below}"
+        elif directory:
+            line = f"{name} @ {(file.parent / str(directory.get('path'))).resolve().as_uri()}"
+        elif archive:
+            line = f"{name} @ {archive.get('url') or (file.parent / str(archive.get('path'))).resolve().as_uri()}"
+        else:
+            line = f"{name}=={package.get('version')}"
+        hashes = {f"{kind}:{value}" for each in _files(package) for kind, value in _table(each, "hashes").items()}
+        allowed = "".join(f" --hash={each}" for each in sorted(hashes))
+        lines.append(f"{line} ; {marker}{allowed}" if marker else f"{line}{allowed}")
+    return lines
+
+
+def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequirementsError(f"cannot read {file}: {error}", remedy="correct it") from None
+
+
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = document.get(key, {})
+    return found if isinstance(found, Mapping) else {}

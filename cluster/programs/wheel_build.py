@@ -1,0 +1,203 @@
+"""Build wheels on the laptop of what has none: git repositories, directories and source distributions.
+
+Nodes have neither git nor the user's files. A built wheel is kept by its source, so that the next run has the same one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from agent.spec.kinds import RuntimeKind
+from cluster.programs.requirements_file import RequirementsError
+from cluster.programs.uv_compile import LIBC, File, Package, uv_environment, uv_program
+
+DATE: Final = {"SOURCE_DATE_EPOCH": "315532800"}
+"""The same sources make the same wheel, and so the same environment on the nodes."""
+LINES: Final = 15
+_GLIBC: Final = re.compile(rb"GLIBC_2\.(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WheelBuilder:
+    """Build wheels for nodes of a kind."""
+
+    kind: RuntimeKind
+    environ: Mapping[str, str]
+
+    @property
+    def tags(self) -> list[Tag]:
+        """Return the tags of wheels that the nodes can install, the best first."""
+        libc = int(LIBC.rpartition("_")[2])
+        processor = self.kind.processor
+        old = [f"manylinux{name}_{processor}" for name in ("2014", "2010", "1")]
+        platforms = [f"manylinux_2_{minor}_{processor}" for minor in range(libc, 4, -1)] + old + [f"linux_{processor}"]
+        major, minor = map(int, self.kind.python.split("."))
+        found = cpython_tags((major, minor), platforms=platforms)
+        return [*found, *compatible_tags((major, minor), f"cp{major}{minor}", platforms)]
+
+    def best(self, files: Sequence[File]) -> File | None:
+        """Return the wheel that the nodes would choose; None if none fits."""
+        ranks = {tag: rank for rank, tag in enumerate(self.tags)}
+        rated = [(min((ranks[tag] for tag in _tags(file.name) if tag in ranks), default=None), file) for file in files]
+        fitting = [(rank, file) for rank, file in rated if rank is not None]
+        return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+    def build(self, package: Package) -> File:
+        """Return the wheel of a package that has none. Raises RequirementsError."""
+        source = package.sdist.url if package.sdist else package.repository
+        place = cache(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
+        wheel = next(place.glob("*.whl"), None) if source else None
+        if wheel is None:
+            with tempfile.TemporaryDirectory() as name:
+                found = self._built(package, Path(name))
+                self._check(package, found)
+                place = place if source else cache(self.environ) / _sha256(found)[:16]
+                place.mkdir(parents=True, exist_ok=True)
+                wheel = place / found.name
+                shutil.copyfile(found, partial := place / f".{found.name}.{os.getpid()}")
+                partial.rename(wheel)
+        self._check(package, wheel)
+        return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
+
+    def _built(self, package: Package, scratch: Path) -> Path:
+        source = self._source(package, scratch)
+        if package.directory or package.repository:
+            source = source / package.subdirectory
+        before = _leftovers(source)
+        python = next((word for word in (self.kind.python, sys.executable) if self._has(word)), sys.executable)
+        command = [uv_program(), "build", "--wheel", "--out-dir", str(scratch / "wheel"), "--python", python]
+        self._run(
+            package, [*command, "--no-python-downloads", "--color", "never", "--no-create-gitignore", str(source)]
+        )
+        for path in _leftovers(source) - before:
+            shutil.rmtree(path, ignore_errors=True)
+        return next((scratch / "wheel").glob("*.whl"))
+
+    def _source(self, package: Package, scratch: Path) -> Path:
+        """Return the package's sources on this machine."""
+        if package.directory:
+            return package.directory
+        if package.sdist:
+            return package.sdist.path or self._downloaded(package, package.sdist, scratch)
+        source = scratch / "source"
+        url = package.repository.removeprefix("git+")
+        self._run(package, ["git", "clone", "--quiet", "--no-checkout", url, str(source)])
+        self._run(package, ["git", "-C", str(source), "checkout", "--quiet", "--detach", package.commit])
+        self._run(package, ["git", "-C", str(source), "submodule", "--quiet", "update", "--init", "--recursive"])
+        return source
+
+    def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
+        path = scratch / file.name
+        try:
+            with urllib.request.urlopen(file.url, timeout=60) as answer, path.open("wb") as output:  # noqa: S310  # uv chose it
+                shutil.copyfileobj(answer, output)
+        except OSError as error:
+            raise RequirementsError(
+                f"{package.name}: cannot download {file.url}: {error}",
+                remedy="put its wheel in a --find-links directory",
+            ) from None
+        if (
+            file.hashes
+            and f"sha256:{_sha256(path)}" not in file.hashes
+            and any(h.startswith("sha256:") for h in file.hashes)
+        ):
+            raise RequirementsError(
+                f"{package.name}: {file.url} does not have the hash that the index reports", remedy="check the index"
+            )
+        return path
+
+    def _has(self, python: str) -> bool:
+        command = [uv_program(), "python", "find", "--no-python-downloads", "--quiet", python]
+        return subprocess.run(command, capture_output=True, env=self._environment, check=False).returncode == 0
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**DATE, **uv_environment(self.environ), "GIT_TERMINAL_PROMPT": "0"}
+
+    def _run(self, package: Package, command: Sequence[str]) -> None:
+        """Run a step of a build. Raises RequirementsError with the last lines of its output."""
+        try:
+            done = subprocess.run(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+            output, status = done.stdout, done.returncode
+        except FileNotFoundError:
+            output, status = f"{command[0]} is not installed on this machine", 127
+        if status != 0:
+            lines = "\n".join(output.strip().splitlines()[-LINES:])
+            raise RequirementsError(
+                f"this machine cannot build {package.name}, which has no wheel for the nodes:\n{lines}",
+                remedy="correct that, or name a version that has a wheel",
+            )
+
+    def _check(self, package: Package, wheel: Path) -> None:
+        """Raise RequirementsError for a wheel with code that was compiled for another platform than the nodes'."""
+        if self.best([File(url=wheel.as_uri())]) is None or _glibc(wheel) > int(LIBC.rpartition("_")[2]):
+            raise RequirementsError(
+                f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
+                f"glibc {LIBC.removeprefix('manylinux_').replace('_', '.')}), and the one that this machine builds, "
+                f"{wheel.name}, contains code compiled for another platform",
+                remedy="name a version that has a wheel, or build the wheel on a machine like the nodes and name its "
+                "directory with a line --find-links DIRECTORY",
+            )
+
+
+def cache(environ: Mapping[str, str]) -> Path:
+    """Return the directory of built wheels on this machine."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepcdk" / "wheels"
+
+
+def _key(*inputs: str) -> str:
+    return hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _leftovers(source: Path) -> set[Path]:
+    """Return what build backends leave in a source directory."""
+    return (
+        {*source.glob("build"), *source.glob("*.egg-info"), *source.glob("src/*.egg-info")}
+        if source.is_dir()
+        else set()
+    )
+
+
+def _tags(name: str) -> frozenset[Tag]:
+    try:
+        return parse_wheel_filename(name)[3]
+    except InvalidWheelFilename:
+        return frozenset()
+
+
+def _glibc(wheel: Path) -> int:
+    """Return the minor version of glibc 2 that the libraries of a wheel for this machine need; 0 for others."""
+    if "-linux_" not in wheel.name:
+        return 0
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [archive.read(name) for name in archive.namelist() if ".so" in name]
+    return max((int(minor) for library in libraries for minor in _GLIBC.findall(library)), default=0)

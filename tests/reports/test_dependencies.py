@@ -1,0 +1,410 @@
+"""Facts from public reports: nodes install what the laptop resolved, and the laptop reports what they will lack."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from agent.environment.virtual_environment import reason_lines
+from cluster.errors import DeepcdkError, UsageError
+from cluster.programs import uv_compile
+from cluster.programs.import_check import is_in, standard_library
+from cluster.programs.program import Program
+from cluster.programs.program_environment import PackedProgram, pack
+from cluster.programs.requirements_file import RequirementsError
+from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError
+from tests.factories import make_master, make_node
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+KIND: Final = "x86_64-py3.12"
+BACKEND: Final = """
+import pathlib, zipfile
+NAME, TAG = {name!r}, {tag!r}
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    {fails}
+    wheel = f"{{NAME}}-0.1-{{TAG}}.whl"
+    with zipfile.ZipFile(pathlib.Path(directory) / wheel, "w") as file:
+        for name, text in (
+            (f"{{NAME}}.py", pathlib.Path("content.txt").read_text()),
+            (f"{{NAME}}-0.1.dist-info/METADATA", f"Metadata-Version: 2.1\\nName: {{NAME}}\\nVersion: 0.1\\n"),
+            (f"{{NAME}}-0.1.dist-info/WHEEL", f"Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: {{TAG}}\\n"),
+            (f"{{NAME}}-0.1.dist-info/RECORD", ""),
+        ):
+            file.writestr(zipfile.ZipInfo(name), text)
+    return wheel
+"""
+SYSTEM: Final = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a directory of wheels in place of an index; nothing else is asked."""
+    directory = tmp_path / "index"
+    for name, version, needs in (
+        ("einops", "0.8.1", ""),
+        ("einops", "0.7.0", ""),
+        ("attrs", "25.0", ""),
+        ("opencv-python", "4.1", "numpy"),
+        ("torch", "2.13.0", "nvidia-cublas"),
+        ("nvidia-cublas", "13.0", ""),
+        ("requests", "2.34.2", "pysocks; extra == 'socks'"),
+        ("pysocks", "1.7", ""),
+    ):
+        write_wheel(directory, name, version, needs)
+    (tmp_path / "uv.toml").write_text(f"no-index = true\nfind-links = ['{directory}']\n")
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return directory
+
+
+def write_wheel(directory: Path, name: str, version: str, needs: str = "") -> None:
+    directory.mkdir(exist_ok=True)
+    stem = f"{name.replace('-', '_')}-{version}"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nProvides-Extra: socks\n"
+    with zipfile.ZipFile(directory / f"{stem}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{stem}.dist-info/METADATA", metadata + (f"Requires-Dist: {needs}\n" if needs else ""))
+        file.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{stem}.dist-info/RECORD", "")
+
+
+def write_source(directory: Path, name: str, *, tag: str = "py3-none-any", fails: str = "") -> Path:
+    """Write the sources of a package, with the program that builds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '0.1'\n{SYSTEM}")
+    (directory / "backend.py").write_text(BACKEND.format(name=name, tag=tag, fails=fails or "pass"))
+    (directory / "content.txt").write_text(f"NAME = {name!r}\n")
+    return directory
+
+
+def write_project(tmp_path: Path, script: str = "", **files: str) -> Path:
+    directory = tmp_path / "project"
+    directory.mkdir(exist_ok=True)
+    for name, text in {"train.py": script, **files}.items():
+        (directory / name.replace("__", ".")).write_text(text)
+    return directory
+
+
+def packed(directory: Path, said: list[str] | None = None, *, launcher: str = "plain", **flags: Any) -> PackedProgram:
+    program = Program.from_arguments(str(directory), "train.py", (), **flags)
+    nodes = (make_master(kind=KIND), make_node(1, kind=KIND))
+    report = (said if said is not None else []).append
+    return pack(program, lambda: nodes, 1, launcher, project=PROJECT, report=report)
+
+
+def test_every_package_over_the_runtime_is_locked_by_its_hash(tmp_path: Path, index: Path) -> None:
+    """Ray #54263: packages were resolved again on a node, without hashes."""
+    found = packed(write_project(tmp_path, "import einops", requirements__txt="einops<0.8\nnumpy\nrequests[socks]\n"))
+    assert found.environment.over_runtime
+    assert found.environment.packages == {"einops": "0.7.0", "pysocks": "1.7"}
+    assert found.environment.lock.count("--hash=sha256:") == 2
+    assert found.wheels is not None
+    with tarfile.open(fileobj=io.BytesIO(found.tree.archive)) as archive:
+        lock = archive.extractfile("environment.txt")
+        assert lock is not None and f"--find-links ../../{found.wheels.name}/wheels\n" in lock.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("files", "flags", "chosen"),
+    [
+        ({"pyproject__toml": "[project]\nname='p'\nversion='1'\ndependencies=['einops']\n"}, {}, "pyproject.toml"),
+        (
+            {
+                "pyproject__toml": "[project]\nname='p'\nversion='1'\ndependencies=[]\n"
+                "[project.optional-dependencies]\nt=['einops']\n"
+            },
+            {"requirements": "pyproject.toml", "extras": ["t"]},
+            "pyproject.toml",
+        ),
+        (
+            {"pyproject__toml": "[project]\nname='p'\nversion='1'\n[dependency-groups]\nt=['einops']\n"},
+            {"requirements": "pyproject.toml", "groups": ["t"]},
+            "pyproject.toml",
+        ),
+        (
+            {"pylock__toml": "lock-version='1.0'\ncreated-by='x'\n[[packages]]\nname='einops'\nversion='0.8.1'\n"},
+            {},
+            "pylock.toml",
+        ),
+    ],
+)
+def test_packages_come_from_the_projects_own_file(
+    tmp_path: Path, index: Path, files: dict[str, str], flags: dict[str, Any], chosen: str
+) -> None:
+    """Ray #54263, #51196, skypilot #1305: only requirements.txt was read."""
+    said: list[str] = []
+    found = packed(write_project(tmp_path, "import einops", **files), said, **flags)
+    assert found.environment.packages == {"einops": "0.8.1"}
+    assert f"packages from {chosen}" in said
+
+
+def test_uv_lock_is_read_and_chosen_before_pyproject(tmp_path: Path, index: Path) -> None:
+    """Ray #51196: a lock file given as requirements was rejected."""
+    text = "[project]\nname='p'\nversion='1'\nrequires-python='>=3.10'\ndependencies=['einops<0.8']\n"
+    directory = write_project(tmp_path, "import einops", pyproject__toml=text)
+    subprocess.run([uv_compile.uv_program(), "lock", "--quiet"], cwd=directory, check=True)
+    said: list[str] = []
+    assert packed(directory, said).environment.packages == {"einops": "0.7.0"}
+    assert "packages from uv.lock (not read: pyproject.toml; --requirements FILE chooses)" in said
+    assert packed(directory, requirements="uv.lock").environment.packages == {"einops": "0.7.0"}
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("poetry.lock", "poetry export"),
+        ("environment.yml", "pip list --format=freeze"),
+        ("Pipfile", "pipenv requirements"),
+        ("setup.py", "uv pip compile setup.py"),
+        ("setup.cfg", "uv pip compile setup.cfg"),
+    ],
+)
+def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: str, command: str) -> None:
+    """Ray #50961, skypilot #1305: the ImportError came after nodes were started."""
+    directory, said = write_project(tmp_path, "import einops"), list[str]()
+    (directory / name).touch()
+    packed(directory, said)
+    assert f"{name} is not read" in said[0] and command in said[0]
+    assert "einops (train.py:1)" in said[1]
+    with pytest.raises(UsageError, match="export it first"):
+        packed(directory, requirements=name)
+
+
+def test_modules_that_the_nodes_lack_are_listed_before_any_cost(tmp_path: Path, index: Path) -> None:
+    """Ray #54263: a missing module was an ImportError on billed nodes."""
+    script = """
+import os, yaml, cv2, attr, numpy, imp, distutils.core, nowhere.at.all, helpers
+from . import sibling
+try:
+    import ujson
+except ImportError:
+    ujson = None
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    import pandas
+def f():
+    import seldom
+"""
+    files = {"requirements__txt": "opencv-python\nattrs\n", "helpers__py": "import deep\n"}
+    said: list[str] = []
+    packed(write_project(tmp_path, script, **files), said)
+    assert said[-1] == (
+        "the nodes may lack imported modules: deep (helpers.py:1), imp (train.py:2, not in their Python), "
+        "nowhere (train.py:2), seldom (train.py:12, under a condition); name their packages in requirements.txt"
+    )
+
+
+def test_a_likely_distribution_of_a_module_causes_no_warning() -> None:
+    """Ray #54263: names of modules and distributions differ."""
+    there = {
+        "beautifulsoup4",
+        "scikit-image",
+        "opencv-python-headless",
+        "python-dateutil",
+        "pyjwt",
+        "dm-haiku",
+        "protobuf",
+    }
+    for module in ("bs4", "skimage", "cv2", "dateutil", "jwt", "haiku", "google"):
+        assert is_in(module, there)
+    assert not is_in("einops", there)
+    assert "tomllib" not in standard_library("3.10") and "imp" in standard_library("3.11")
+
+
+def git(directory: Path, *words: str) -> str:
+    identity = ["-c", "user.name=e", "-c", "user.email=e@example.com"]
+    command = ["git", "-C", str(directory), *identity, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_git_requirement_becomes_a_wheel_of_the_resolved_commit(tmp_path: Path, index: Path) -> None:
+    """MLServer #1562, sagemaker-python-sdk #4474: nodes have no git."""
+    source = write_source(tmp_path / "tinypkg", "tinypkg")
+    git(source, "init", "-q")
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "Add tinypkg")
+    directory = write_project(tmp_path, "import tinypkg", requirements__txt=f"tinypkg @ git+file://{source}\n")
+    first = packed(directory)
+    assert [wheel.name for wheel in first.environment.wheels] == ["tinypkg-0.1-py3-none-any.whl"]
+    assert "tinypkg==0.1 \\\n    --hash=sha256:" in first.environment.lock and "git+" not in first.environment.lock
+    assert first.tree == packed(directory).tree  # and so the nodes keep their environment
+    (source / "content.txt").write_text("NAME = 'newer'\n")
+    assert first.tree == packed(directory).tree  # not committed
+    git(source, "commit", "-qam", "Change it")
+    assert first.environment.lock != packed(directory).environment.lock
+
+
+@pytest.mark.parametrize("line", [".", "-e .", "./lib", "-e ./lib", "lib @ file://{}/lib"])
+def test_a_local_directory_becomes_a_wheel(tmp_path: Path, index: Path, line: str) -> None:
+    """kfp-notebook #73: the project itself is a requirement."""
+    directory = write_project(tmp_path, "")
+    source = write_source(directory / "lib" if "lib" in line else directory, "lib")
+    (directory / "requirements.txt").write_text(f"{line.format(directory)}\n")
+    found = packed(directory)
+    assert [wheel.name for wheel in found.environment.wheels] == ["lib-0.1-py3-none-any.whl"]
+    assert not [path for path in source.rglob("*") if path.name == "build" or path.suffix == ".egg-info"]
+
+
+def test_a_project_with_a_build_system_is_installed_with_its_packages(tmp_path: Path, index: Path) -> None:
+    """kfp-notebook #73: a package in src/ is imported by its name."""
+    directory = write_project(tmp_path, "import lib")
+    write_source(directory, "lib")
+    assert packed(directory).environment.packages == {"lib": "0.1"}
+
+
+def test_a_source_distribution_is_built_on_the_laptop(tmp_path: Path, index: Path) -> None:
+    """MLServer #1562: a node that lacks a compiler cannot build it."""
+    source = write_source(tmp_path / "old-0.1", "old")
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.2\nName: old\nVersion: 0.1\n")
+    with tarfile.open(index / "old-0.1.tar.gz", "w:gz") as archive:
+        archive.add(source, "old-0.1")
+    found = packed(write_project(tmp_path, "import old", requirements__txt="old\n"))
+    assert [wheel.name for wheel in found.environment.wheels] == ["old-0.1-py3-none-any.whl"]
+
+
+def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: Path) -> None:
+    """MLServer #1562: a wheel of this machine does not load on the nodes."""
+    directory = write_project(tmp_path, "", requirements__txt="./lib\n")
+    write_source(directory / "lib", "lib", tag="cp312-cp312-macosx_11_0_arm64")
+    reason = r"lib-0\.1-cp312-cp312-macosx_11_0_arm64\.whl, contains code compiled for another platform"
+    with pytest.raises(RequirementsError, match=reason) as failed:
+        packed(directory)
+    assert "--find-links" in failed.value.remedy
+
+
+def test_a_failed_build_shows_the_packages_own_last_lines(tmp_path: Path, index: Path) -> None:
+    """sagemaker-python-sdk #4474: only the installer's own words were printed."""
+    directory = write_project(tmp_path, "", requirements__txt="./lib\n")
+    write_source(directory / "lib", "lib", fails="raise SystemExit('mysql_config not found')")
+    with pytest.raises(DeepcdkError, match="mysql_config not found"):
+        packed(directory)
+
+
+PIP: Final = """\
+Processing ./lib
+  Building wheel for lib (pyproject.toml): started
+  error: subprocess-exited-with-error
+
+  × Building wheel for lib (pyproject.toml) did not run successfully.
+  │ exit code: 1
+  ╰─> [3 lines of output]
+      running build
+        indented
+      gcc: fatal error: lib.c: No such file or directory
+      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+  ERROR: Failed building wheel for lib
+ERROR: Failed to build one or more wheels
+See above for output.
+"""
+
+
+def test_the_reason_of_a_failed_installation_is_the_packages_own() -> None:
+    """sagemaker-python-sdk #4474: pip's "See above for output" was all that was printed."""
+    assert reason_lines(PIP) == [
+        "Building wheel for lib (pyproject.toml) did not run successfully.",
+        "running build",
+        "  indented",
+        "gcc: fatal error: lib.c: No such file or directory",
+    ]
+    assert reason_lines("WARNING: retry\nERROR: No matching distribution\n") == ["ERROR: No matching distribution"]
+
+
+def test_workers_without_gpus_get_torch_without_cuda(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """owid/etl PR 6530: 2.9 GB of CUDA packages for CPU workers."""
+    options: list[tuple[str, ...]] = []
+    real = uv_compile.ask
+
+    def ask(*arguments: Any, **more: Any) -> Answer:
+        given = tuple(more.pop("options", ()))
+        options.append(given)
+        if "--torch-backend" not in given:
+            return real(*arguments, options=given, **more)
+        wheel = File(
+            url="https://index/torch-2.13.0%2Bcpu-py3-none-any.whl", hashes=frozenset({"sha256:aa"}), size_bytes=10**8
+        )
+        return Answer(fits=True, found=(Package(name="torch", version="2.13.0+cpu", wheels=(wheel,)),))
+
+    monkeypatch.setattr(uv_compile, "ask", ask)
+    said: list[str] = []
+    found = packed(write_project(tmp_path, "import torch", requirements__txt="torch\n"), said)
+    assert options[-1] == ("--torch-backend", "cpu")
+    assert (
+        "torch @ https://index/torch-2.13.0%2Bcpu-py3-none-any.whl \\\n    --hash=sha256:aa\n" in found.environment.lock
+    )
+    assert said == ["over the nodes' runtime: torch 2.13.0+cpu; 1 package, 100 MB to download"]
+
+
+def test_an_unreachable_index_of_torch_for_cpus_is_reported(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """owid/etl PR 6530: the larger build is not chosen without a word."""
+    real = uv_compile.ask
+
+    def ask(*arguments: Any, **more: Any) -> Answer:
+        if more.get("options") == ("--torch-backend", "cpu"):
+            raise UnresolvedHereError("this machine reaches no package index: https://index/: refused")
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(uv_compile, "ask", ask)
+    said: list[str] = []
+    packed(write_project(tmp_path, "import torch", requirements__txt="torch\n"), said)
+    assert said[0].startswith("torch is the build for CUDA")
+    assert "its index was not reached: https://index/: refused" in said[0]
+    assert "2 packages, " in said[1]
+
+
+def test_requirements_and_entry_take_any_path_that_the_shell_takes(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray #54263: an absolute path inside of the payload was rejected with a false reason."""
+    directory = write_project(tmp_path, "")
+    (directory / "sub").mkdir()
+    for name in ("sub/more.txt", "sub/go.py"):
+        (directory / name).touch()
+    (directory / "start.sh").write_text("#!/bin/sh\n")
+    (directory / "start.sh").chmod(0o755)
+    (directory / "link").symlink_to("sub")
+    (tmp_path / "other.txt").write_text("einops\n")
+    (tmp_path / "other.py").touch()
+    (tmp_path / "alias").symlink_to(directory)
+    monkeypatch.chdir(directory / "sub")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def made(entry: str = "train.py", requirements: str = "") -> Program:
+        return Program.from_arguments(str(tmp_path / "alias"), entry, (), requirements=requirements)
+
+    for path in (
+        f"{directory}/sub/more.txt",
+        "more.txt",
+        "./more.txt",
+        "../sub/more.txt",
+        "sub/more.txt",
+    ):
+        assert made(requirements=path).requirements == "sub/more.txt"
+    assert made("link/go.py", "link/more.txt").entry == ("link/go.py",)
+    for path in ("../../other.txt", "~/other.txt", f"{tmp_path}/other.txt"):
+        assert made(requirements=path).requirements == f"{tmp_path}/other.txt"
+    for path in (f"{directory}/sub/go.py", "go.py", "./go.py", "../sub/go.py", "~/alias/sub/go.py"):
+        assert made(f"{path} --x ../y").entry == ("sub/go.py", "--x", "../y")
+        assert made(f"python -u {path}").entry == ("python", "-u", "sub/go.py")
+    for path in ("../start.sh", f"{directory}/start.sh"):
+        assert made(path).entry == ("./start.sh",)
+    assert made("/usr/bin/env python train.py").entry[0] == "/usr/bin/env"
+    with pytest.raises(UsageError, match=rf"is {tmp_path}/other\.py, outside of the uploaded directory"):
+        made("../../other.py")
+    with pytest.raises(UsageError, match="is not a file in "):
+        made("nowhere.py")
+    assert packed(directory, requirements=str(tmp_path / "other.txt")).environment.packages == {"einops": "0.8.1"}
+    assert os.environ["HOME"] == str(tmp_path)
