@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.remote.command import OWN_TREE
 from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, MPI, cycle_ms
-from agent.spec.launchers import HOROVOD, REPORTING
+from agent.spec.launchers import HOROVOD
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 ASSUMED_STEP_MS: Final = 25.0
@@ -72,7 +72,7 @@ def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -
         *("--start-timeout", str(start_timeout_s(len(spec.hosts)))),
         *spec.knobs.flags(spec.run_directory),
         *("env", "-C", spec.agent_directory),
-        *(() if spec.controller == MPI else REPORTING),
+        *(() if spec.controller == MPI else (pythons.ranks, "-m", "agent.launch.rank_parent", "gloo")),
         *(rank or (pythons.ranks, "-m", "agent.launch.rank", spec.run_directory)),
     ]
 

@@ -88,6 +88,8 @@ class ProcessGroup:
                     self._fail(f"[launcher] rank {rank} ended first: {status}", rank)
                 continue
             rank_text = line[1:12].partition(b"]<std")[0]
+            if self.blamed is not None and not line.startswith(b"["):
+                continue  # torchrun's own tracebacks would hide the program's.
             if line.startswith(b"[") and rank_text.isdigit() and int(rank_text) < self.spec.ranks:
                 self.last[int(rank_text)].append(line if len(line) <= _MAX_REPEATED else line[:_MAX_REPEATED] + b"\n")
             _write(self.out, line)

@@ -1,11 +1,16 @@
-"""The parent of one rank: it names the rank, and forwards what the rank writes in whole lines.
+"""The parent of one rank: it names the rank, forwards what the rank writes, and ends all processes of the rank.
 
+    python -m agent.launch.rank_parent gloo COMMAND...     # over SSH, by horovodrun
     python -m agent.launch.rank_parent mpi COMMAND...      # by mpirun
     python -m agent.launch.rank_parent group COMMAND...    # by torchrun, or once a slot by agent.launch.host_ranks
 
-Each line goes out as Horovod's launcher writes it, behind `[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun by itself
-marks pieces of lines, and mixes those of several ranks. Under mpirun the rank gets the variables that Horovod's
-launcher sets. In a process group a last line reports the rank's status.
+A rank has exited when its main process has. What this one leaves in the background is listed and terminated. SIGTERM
+asks the whole rank to stop (`agent.launch.rank_tree`), for as long as its processes take.
+
+horovodrun marks lines by itself. For the other launchers each line goes out as Horovod's launcher writes it, behind
+`[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun by itself marks pieces of lines, and mixes those of several ranks. Under
+mpirun the rank gets the variables that Horovod's launcher sets. In a process group a last line reports the rank's
+status.
 """
 
 from __future__ import annotations
@@ -18,16 +23,23 @@ import re
 import select
 import selectors
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from agent.spec.run import RANK_VARIABLE
+from agent.files.listing import is_listed
+from agent.launch.rank_memory import MemoryWatch
+from agent.launch.rank_tree import RankTree, describe
+from agent.runs.going_on import STOP_FILE
+from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
+GLOO: Final = "gloo"
 MPI: Final = "mpi"
 GROUP: Final = "group"
 PIECE: Final = 4096
@@ -40,7 +52,11 @@ _BLANK: Final = re.compile(rb"(?:[\b\t ]|\x1b\[[0-9;?]*[A-Za-z])*")
 BAR_S: Final = 10.0
 """Seconds between two states of a progress bar that become lines."""
 SILENCE_S: Final = 1.0
-"""How long after the rank's end to wait for what its children still write."""
+"""How long what the main process leaves behind may take to exit by itself."""
+_ENDING_S: Final = 0.1
+EXITED: Final = "exited"
+"""Scope of the store in which ranks over Gloo meet (`agent.launch.gloo_store`), for ranks that have exited."""
+_STORE_S: Final = 3.0
 DRAIN_S: Final = 0.001
 _PLACES: Final = {f"HOROVOD_{name}": f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
 _END: Final = "[launcher] rank {rank} ended: {status}"
@@ -154,36 +170,119 @@ def write(descriptor: int, lines: Sequence[bytes]) -> None:
     for piece in pieces(lines):
         while unread(descriptor):
             time.sleep(DRAIN_S)
-        view = memoryview(piece)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        _write_all(descriptor, piece)
 
 
-def forward_output(process: subprocess.Popen[bytes], rank: str, out: int) -> int:
-    """Forward what a process writes until it has ended; return its status, below 0 for a signal.
+class Output:
+    """Where the output of a rank goes."""
 
-    Raises BrokenPipeError where the reader has gone.
-    """
-    with selectors.DefaultSelector() as streams:
-        for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
-            mark = f"[{rank}]<{name}>:".encode()
-            streams.register(stream, selectors.EVENT_READ, Lines(mark))  # type: ignore[arg-type]  # both are pipes
-        while streams.get_map():
-            ready = streams.select(SILENCE_S)
-            check_read(out)
-            if not ready:
-                for key in streams.get_map().values():
-                    write(out, key.data.idle())
-            for key, _ in ready:
-                block = os.read(key.fd, 1 << 16)
-                write(out, key.data.feed(block) if block else key.data.end())
-                if not block:
-                    streams.unregister(key.fileobj)
-            if not ready and process.poll() is not None:
-                break  # a child of the rank lives on, and holds the pipes
-        for key in list(streams.get_map().values()):
-            write(out, key.data.end())
-    return process.wait()
+    def __init__(self, launcher: str, rank: str) -> None:
+        self._is_raw, self._rank = launcher == GLOO, rank
+        self.descriptor = (sys.stdout if launcher == GROUP else sys.stderr).fileno()
+        self._lines = {name: Lines(f"[{rank}]<{name}>:".encode()) for name in ("stdout", "stderr")}
+        self._is_lost = False
+
+    def check(self) -> None:
+        """Raise BrokenPipeError if nobody reads the output. horovodrun's ranks live on: their supervisor ends them."""
+        if not self._is_raw:
+            check_read(self.descriptor)
+
+    def feed(self, name: str, block: bytes) -> None:
+        """Forward what came from a stream; b"" is its end. Raises as `check`."""
+        if not self._is_raw:
+            write(self.descriptor, self._lines[name].feed(block) if block else self._lines[name].end())
+        elif not self._is_lost:
+            try:
+                _write_all((sys.stdout if name == "stdout" else sys.stderr).fileno(), block)
+            except OSError:
+                self._is_lost = True
+
+    def idle(self) -> None:
+        """Forward the state of a progress bar that is due, while the rank writes nothing."""
+        for lines in () if self._is_raw else self._lines.values():
+            write(self.descriptor, lines.idle())
+
+    def end(self) -> None:
+        """Forward last lines without an end."""
+        for name in self._lines:
+            self.feed(name, b"")
+
+    def report(self, text: str) -> None:
+        """Write a line of the launcher's own."""
+        line = f"[launcher] rank {self._rank}: {text}\n".encode()
+        if self._is_raw:
+            self.feed("stderr", line)
+        else:
+            write(self.descriptor, [line])
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+class Rank:
+    """One rank: its main process, and all that this one starts."""
+
+    def __init__(self, process: subprocess.Popen[bytes], tree: RankTree, output: Output) -> None:
+        self._process, self._tree, self._output = process, tree, output
+        self._memory = MemoryWatch()
+        self._exited_at = 0.0
+        self._is_told = False
+
+    def follow(self) -> int:
+        """Forward what the rank writes until all its processes have exited; return the status of the main process.
+
+        The status is below 0 for a signal. Raises BrokenPipeError if the reader has gone.
+        """
+        main = os.pidfd_open(self._process.pid)
+        with selectors.DefaultSelector() as streams:
+            streams.register(main, selectors.EVENT_READ)
+            for stream, name in ((self._process.stdout, "stdout"), (self._process.stderr, "stderr")):
+                streams.register(stream, selectors.EVENT_READ, name)  # type: ignore[arg-type]  # both are pipes
+            while True:
+                is_ending = self._tree.is_stopping or self._exited_at
+                ready = streams.select(_ENDING_S if is_ending else SILENCE_S)
+                self._output.check()
+                self._memory.look()
+                if not ready:
+                    self._output.idle()
+                for key, _ in ready:
+                    block = os.read(key.fd, 1 << 16) if key.data else b""
+                    if key.data:
+                        self._output.feed(key.data, block)
+                    if not block:
+                        streams.unregister(key.fileobj)
+                if self._have_ended() and not streams.select(0):
+                    break
+        os.close(main)
+        self._output.end()
+        if text := self._memory.describe(self._process.returncode):
+            self._output.report(text)
+        return self._process.returncode
+
+    def _have_ended(self) -> bool:
+        """Return whether all processes of the rank have exited; if the main one has, end the others."""
+        self._reap()
+        if not (self._exited_at or self._tree.is_stopping):
+            return False
+        if self._exited_at and not self._tree.is_stopping:
+            left = self._tree.find()
+            if time.monotonic() < self._exited_at + SILENCE_S:
+                return not left
+            if left and not self._is_told:
+                self._is_told = True
+                self._output.report(f"the program has exited; terminating what it left behind: {describe(left)}")
+        return self._tree.end() is None and bool(self._exited_at)
+
+    def _reap(self) -> None:
+        """Collect the processes that have exited: the main one, and orphans."""
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self._process.pid:
+                    self._process.returncode = os.waitstatus_to_exitcode(found[1])
+                    self._exited_at = time.monotonic()
 
 
 def end_alike(status: int) -> int:
@@ -195,34 +294,56 @@ def end_alike(status: int) -> int:
     return status
 
 
-def _on_signals(handler: Callable[[int, object], None]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
+def _report_exit(environ: Mapping[str, str], rank: str) -> None:
+    """Report to the store that a rank has exited: other ranks no longer wait for it."""
+    with contextlib.suppress(OSError, ValueError):  # the store may have exited before
+        place = [environ.get(f"HOROVOD_GLOO_RENDEZVOUS_{name}", "") for name in ("ADDR", "PORT")]
+        with socket.create_connection((place[0], int(place[1])), _STORE_S) as connection:
+            connection.sendall(f"PUT /{EXITED}/{rank} HTTP/1.1\r\nContent-Length: 1\r\n\r\n1".encode())
+            connection.recv(1)
+
+
+def _stops_run(environ: Mapping[str, str]) -> bool:
+    """Return whether the whole run was requested to stop, which its supervisor sees to."""
+    return is_listed(Path(environ.get(RUNS_VARIABLE, ""), environ.get(RUN_VARIABLE, ""), STOP_FILE))
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the rank; return its status, or end by the signal that ended it."""
     launcher, *command = argv
-    by_mpi = launcher == MPI
     try:
-        variables = place_in_mpi(os.environ) if by_mpi else {RANK_VARIABLE: os.environ["RANK"]}
+        if launcher == GLOO:
+            rank, variables = os.environ["HOROVOD_RANK"], {}
+        else:
+            variables = place_in_mpi(os.environ) if launcher == MPI else {RANK_VARIABLE: os.environ["RANK"]}
+            rank = next(iter(variables.values()))
     except KeyError as error:
         print(f"agent.launch.rank_parent is for launchers to start: {error.args[0]} is not set", file=sys.stderr)
         return 2
-    rank, out = next(iter(variables.values())), (sys.stderr if by_mpi else sys.stdout).fileno()
-    if by_mpi:  # mpirun signals the whole group, the rank too. A handler, unlike SIG_IGN, is not inherited.
-        _on_signals(lambda *_: None)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env={**os.environ, **variables}) as process:
-        if not by_mpi:  # torchrun signals this process alone.
-            _on_signals(lambda number, _: process.send_signal(number))
+    output, tree, pipe = Output(launcher, rank), RankTree(), subprocess.PIPE
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: tree.stop())
+    with subprocess.Popen(
+        command,
+        stdout=pipe,
+        stderr=pipe,
+        env={**os.environ, **variables},
+        start_new_session=True,  # mpirun and torchrun signal a whole group; the tree decides who is asked.
+        preexec_fn=tree.die_with_parent,  # this process has no threads
+    ) as process:
         try:
-            status = forward_output(process, rank, out)
-            if not by_mpi:
-                write(out, [f"{_END.format(rank=rank, status=status)}\n".encode()])
+            status = Rank(process, tree, output).follow()
+            if launcher == GROUP:
+                write(output.descriptor, [f"{_END.format(rank=rank, status=status)}\n".encode()])
         except OSError:  # The reader is gone, and nothing else would stop the rank.
-            process.kill()
+            tree.kill()
             return 1
+    if launcher == GLOO:
+        _report_exit(os.environ, rank)
+    if launcher != GROUP and tree.is_stopping and _stops_run(os.environ):
+        return 0  # For another status the launcher would kill the ranks that are still saving a checkpoint.
+    if launcher == GLOO:  # ssh reports only 255 for a signal, as for a connection that broke.
+        return status if status >= 0 else 128 - status
     return end_alike(status)
 
 

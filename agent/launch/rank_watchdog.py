@@ -66,8 +66,7 @@ class StallWatch:
         if stuck:
             with contextlib.suppress(OSError):  # Without a report, the launcher still names the rank that was killed.
                 write_atomically(self._report, " ".join(map(str, stuck)))
-        # The shell above a rank stays: it reports how the rank ended.
-        for each in (each for rank in stuck for each in processes[rank] if not each.reports):
+        for each in (each for rank in stuck for each in processes[rank]):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(each.pid, signal.SIGKILL)
         return stuck
@@ -75,7 +74,7 @@ class StallWatch:
     def _progress(self, processes: Sequence[RunProcess]) -> object:
         """Return a value that changes as long as the rank of these processes makes progress."""
         stats = {each.pid: _read_stat(each.pid) for each in processes}
-        can_run = any(stats[each.pid][0] in ("R", "S") for each in processes if not each.reports)
+        can_run = any(stats[each.pid][0] in ("R", "S") for each in processes)
         output = _size(self._directory.log) if can_run else 0
         return sorted((pid, cpu) for pid, (_, cpu) in stats.items()), _size(self._directory.metrics), output
 

@@ -1,4 +1,5 @@
-"""Signal the processes of a run on this node, found by the run's id in their environment, and no others.
+"""Signal the processes of a run on this node, and no others: those with the run's id in their environment, and all that
+are below its ranks.
 
 `python3 -m agent.remote.processes --runs ROOT --run ID --signal TERM --wait 0` prints JSON if it found any.
 """
@@ -6,16 +7,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from agent.deadline import wait_until
-from agent.spec.launchers import REPORTING
+from agent.spec.launchers import RANK_PARENT
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 
@@ -29,9 +32,9 @@ class RunProcess:
     is_rank: bool
     """True for a rank and its children, False for the launcher and its SSH clients."""
     reports: bool = False
-    """True for the shell above a rank that only reports how it ended, and passes no signal on."""
+    """True for the parent of a rank (`agent.launch.rank_parent`): it passes SIGTERM on, and reports the rank's end."""
     rank: int | None = None
-    """Number of the rank that the process belongs to."""
+    """Number of the rank that the process belongs to; None for the parent of a rank."""
 
 
 def parse_environment(block: bytes) -> dict[str, str]:
@@ -47,25 +50,40 @@ def parse_parent(stat: str) -> int:
 
 def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess]:
     """Yield the processes on this node that belong to any run under `runs_root`; those of other users stay unseen."""
+    found: list[RunProcess] = []
+    others: dict[int, list[int]] = {}
+    """The children of each process that have no variable of a run."""
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
         try:
             environment = parse_environment((entry / "environ").read_bytes())
-            if environment.get(RUNS_VARIABLE) != runs_root or RUN_VARIABLE not in environment:
-                continue
             parent = parse_parent((entry / "stat").read_text(encoding="utf-8", errors="replace"))
         except (OSError, IndexError, ValueError):
             continue  # It ended meanwhile, or it is not ours to read.
-        rank = environment.get("HOROVOD_RANK", environment.get(RANK_VARIABLE, ""))
-        yield RunProcess(
-            pid=int(entry.name),
-            parent=parent,
-            run_id=environment[RUN_VARIABLE],
-            is_rank="HOROVOD_RANK" in environment or RANK_VARIABLE in environment,
-            reports=_reports(entry),
-            rank=int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 10 else None,
-        )
+        if environment.get(RUNS_VARIABLE) == runs_root and RUN_VARIABLE in environment:
+            found.append(_process(entry, parent, environment))
+        else:
+            others.setdefault(parent, []).append(int(entry.name))
+    for each in found:  # It grows: a program may have started others with variables of their own.
+        if each.is_rank:
+            found += [
+                dataclasses.replace(each, pid=pid, parent=each.pid, reports=False) for pid in others.pop(each.pid, ())
+            ]
+        yield each
+
+
+def _process(entry: Path, parent: int, environment: Mapping[str, str]) -> RunProcess:
+    reports = _reports(entry)
+    rank = "" if reports else environment.get("HOROVOD_RANK", environment.get(RANK_VARIABLE, ""))
+    return RunProcess(
+        pid=int(entry.name),
+        parent=parent,
+        run_id=environment[RUN_VARIABLE],
+        is_rank=reports or "HOROVOD_RANK" in environment or RANK_VARIABLE in environment,
+        reports=reports,
+        rank=int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 10 else None,
+    )
 
 
 def _reports(entry: Path) -> bool:
@@ -73,7 +91,7 @@ def _reports(entry: Path) -> bool:
         words = (entry / "cmdline").read_bytes().split(b"\0")
     except OSError:  # It has ended.
         return False
-    return words[: len(REPORTING)] == [os.fsencode(word) for word in REPORTING]
+    return words[1 : 1 + len(RANK_PARENT)] == [os.fsencode(word) for word in RANK_PARENT]
 
 
 def select(
@@ -85,13 +103,13 @@ def select(
 
 
 def topmost(chosen: Sequence[RunProcess]) -> list[RunProcess]:
-    """Return those whose parent is not among them: a graceful signal is theirs to pass on to their children.
+    """Return those whose parent is not among them: a graceful signal is theirs to pass on to their children."""
+    pids = {p.pid for p in chosen}
+    return [p for p in chosen if p.parent not in pids]
 
-    A shell that only reports a rank's end passes none on, and is left out.
-    """
-    asked = [p for p in chosen if not p.reports]
-    pids = {p.pid for p in asked}
-    return [p for p in asked if p.parent not in pids]
+
+REPORT_S: Final = 2.0
+"""How long parents of killed ranks may take to forward the last lines and to exit."""
 
 
 def signal_run(
@@ -114,17 +132,25 @@ def signal_run(
         return select(found, run_id=run_id, others=others, ranks_only=ranks_only, spared=spared())
 
     chosen = current()
-    targets = topmost(chosen) if number == signal.SIGTERM else chosen
-    signalled = []
-    for process in targets:
-        try:
-            os.kill(process.pid, number)
-            signalled.append(process.pid)
-        except ProcessLookupError:
-            continue
+    if number == signal.SIGTERM:
+        signalled = _signal(topmost(chosen), number)
+    else:
+        signalled = _signal([p for p in chosen if not p.reports], number)
+        wait_until(lambda: not current(), timeout_s=min(wait_s, REPORT_S), poll_s=0.05)
+        signalled += _signal(current(), number)
     wait_until(lambda: not current(), timeout_s=wait_s, poll_s=0.05)
     left = current()
-    return {"signalled": sorted(signalled), "left": sorted(p.pid for p in left)}
+    return {"signalled": sorted({*signalled}), "left": sorted(p.pid for p in left)}
+
+
+def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
+    """Signal processes; return the ids of those that were there."""
+    signalled = []
+    for process in targets:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+            signalled.append(process.pid)
+    return signalled
 
 
 def command(

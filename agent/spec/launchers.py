@@ -39,11 +39,8 @@ PLACEHOLDERS: Final = (
 )
 """Names that are expanded in the words of an entry, in braces."""
 _PLACEHOLDER: Final = re.compile(rf"\{{\{{({'|'.join(PLACEHOLDERS)})\}}\}}|(?<![$\\])\{{({'|'.join(PLACEHOLDERS)})\}}")
-REPORTING: Final = ("/bin/sh", "-c", 'trap : INT TERM; "$@"; exit $?', "rank")
-"""A shell that stays as the rank's parent over Gloo. Of a command that a signal ended `ssh` reports only 255, as of a
-connection that broke; a shell returns 128 and the signal's number. Its traps keep it alive while the rank ends itself.
-It passes no signal on: who asks a rank to end asks its child.
-"""
+RANK_PARENT: Final = ("-m", "agent.launch.rank_parent")
+"""The words behind Python's in the command line of a rank's parent. It alone is asked to stop a rank."""
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:

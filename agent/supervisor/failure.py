@@ -49,6 +49,16 @@ _PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
 _MAX_PEER: Final = 40
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
+_OUT_OF_MEMORY: Final = re.compile(
+    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): out of memory: ([^\n]{1,400})$", re.MULTILINE
+)
+"""As `agent.launch.rank_memory` reports it."""
+_RANK_MARK: Final = re.compile(r"^\[rank\d{1,9}\]: ?")
+"""PyTorch writes this before each line of a traceback."""
+_OF_LAUNCHERS: Final = re.compile(
+    r"(?:subprocess\.)?CalledProcessError|(?:torch\.distributed\.elastic\.[a-z_.]{1,99}\.)?(?:ChildFailedError|SignalException)"
+)
+_MAX_EXCEPTION: Final = 300
 _GAVE_UP: Final = re.compile(
     r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d{1,9})ms for |Wait timeout after (\d{1,9}) seconds for key)",
     re.MULTILINE,
@@ -75,7 +85,12 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
-    named = stuck_ranks(spec) or unreachable_host(log) or unreported_ranks(spec.hosts, log)
+    named = (
+        stuck_ranks(spec)
+        or out_of_memory(spec.hosts, log)
+        or unreachable_host(log)
+        or unreported_ranks(spec.hosts, log)
+    )
     named = named or first_ended_rank(spec.hosts, log) or ended_host(log)
     return named or f"the launcher ended with {describe_status(status)}"
 
@@ -118,6 +133,13 @@ def stuck_ranks(spec: RunSpec) -> str:
         return ""
     minutes = f"{spec.stall_after_s / 60:g} min"
     return f"{' and '.join(named)} {'were' if many > 1 else 'was'} stuck: no step, output or CPU time for {minutes}"
+
+
+def out_of_memory(hosts: Sequence[Node], log: str) -> str:
+    """Return which rank ran out of memory, with its node and the memory; "" if none did."""
+    places = _places(hosts)
+    found = [(int(rank), text) for rank, text in _OUT_OF_MEMORY.findall(log) if int(rank) < len(places)]
+    return f"rank {found[0][0]} on {places[found[0][0]]} ran out of memory: {found[0][1]}" if found else ""
 
 
 def unreachable_host(log: str) -> str:
@@ -228,7 +250,27 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
         return ""
     rank, status = found
     where = f" on {places[rank]}" if rank < len(places) else ""
-    return f"rank {rank}{where} ended first, with {describe_status(status)}"
+    error = f": {text}" if status > 0 and (text := exception_of(rank, log)) else ""
+    return f"rank {rank}{where} ended first, with {describe_status(status)}{error}"
+
+
+def exception_of(rank: int, log: str) -> str:
+    """Return the exception that a rank's program last wrote a traceback of, as `RuntimeError: ...`; "" without one.
+
+    A program that starts another one, as `accelerate launch` does, writes a traceback of its own when that one fails.
+    """
+    found, is_open = "", False
+    for line in log.splitlines():
+        if not line.startswith(f"[{rank}]<stderr>:"):
+            continue
+        text = _RANK_MARK.sub("", line.partition(":")[2])
+        if text.startswith("Traceback (most recent call last):"):
+            is_open = True
+        elif is_open and text and not text.startswith(" "):
+            is_open = False
+            if not (found and _OF_LAUNCHERS.match(text)):
+                found = text[:_MAX_EXCEPTION]
+    return found
 
 
 def first_ended(log: str) -> tuple[int, int] | None:

@@ -11,10 +11,11 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.launch.hosts import Hosts
+from agent.launch.rank_memory import KILLED
 from agent.remote.command import Completed
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import LEAVING, NODES_PATH, Node
@@ -32,8 +33,11 @@ and finds out that one is broken in as many."""
 FEWER_AFTER_S: Final = 180.0
 """How long it waits for as many nodes as before where fewer are allowed."""
 POLL_S: Final = 5.0
-KILLED: Final = (-9, 128 + 9)
-"""A rank's status after SIGKILL: as a signal, or as a shell has it."""
+MEMORY_AFTER: Final = "out_of_memory_after_s"
+"""Field of a restart in the run's record."""
+SIMILAR: Final = 0.25
+SIMILAR_S: Final = 20.0
+"""Two attempts have run equally long if their times differ by at most this part, or this many seconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,19 @@ class Outcome:
     exit_code: int | None = None
     fault: str = ""
     """What was wrong with the machine, in words; "" where nothing was."""
+    memory_after_s: float | None = None
+    """If a rank ran out of memory: how long after the launch."""
+
+    def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
+        """Return this outcome; without a fault if an earlier attempt ran out of memory at a similar point."""
+        now = self.memory_after_s
+        times = [float(each[MEMORY_AFTER]) for each in earlier if isinstance(each.get(MEMORY_AFTER), int | float)]
+        if now is None or not any(abs(now - then) <= max(SIMILAR_S, SIMILAR * max(now, then)) for then in times):
+            return self
+        again = f"{self.reason}. An earlier attempt ran out of memory at a similar point, so the run is not restarted"
+        return dataclasses.replace(
+            self, fault="", reason=f"{again}; do: use less memory a rank, or a larger instance type"
+        )
 
 
 def describe_restart(number: int, most: int, fault: str) -> str:
@@ -85,6 +102,8 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     if stuck := failure.stuck_ranks(spec):
         return stuck
     log = failure.last_attempt(log)
+    if memory := failure.out_of_memory(spec.hosts, log):
+        return memory
     if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)
     if lost := failure.lost_connection(spec.hosts, log) or failure.lost_network(spec.hosts, log):

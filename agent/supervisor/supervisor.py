@@ -26,7 +26,7 @@ from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
-from agent.supervisor.restart import Outcome, Restarts, describe_restart
+from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
 from agent.supervisor.resume import rewrite
 from agent.supervisor.stored_run import StoredRun
 
@@ -116,8 +116,8 @@ class Supervisor:
         try:
             self.directory.open_to_ranks()
             outcome = self._take_up(self._before) if self._before else self._attempt.carry_out()
-            while outcome.fault and self._restart(outcome.fault):
-                outcome = self._attempt.carry_out()
+            while outcome.fault and self._restart(outcome):
+                outcome = self._attempt.carry_out().repeats(self._restarts)
             if self._is_left(outcome):
                 self._log(SHUTS_DOWN)
                 self._stored.update(reason=SHUTS_DOWN)
@@ -161,8 +161,9 @@ class Supervisor:
         self._attempt.hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False)
         return before.outcome(self.directory, self._attempt.spec)
 
-    def _restart(self, fault: str) -> bool:
+    def _restart(self, outcome: Outcome) -> bool:
         """Begin the next attempt, on hosts that answer; return False where there are none."""
+        fault = outcome.fault
         last, number, began = self._attempt, len(self._restarts) + 1, time.time()
         title = describe_restart(number, last.spec.restarts, fault)
         self._stored.update(state="starting", reason=title, exit_code=None)
@@ -172,7 +173,8 @@ class Supervisor:
         if spec is None:
             return False
         waited_s, hosts = round(time.time() - began, 1), [host.name for host in spec.hosts]
-        self._restarts.append({"time": began, "for": fault, "waited_s": waited_s, "hosts": hosts})
+        memory = {} if outcome.memory_after_s is None else {MEMORY_AFTER: outcome.memory_after_s}
+        self._restarts.append({"time": began, "for": fault, "waited_s": waited_s, "hosts": hosts, **memory})
         names = {host.name for host in spec.hosts}
         left = {host.name: host for host in last.spec.hosts} | self._left
         self._left = {name: host for name, host in left.items() if name not in names}

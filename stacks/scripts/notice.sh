@@ -21,23 +21,14 @@ log() {
   { printf 'deepcdk: %s\n' "$*" >>"$root/dev/console"; } 2>/dev/null || true
 }
 
-# The shell above a rank over Gloo, which passes no signal on: agent/spec/launchers.py.
-# shellcheck disable=SC2016  # the text of another shell
-reporting='trap : INT TERM; "$@"; exit $?'
-
-# Print the process ids of the ranks here: those that have HOROVOD_RANK in their environment and a parent without it, or
-# below a shell that only reports how its rank ended.
+# Print the process ids of the parents of ranks here (agent/launch/rank_parent.py): each passes the signal on to its rank,
+# and exits after all processes of the rank. Only the user of ranks and their command line count, not what programs set.
 ranks() {
-  local environ pid
-  local -A parents=()
-  for environ in "$root"/proc/[0-9]*/environ; do
-    if ! grep -qzs '^HOROVOD_RANK=' "$environ" 2>/dev/null; then continue; fi
-    if grep -qzsxF -- "$reporting" "${environ%/environ}/cmdline" 2>/dev/null; then continue; fi
-    pid=${environ%/environ} pid=${pid##*/}
-    parents[$pid]=$(sed -n 's/^PPid:[[:space:]]*//p' "${environ%/environ}/status" 2>/dev/null)
-  done
-  for pid in "${!parents[@]}"; do
-    if [[ -z ${parents[${parents[$pid]:-0}]:-} ]]; then printf '%s\n' "$pid"; fi
+  local status words
+  for status in "$root"/proc/[0-9]*/status; do
+    if ! grep -qsP '^Uid:\t60900\t' "$status"; then continue; fi
+    mapfile -d '' -tn 3 words 2>/dev/null <"${status%status}cmdline" || continue
+    if [[ ${words[*]:1} == '-m agent.launch.rank_parent' ]]; then basename "${status%/status}"; fi
   done
 }
 

@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from tools import demo
 
 PROGRAM = """\
-import json, os, signal, socket, sys, time
+import json, os, signal, socket, subprocess, sys, time
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 place = {name: os.environ[name] for name in NAMES}
@@ -43,6 +43,8 @@ else:
             time.sleep(0.1)
     others[0].settimeout(None)
     others[0].recv(2)
+if word == "end":
+    subprocess.Popen(["sleep", "3600"], start_new_session=True)
 with open(f"rank-{rank}.json", "w") as file:
     json.dump({**place, "words": sys.argv[2:], "greeting": os.environ["GREETING"]}, file)
 print("rank", rank, "has met the others", flush=True)
@@ -64,14 +66,18 @@ ALIVE = "grep -lz '^DEEPCDK_RANK=' /proc/[0-9]*/environ 2>/dev/null || true"
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("program")
     (root / "train.py").write_text(PROGRAM)
+    (root / "start.sh").write_text('#!/bin/bash\npython train.py "$@" 2>&1 | tee -a copy\necho done\n')
+    (root / "start.sh").chmod(0o755)
     return root
 
 
-def train(cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
+def train(
+    cloud: EmbeddedCloud, program: Path, *words: str, entry: str = "train.py", flags: Sequence[str] = ()
+) -> tuple[Any, dict[str, Any]]:
     """Train with two ranks on each of two nodes by `plain`; return what fab said and the run's record."""
-    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "2", "--launcher", "plain"]
+    started = ["--payload", str(program), "--entry", entry, "--ranks-per-node", "2", "--launcher", "plain"]
     given = ["--nodes", "2", "--yes", "--env", "GREETING=hello", *flags, *demo.settings(2)]
-    done = cloud.laptop("fab", "train", *given, *entry, "--", *words, check=False)
+    done = cloud.laptop("fab", "train", *given, *started, "--", *words, check=False)
     record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
     return done, record
 
@@ -100,6 +106,15 @@ def test_each_rank_has_its_lines_and_what_is_not_checked_is_told(ended: Any) -> 
     log = cloud.fab("logs", "--run", record["run_id"], "--rank", "3").stdout
     assert log.strip() == "[3]<stdout>:rank 3 has met the others"
     assert "not checked: no PyTorch" in output
+
+
+def test_background_processes_do_not_keep_a_run_alive_and_are_listed(ended: Any) -> None:
+    """Reported as skypilot #3803."""
+    cloud, output, _ = ended
+    for rank in range(4):
+        assert f"[launcher] rank {rank}: the program has exited; terminating what it left behind: sleep 3600" in output
+    for worker in cloud.instances("worker"):
+        assert cloud.on(worker["InstanceId"], "pgrep", "-f", "sleep 3600", check=False).stdout == ""
 
 
 ALONE = """\
@@ -174,8 +189,9 @@ def test_a_run_whose_rank_is_killed_goes_on_by_itself(cluster: EmbeddedCloud, pr
     assert f"restart 1 of 3, for {fault}" in done.stdout
 
 
-def test_a_run_that_is_stopped_gives_each_rank_its_grace(cluster: EmbeddedCloud, program: Path) -> None:
-    _, record = train(cluster, program, "wait", flags=("--skip-preflight", "--detach"))
+def test_run_that_is_stopped_gives_each_rank_its_grace_below_a_script(cluster: EmbeddedCloud, program: Path) -> None:
+    """Reported as wandb #3667."""
+    _, record = train(cluster, program, "wait", entry="./start.sh", flags=("--skip-preflight", "--detach"))
     run = cluster.run(record["run_id"])
     eventually(lambda: len(list((run.path / "work").glob("rank-*.json"))) == 4)
     cluster.fab("stop", "--run", record["run_id"])

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agent.launch.process_group import Host, ProcessGroup
 from agent.launch.rank import environment
+from agent.launch.rank_memory import RECENT_S, MemoryWatch, Sample, read_sample
+from agent.launch.rank_tree import Process, whom_to_ask
 from agent.remote import rank_leftovers, rank_user
-from agent.spec.launchers import LAUNCHERS
+from agent.spec.launchers import LAUNCHERS, RANK_PARENT
 from agent.spec.nodes import RANK_HOME
-from tests.factories import make_program_spec, make_spec
+from agent.supervisor.failure import reason
+from tests.factories import make_node, make_program_spec, make_spec
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -75,3 +83,215 @@ def test_temporary_files_are_removed_before_the_next_run(tmp_path: Path) -> None
     assert not rank_leftovers.files_are_there(tmp_path)
     (temporary / "pymp-1").mkdir()
     assert rank_leftovers.files_are_there(tmp_path)
+
+
+SAVES = """\
+import os, signal, subprocess, sys, time
+def save(number, frame):
+    time.sleep(0.5)
+    print("caught", number)
+    open("saved", "a").write("once ")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready")
+while True:
+    time.sleep(0.1)
+"""
+PLACE = {"RANK": "2", "HOROVOD_RANK": "2", **{f"OMPI_COMM_WORLD_{n}": "2" for n in ("RANK", "SIZE")}}
+PLACE |= {f"OMPI_COMM_WORLD_LOCAL_{name}": "0" for name in ("RANK", "SIZE")}
+PYTHON = f"{sys.executable} -u train.py"
+
+
+def start_rank(folder: Path, launcher: str, *words: str) -> subprocess.Popen[bytes]:
+    """Start the parent of a rank; its output is in the file `log`."""
+    (folder / "train.py").write_text(SAVES)
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, *RANK_PARENT, launcher, *words],
+            cwd=folder, env={**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}, stdout=log, stderr=log,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        f"exec {PYTHON}",
+        f"{PYTHON}; echo done",
+        f"{PYTHON} 2>&1 | tee copy; echo done",
+        f"out=$({PYTHON} | tee /dev/stderr); echo done",
+        f"trap 'echo trapped' TERM; {PYTHON}",
+        f"trap 'kill -TERM $child; wait' TERM; {PYTHON} & child=$!; wait",
+        f"trap 'echo trapped' TERM; {PYTHON} & wait",
+        f"trap '' HUP; (env -i {PYTHON} < /dev/null; echo done)",
+        f"setsid --wait {PYTHON}; echo done",
+        f"timeout 60 {PYTHON}; echo done",
+        f'{sys.executable} -c \'import subprocess; subprocess.run(["sh", "-c", "{PYTHON}; echo done"])\'',
+    ],
+    ids=["exec", "script", "tee", "captured", "trap", "trap-kill", "trap-only", "env", "setsid", "timeout", "wrapper"],
+)
+def test_request_to_stop_reaches_the_program_once_below_any_wrapper(tmp_path: Path, entry: str) -> None:
+    """Reported as wandb #3667, submitit #1677."""
+    check_stop(tmp_path, "group", entry)
+
+
+@pytest.mark.parametrize("launcher", ["gloo", "mpi"])
+def test_request_to_stop_reaches_the_program_under_each_launcher(tmp_path: Path, launcher: str) -> None:
+    """Reported as wandb #3667, submitit #1677."""
+    check_stop(tmp_path, launcher, f"{PYTHON} 2>&1 | tee copy; echo done")
+
+
+def check_stop(tmp_path: Path, launcher: str, entry: str) -> None:
+    rank, log = start_rank(tmp_path, launcher, "bash", "-c", entry), tmp_path / "log"
+    eventually(lambda: "ready" in log.read_text())
+    rank.terminate()
+    rank.wait(30)
+    assert (tmp_path / "saved").read_text() == "once "
+    assert "done" not in log.read_text(), "no later command of the script starts"
+    if "out=" not in entry:
+        assert "caught 15" in log.read_text()
+
+
+def test_workers_of_a_program_that_saves_get_no_signal() -> None:
+    """Reported as submitit #1677. Forked workers inherit the handler, and would all save."""
+    shell = Process(pid=2, parent=1, name="bash")
+    program = Process(pid=3, parent=2, name="python", catches=True)
+    workers = [Process(pid=pid, parent=3, name="python", catches=True) for pid in (4, 5)]
+    tee = Process(pid=6, parent=2, name="tee")
+    assert whom_to_ask([shell, program, *workers, tee]) == ([program], [shell])
+    assert whom_to_ask([shell, tee]) == ([shell, tee], [])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "entry"),
+    [
+        ("gloo", "sleep 3600 & echo done"),
+        ("mpi", "setsid sleep 3600 & echo done"),
+        ("group", "(trap '' TERM HUP; exec sleep 3600) & echo done"),
+        ("group", "env -i nohup sleep 3600 >/dev/null 2>&1 & echo done"),
+        ("group", "(setsid sleep 3600 & exit) ; echo done"),
+    ],
+    ids=["output", "session", "stubborn", "quiet", "daemon"],
+)
+def test_rank_exits_with_its_main_process_and_lists_what_it_left_behind(
+    tmp_path: Path, launcher: str, entry: str
+) -> None:
+    """Reported as skypilot #3803."""
+    began = time.monotonic()
+    rank, log = start_rank(tmp_path, launcher, "bash", "-c", f"{entry}; exit 3"), tmp_path / "log"
+    assert rank.wait(30) == 3 and time.monotonic() - began < 12
+    left = re.search(
+        r"\[launcher\] rank 2: .* it left behind: (?:env -i )?(?:nohup )?sleep 3600 \(process (\d+)\)\n",
+        log.read_text(),
+    )
+    assert left and not Path(f"/proc/{left[1]}").exists()
+
+
+def test_short_last_words_of_a_child_are_no_leftover(tmp_path: Path) -> None:
+    """Reported as skypilot #3803. A `tee` ends by itself."""
+    rank = start_rank(tmp_path, "group", "bash", "-c", "(sleep 0.3; echo last) & exit 0")
+    assert rank.wait(30) == 0
+    assert (tmp_path / "log").read_text().splitlines() == ["[2]<stdout>:last", "[launcher] rank 2 ended: 0"]
+
+
+@pytest.mark.parametrize("launcher", ["gloo", "mpi", "group"])
+def test_last_lines_of_a_killed_rank_are_kept(tmp_path: Path, launcher: str) -> None:
+    """Reported as skypilot PR 1290, prime-rl PR #1019."""
+    code = "import os\nfor step in range(21): print('step', step)\nos.kill(os.getpid(), 9)"
+    start_rank(tmp_path, launcher, "env", "PYTHONUNBUFFERED=1", sys.executable, "-c", code).wait(30)
+    assert [f"step {step}" in (tmp_path / "log").read_text() for step in range(21)] == [True] * 21
+
+
+CGROUP = Path("/sys/fs/cgroup")
+LEAK = """\
+blocks = []
+for step in range(60):
+    print("step", step)
+    blocks.append(b"x" * 20_000_000)
+"""
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """Return the file that puts a process into a cgroup with 150 MB of memory."""
+    version_1 = (CGROUP / "memory").is_dir()
+    group = CGROUP / ("memory/deepcdk-test" if version_1 else "deepcdk-test") / str(os.getpid())
+    try:
+        group.parent.mkdir(exist_ok=True)
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text("150000000")
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+        group.parent.rmdir()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("entry", ["exec {}", "{}; exit $?"])
+def test_rank_that_the_kernel_kills_for_memory_is_reported_with_the_memory(
+    tmp_path: Path, small_group: Path, entry: str
+) -> None:
+    """Reported as microsoft/pai #1089."""
+    (tmp_path / "leak.py").write_text(LEAK)
+    code = entry.format(f"{sys.executable} -u leak.py")
+    rank = start_rank(tmp_path, "group", "bash", "-c", f"echo $$ > {small_group}; {code}")
+    assert rank.wait(60) in (-9, 137)
+    said = (tmp_path / "log").read_text()
+    used = re.search(
+        r"\[launcher\] rank 2: out of memory: the kernel killed a process; the largest one used (\d+) MiB", said
+    )
+    assert used and 100 < int(used[1]) < 150 and "[2]<stdout>:step 4\n" in said
+
+
+def test_other_ends_are_not_blamed_on_memory() -> None:
+    """Reported as microsoft/pai #1089. The counter is the node's, and another program may be the victim."""
+    now, samples = 0.0, [Sample(kills=kills, available=50, size=100) for kills in (7, 7, 8, 8)]
+    watch = MemoryWatch(lambda: samples.pop(0), clock=lambda: now)
+    assert watch.describe(-9) == ""
+    assert watch.describe(1) == "", "enough memory was available"
+    now = RECENT_S + 1
+    assert watch.describe(-9) == "", "that was long ago"
+
+
+def test_limit_of_a_cgroup_counts_if_it_is_below_the_memory_of_the_node(tmp_path: Path) -> None:
+    """Reported as microsoft/pai #1089."""
+    for name, text in {
+        "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n",
+        "proc/vmstat": "pgfault 5\noom_kill 3\n",
+        "proc/self/cgroup": "0::/user.slice/session.scope\n",
+        "sys/fs/cgroup/user.slice/memory.max": "409600\n",
+        "sys/fs/cgroup/user.slice/memory.current": "307200\n",
+        "sys/fs/cgroup/user.slice/session.scope/memory.max": "max\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert read_sample(tmp_path) == Sample(kills=3, available=102400, size=409600)
+    assert read_sample(tmp_path / "none") == Sample(kills=0, available=0, size=0)
+
+
+TORCHRUN = """\
+[1]<stderr>:Traceback (most recent call last):
+[1]<stderr>:RuntimeError: Found no NVIDIA driver
+[launcher] rank 1 ended: 1
+E1127 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0
+Traceback (most recent call last):
+  File "torch/distributed/run.py", line 940, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+[0]<stderr>:ConnectionError: peer closed
+"""
+
+
+def test_tracebacks_of_torchrun_do_not_follow_that_of_the_program(tmp_path: Path) -> None:
+    """Reported with pytorch/examples `ddp-tutorial-series`."""
+    pipe = subprocess.PIPE
+    ssh = subprocess.Popen([sys.executable, "-c", f"print({TORCHRUN!r}, end='')"], stdin=pipe, stdout=pipe)
+    spec = make_program_spec(hosts=(make_node(1, slots=2),), efs_mount=str(tmp_path))
+    with (tmp_path / "log").open("wb") as log, ssh:
+        assert ProcessGroup(spec=spec, hosts=(Host(node=spec.hosts[0], ssh=ssh),), out=log.fileno()).run() == 1
+    lines = TORCHRUN.splitlines()
+    first = "[launcher] rank 1 ended first: 1"
+    assert (tmp_path / "log").read_text().splitlines() == [*lines[:2], lines[-1], first, *lines[:2]]
+    why = "rank 1 on deeplearning-worker1 ended first, with status 1: RuntimeError: Found no NVIDIA driver"
+    assert reason(spec, 1, (tmp_path / "log").read_text()) == why

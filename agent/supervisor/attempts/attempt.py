@@ -142,8 +142,15 @@ class Attempt:
         if status == 0:
             return Outcome(state="succeeded", reason=together.warning, exit_code=0)
         log = self._directory.last_text(failure.log_bytes(self.spec.ranks))
-        fault = self._fault(log, time.monotonic() - began)
-        return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
+        ran_s = time.monotonic() - began
+        has_memory = not failure.out_of_memory(self.spec.hosts, failure.last_attempt(log))
+        return Outcome(
+            state="failed",
+            reason=failure.reason(self.spec, status, log),
+            exit_code=status,
+            fault=self._fault(log, ran_s),
+            memory_after_s=None if has_memory else round(ran_s, 1),
+        )
 
     def _tell_launch(self, command: Sequence[str], pythons: Interpreters) -> None:
         """Write down the launcher's command and environment."""
@@ -177,9 +184,11 @@ class Attempt:
     def _stop_ranks(self, launcher: subprocess.Popen[bytes], why: str) -> None:
         """End the ranks gracefully, then hard.
 
-        SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
+        SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks. They
+        have the rest of the grace if it exits before them.
         """
         grace_s = self._directory.stop_grace_s()
+        deadline = time.monotonic() + grace_s
         self.log_line(f"{why}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
         self.stored.update(reason=f"{why}: stopping, {grace_s:g} s of grace")
         if grace_s > 0:
@@ -187,6 +196,8 @@ class Attempt:
             if self.spec.launcher:
                 launcher.terminate()
             self.hosts.wait_for(launcher, grace_s)
+            if not self.spec.launcher and (left_s := deadline - time.monotonic()) > 0:
+                self.hosts.signal_run(signal.SIGTERM, wait_s=left_s)
         if launcher.poll() is None:
             self.log_line("grace is over: SIGKILL to the ranks")
             self.hosts.kill(launcher)

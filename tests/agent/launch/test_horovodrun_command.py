@@ -33,7 +33,8 @@ def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
     assert shlex.join(horovodrun(make_spec(), PYTHONS)) == (
         f"{MASTERS} -m agent.launch.horovodrun -np 8"
         " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
-        " env -C /mnt/efs/payloads/aaaaaaaaaaaaaaaa /bin/sh -c 'trap : INT TERM; \"$@\"; exit $?' rank"
+        " env -C /mnt/efs/payloads/aaaaaaaaaaaaaaaa"
+        f" {PYTHON} -m agent.launch.rank_parent gloo"
         f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12"
     )
 
@@ -44,23 +45,6 @@ def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
     assert command.endswith(f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12")
     assert " --mpi --network-interfaces 10.0.0.0/23 --start-timeout 70 " in command
     assert "--gloo" not in command
-
-
-@pytest.mark.parametrize(
-    ("script", "status"),
-    [("exit 3", 3), ("kill -9 $$", 128 + 9)],
-)
-def test_over_gloo_ssh_gets_the_status_also_of_a_rank_that_a_signal_ended(script: str, status: int) -> None:
-    """The login shell becomes the last command that it is given: what ends it by a signal would be 255 over SSH."""
-    command = horovodrun(make_spec(), PYTHONS, ("/bin/sh", "-c", script))
-    words = shlex.join(["env", *command[command.index("/bin/sh") :]])
-    assert subprocess.run(["bash", "-c", f"cd / > /dev/null 2>&1 ; {words}"], check=False).returncode == status
-
-
-def test_a_signal_that_the_rank_handles_does_not_end_the_shell_before_it() -> None:
-    script = "trap 'exit 7' TERM; kill -TERM $PPID; kill -TERM $$"
-    command = horovodrun(make_spec(), PYTHONS, ("/bin/sh", "-c", script))
-    assert subprocess.run(command[command.index("/bin/sh") :], check=False).returncode == 7
 
 
 def test_the_command_has_a_cycle_only_where_it_was_given() -> None:

@@ -64,13 +64,6 @@ def test_a_rank_whose_reader_has_gone_is_ended() -> None:
         os.kill(pid, 0)
 
 
-def test_a_child_of_the_rank_that_lives_on_holds_nothing_up() -> None:
-    code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid)"
-    done = rank(code)
-    os.kill(int(done.stderr.partition(b":")[2]), signal.SIGKILL)
-    assert done.returncode == 0
-
-
 @given(st.lists(st.binary(max_size=20)))
 def test_lines_are_the_same_however_they_are_cut(blocks: list[bytes]) -> None:
     lines, whole = Lines(b"[0]:"), Lines(b"[0]:")
@@ -128,14 +121,15 @@ signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(7
 
 
 def test_a_signal_of_mpirun_to_the_group_reaches_the_rank_once() -> None:
-    code = f"{SAVES}import os\nos.killpg(0, signal.SIGTERM); signal.pause()"
     with subprocess.Popen(
-        [*PARENT, "mpi", sys.executable, "-c", code],
+        [*PARENT, "mpi", sys.executable, "-c", f"{SAVES}print('ready', flush=True)\nsignal.pause()"],
         cwd=PROJECT,
         env={**os.environ, **PLACE},
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
+        assert process.stderr is not None and process.stderr.readline() == b"[2]<stdout>:ready\n"
+        os.killpg(process.pid, signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (7, b"[2]<stdout>:saved\n")
 
@@ -153,6 +147,14 @@ def test_in_a_group_the_end_is_reported_and_the_parent_ends_alike(end: str, stat
         output, _ = parent.communicate(timeout=60)
     lines = output.splitlines(keepends=True)
     assert (lines[0], parse_end(lines[-1]), parent.returncode) == (b"[2]<stdout>:told\n", (2, status), status)
+
+
+@pytest.mark.parametrize(("end", "status"), [("exit 3", 3), ("kill -9 $$", 128 + 9)])
+def test_over_gloo_ssh_gets_the_status_and_output_as_they_are(end: str, status: int) -> None:
+    """Of a command that a signal ended, ssh reports only 255."""
+    words = [*PARENT, "gloo", "/bin/sh", "-c", f"printf told; {end}"]
+    done = subprocess.run(words, cwd=PROJECT, env={**os.environ, "HOROVOD_RANK": "2"}, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (status, b"told", b"")
 
 
 def test_a_signal_of_torchrun_is_sent_on_to_the_rank() -> None:

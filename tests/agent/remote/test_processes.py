@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent.remote.processes import (
     RunProcess,
     command,
@@ -16,8 +18,10 @@ from agent.remote.processes import (
     select,
     signal_run,
 )
-from agent.spec.launchers import REPORTING
+from agent.spec.launchers import RANK_PARENT
 from tests.waiting import eventually
+
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def start(runs: Path, run_id: str, **variables: str) -> subprocess.Popen[bytes]:
@@ -62,16 +66,29 @@ def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Pat
             process.wait()
 
 
-def test_a_graceful_signal_reaches_the_rank_below_the_shell_that_reports_its_end(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "DEEPCDK_RUNS": str(tmp_path), "DEEPCDK_RUN": "one", "HOROVOD_RANK": "0"}
-    shell = subprocess.Popen([*REPORTING, "/bin/sh", "-c", "trap 'exit 7' TERM; sleep 60 & wait"], env=environment)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("launcher", ["gloo", "group"])
+def test_signals_reach_all_processes_of_a_rank_and_its_last_lines_arrive(
+    tmp_path: Path, launcher: str, number: signal.Signals
+) -> None:
+    """A program may start others without the run's variables."""
+    place = {"DEEPCDK_RUNS": str(tmp_path), "DEEPCDK_RUN": "one", "HOROVOD_RANK": "0", "RANK": "0"}
+    words = [sys.executable, *RANK_PARENT, launcher, "sh", "-c", "echo begun; env -i sleep 60; echo over"]
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        parent = subprocess.Popen(words, cwd=PROJECT, env={"PATH": os.environ["PATH"], **place}, stdout=file)
     try:
-        eventually(lambda: len(list(processes(str(tmp_path)))) == 3)  # also the sleep
-        signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
-        assert shell.wait(timeout=10) == 7
+        found = eventually(lambda: [each for each in processes(str(tmp_path)) if each.is_rank][2:])
+        done = signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=number, wait_s=10)
+        assert done["left"] == [] and (found[0].pid in done["signalled"]) == (number == signal.SIGKILL)
+        parent.wait(timeout=10)
+        output = log.read_text()
+        assert "begun" in output and "over" not in output
+        if launcher == "group":
+            assert output.endswith(f"[launcher] rank 0 ended: {-number}\n")
     finally:
-        signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGKILL, wait_s=5)
-        shell.wait()
+        parent.kill()
+        parent.wait()
 
 
 def test_live_runs_on_other_nodes_keep_their_launchers_on_the_master() -> None:
@@ -93,9 +110,7 @@ def test_the_command_line_does_what_the_function_does(tmp_path: Path) -> None:
             number=signal.SIGTERM,
             wait_s=0,
         )
-        done = subprocess.run(
-            argv, cwd=Path(__file__).resolve().parents[3], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
         assert str(mine.pid) in done.stdout
         assert mine.wait(timeout=10) == -signal.SIGTERM
         assert list(processes(str(tmp_path))) == []

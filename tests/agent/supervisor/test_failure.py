@@ -35,6 +35,37 @@ HOSTS = make_nodes(2, slots=4)
 FOUR = make_nodes(2, slots=2)
 
 
+TRACEBACK = """\
+[1]<stderr>:Traceback (most recent call last):
+[0]<stderr>:ConnectionError: peer closed
+[1]<stderr>:  File "train.py", line 3, in <module>
+[1]<stderr>:    raise RuntimeError("no driver")
+"""
+
+
+@pytest.mark.parametrize("mark", ["", "[rank1]: "])
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("", "RuntimeError: no driver"),
+        (
+            "\nDuring handling ...\n\nTraceback (most recent call last):\n  File\nKeyError: 'x'\nexiting",
+            "KeyError: 'x'",
+        ),
+        ("Traceback (most recent call last):\n  File\nsubprocess.CalledProcessError: x", "RuntimeError: no driver"),
+        ("Traceback (most recent call last):\n  File\nChildFailedError:", "RuntimeError: no driver"),
+    ],
+)
+def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: str) -> None:
+    """Reported with pytorch/examples, nanoGPT and lightning-hydra-template."""
+    log = TRACEBACK.replace("r>:T", f"r>:{mark}T").replace("r>: ", f"r>:{mark} ")
+    log += "".join(f"[1]<stderr>:{mark}{line}\n" for line in ("RuntimeError: no driver", *after.splitlines()))
+    log += "[launcher] rank 1 ended first: {}\n"
+    first = f"rank 1 on {HOSTS[0].name} ended first, with"
+    assert reason(make_spec(hosts=FOUR), 1, log.format(1)) == f"{first} status 1: {expected}"
+    assert reason(make_spec(hosts=FOUR), 1, log.format(-9)) == f"{first} signal 9", "it did not end by its exception"
+
+
 def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
     spec = make_spec(hosts=HOSTS, efs_mount=str(tmp_path))
     place = tmp_path / LEAVING / HOSTS[1].instance_id
@@ -164,7 +195,7 @@ def shortened(log: str, *ranks: int) -> str:
         ("frozen-0", f"rank 0 on {ONE} had not reported when a collective timed out after 15 s; ranks 1-3 had"),
         ("not-joined-3", f"rank 3 on {TWO} had not joined when the others gave up after 15 s; ranks 0-2 had"),
         ("killed-1", f"rank 1 on {ONE} ended first, with status 137"),
-        ("raised-1", f"rank 1 on {ONE} ended first, with status 1"),
+        ("raised-1", f"rank 1 on {ONE} ended first, with status 1: ValueError: no such file"),
     ],
 )
 def test_the_rank_that_is_at_fault_is_named_as_far_as_the_log_tells(name: str, why: str) -> None:

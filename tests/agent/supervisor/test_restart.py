@@ -27,6 +27,7 @@ NETWORK = "the network between nodes failed: ranks could not reach"
 GLOO = "[0]<stderr>:what():  [/h/gloo/transport/tcp/pair.cc:563] Read error [{}]:19855: Connection timed out\n"
 OPEN_MPI = "[ip][[1,1],0][btl_tcp_frag.c:242:mca_btl_tcp_frag_recv] readv failed: Connection timed out (110)\n"
 NCCL = "node:1:2 [0] include/socket.h:361 NCCL WARN Call to recv from 10.0.64.6<51234> failed : Connection timed out\n"
+MEMORY = "[launcher] rank 1: out of memory: it used 9 MiB\n"
 FROZEN = (
     "[supervisor] $ launch\n[0]<stderr>:Horovod background loop uncaught exception: "
     "[transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete\n"
@@ -59,6 +60,8 @@ FROZEN = (
         (ENDED.format(1) + "OSError: [Errno 110] Connection timed out\n", UP, ""),  # of the program's own
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 255\n", UP, f"the connection to {TWO.name} was lost"),
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 1\n", UP, ""),
+        (ENDED.format(-9) + MEMORY, UP, f"rank 1 on {TWO.name} ran out of memory: it used 9 MiB"),
+        (ENDED.format(1) + f"[1]<stderr>:{MEMORY}", UP, f"rank 1 on {TWO.name} ran out of memory: it used 9 MiB"),
         # What an earlier attempt wrote is not this one's fault.
         (ENDED.format(-9) + "\n" + ENDED.format(1), UP, ""),
     ],

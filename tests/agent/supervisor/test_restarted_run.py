@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -92,6 +93,24 @@ def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(s
     assert record["preflight"] is None, "the verdict on the hosts of before is gone"
     assert f"restart 1 of 3, for {fault}: from the beginning, for it has no checkpoint, 2 ranks" in log
     assert "--resume" in record["spec"]["command"]
+
+
+@pytest.mark.parametrize(("first", "second", "attempts"), [(0.0, 0.0, 2), (0.0, 60.0, 3), (600.0, 700.0, 2)])
+def test_second_lack_of_memory_at_a_similar_point_ends_the_run(
+    supervised: Any, monkeypatch: pytest.MonkeyPatch, first: float, second: float, attempts: int
+) -> None:
+    """Reported as microsoft/pai #1089."""
+    times = [first, second, 2000.0]
+    real = Attempt.carry_out
+    monkeypatch.setattr(Attempt, "carry_out", lambda self: dataclasses.replace(real(self), memory_after_s=times.pop(0)))
+    memory = "echo '[launcher] rank 1: out of memory: it used 9 MiB'; exit 1"
+    record, log = supervised(*[memory] * attempts, restarts=2)
+    fault = f"rank 1 on {TWO.name} ran out of memory: it used 9 MiB"
+    assert (record["state"]["state"], record["attempts"]) == ("failed", attempts)
+    assert record["state"]["reason"].startswith(fault)
+    assert ("at a similar point, so the run is not restarted" in record["state"]["reason"]) == (attempts == 2)
+    assert record["course"]["restarts"][0]["out_of_memory_after_s"] == first
+    assert f"restart 1 of 2, for {fault}" in log
 
 
 def test_what_is_left_of_the_ranks_is_ended_where_they_were_and_where_the_next_begin(supervised: Any) -> None:

@@ -7,21 +7,22 @@ import re
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from agent.spec.launchers import REPORTING
+from agent.spec.launchers import RANK_PARENT
+from agent.spec.nodes import RANK_UID
 from tests.stacks.boot.nodelab import Lab, Node, booted
 from tests.waiting import eventually
 
+PARENT = ("/python", *RANK_PARENT, "gloo", "/python", "-m", "agent.launch.rank", "/run")
 
-def rank(node: Node, pid: int, parent: int, environment: str, *words: str) -> None:
+
+def process(node: Node, pid: int, *words: str, user: int = RANK_UID) -> None:
     folder = node.root / "proc" / str(pid)
     folder.mkdir()
-    (folder / "environ").write_bytes(environment.encode())
     (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
-    (folder / "status").write_text(f"Name:\tpython\nPPid:\t{parent}\n")
+    (folder / "status").write_text(f"Name:\tpython\nUid:\t{user}\t{user}\t{user}\t{user}\n")
 
 
 @pytest.mark.parametrize(
@@ -41,42 +42,26 @@ def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
     told.symlink_to(secret)  # as the root of another node can
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
-        rank(worker, 1, 0, "PATH=/bin\0")
-        rank(worker, sleeper.pid, 1, "PATH=/bin\0HOROVOD_RANK=0\0")
-        rank(worker, 99999998, sleeper.pid, "HOROVOD_RANK=0\0")  # its child: the rank passes the signal on
+        process(worker, 1, "init", user=0)
+        process(worker, sleeper.pid, *PARENT)
+        process(worker, 99999998, "python", "train.py")  # its rank: the parent passes the signal on
+        process(worker, 99999997, "torchrun", *PARENT)
+        process(worker, 99999996, *PARENT, user=1000)
         (worker.root / file).write_text(text)
         status, said = worker.notice()
         assert status == 1, "a rank is still here"
         assert reason in said
         assert f"asking rank process {sleeper.pid} to stop" in said
-        assert "99999998" not in said
+        assert "9999999" not in said
         assert sleeper.wait(60) == -signal.SIGTERM
         assert worker.notice() == (1, ""), "it is asked once only"
     finally:
         sleeper.kill()
         sleeper.wait()
-    for pid in (sleeper.pid, 99999998):
-        shutil.rmtree(worker.root / "proc" / str(pid))
+    shutil.rmtree(worker.root / "proc" / str(sleeper.pid))
     assert worker.notice() == (0, "")
     assert reason in told.read_text()
     assert not secret.exists(), "it is written beside the link, not through it"
-
-
-def test_a_notice_reaches_a_rank_below_the_shell_that_reports_its_end(lab: Lab) -> None:
-    worker = booted(lab.node("worker", 1, heeds_notices=True))
-    shell = subprocess.Popen([*REPORTING, "sleep", "60"])
-    try:
-        child = eventually(lambda: Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split())
-        rank(worker, shell.pid, 1, "HOROVOD_RANK=0\0", *REPORTING, "sleep", "60")
-        rank(worker, int(child[0]), shell.pid, "HOROVOD_RANK=0\0", "sleep", "60")
-        (worker.root / "target").write_text("Terminated")
-        status, said = worker.notice()
-        assert status == 1 and f"asking rank process {child[0]} to stop" in said
-        assert str(shell.pid) not in said
-        assert shell.wait(60) == 128 + signal.SIGTERM
-    finally:
-        shell.kill()
-        shell.wait()
 
 
 @pytest.mark.parametrize("then", ["a minute is left", "its group ends it"])
@@ -89,7 +74,7 @@ def test_ranks_of_a_spot_instance_train_on_until_a_minute_is_left_or_their_group
 
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
-        rank(worker, sleeper.pid, 1, "HOROVOD_RANK=0\0")
+        process(worker, sleeper.pid, *PARENT)
         interrupted_in(120)
         status, said = worker.notice()
         assert status == 1

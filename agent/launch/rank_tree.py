@@ -1,0 +1,190 @@
+"""The processes of one rank: the descendants of its parent (`agent.launch.rank_parent`), and how they are ended.
+
+The parent adopts orphans (PR_SET_CHILD_SUBREAPER). So no session, variable or name hides a process from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+_SET_DEATH_SIGNAL: Final = 1
+_SET_CHILD_SUBREAPER: Final = 36
+SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"})
+END_S: Final = 5.0
+"""From SIGTERM to SIGKILL for what the program has left behind, and how long a wrapper is frozen."""
+WATCHDOG: Final = "agent.launch.rank_watchdog"
+"""The one descendant of ranks that is not the program's. It ends by itself."""
+_MAX_SHOWN: Final = 8
+_MAX_WORDS: Final = 80
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process, as /proc/PID/status describes it."""
+
+    pid: int
+    parent: int
+    name: str
+    has_exited: bool = False
+    catches: bool = False
+    """Whether it has a handler for SIGTERM."""
+    in_background: bool = False
+    """Whether a shell has started it with `&`: such a process ignores SIGQUIT."""
+
+
+def parse_status(pid: int, text: str) -> Process:
+    """Parse /proc/PID/status. Raises KeyError or ValueError if it is malformed."""
+    fields = dict(line.partition(":\t")[::2] for line in text.splitlines())
+    caught, ignored = (int(fields[name].strip(), 16) for name in ("SigCgt", "SigIgn"))
+    return Process(
+        pid=pid,
+        parent=int(fields["PPid"]),
+        name=fields["Name"],
+        has_exited=fields["State"][:1] in ("Z", "X"),
+        catches=bool(caught >> (signal.SIGTERM - 1) & 1),
+        in_background=bool(ignored >> (signal.SIGQUIT - 1) & 1),
+    )
+
+
+def words_of(pid: int) -> str:
+    """Return the command line of a process in one line; "" if it has exited."""
+    try:
+        found = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+    return " ".join(found.split())
+
+
+def descendants(root: int, proc: Path = Path("/proc")) -> list[Process]:
+    """Return the processes below `root` that have not exited."""
+    children: dict[int, list[Process]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, KeyError, ValueError):  # it has ended meanwhile
+                text = (entry / "status").read_text(encoding="utf-8", errors="replace")
+                process = parse_status(int(entry.name), text)
+                children.setdefault(process.parent, []).append(process)
+    return [each for each in _below(root, children) if not each.has_exited]
+
+
+def _below(root: int, children: Mapping[int, Sequence[Process]]) -> Iterator[Process]:
+    """Yield each process below `root`, parents first."""
+    waiting = [*children.get(root, ())]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += children.get(each.pid, ())
+
+
+def whom_to_ask(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
+    """Return the processes that get SIGTERM, and those that are frozen until these have exited; parents come first.
+
+    A program that handles SIGTERM gets it alone: its own workers and a `tee` behind it are still needed while it saves
+    a checkpoint. Programs above it that do not handle SIGTERM, such as a shell, would exit and cut off its output, or
+    start their next command: they are frozen. A shell runs its trap only after the command in the foreground, so both
+    get the signal. If no process handles SIGTERM, all get it.
+    """
+    above = {each.parent for each in processes if each.catches}
+    for each in reversed(processes):
+        if each.pid in above:
+            above.add(each.parent)
+    asked: dict[int, Process] = {}
+    covered: set[int] = set()
+    for each in processes:
+        parent = asked.get(each.parent)
+        if each.parent in covered or (parent and (parent.name not in SHELLS or each.in_background)):
+            covered.add(each.pid)
+        elif each.catches:
+            asked[each.pid] = each
+    frozen = [each for each in processes if each.pid in above and each.pid not in covered and each.pid not in asked]
+    return ([*asked.values()], frozen) if asked else ([*processes], [])
+
+
+class RankTree:
+    """All processes below this one."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._libc = ctypes.CDLL(None)
+        self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._asked: set[int] | None = None
+        """Those that got SIGTERM on request; None while nobody has requested the end."""
+        self._wrappers: set[int] = set()
+        """Frozen processes that are not shells."""
+        self._released_at = 0.0
+        self._killed_at = 0.0
+        """When what is left gets SIGKILL; 0 until it has got SIGTERM."""
+
+    def die_with_parent(self) -> None:
+        """Let the kernel kill this process when its parent dies. For a child, before it executes its program."""
+        self._libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+    def find(self) -> list[Process]:
+        """Return the rank's processes."""
+        return [each for each in descendants(os.getpid()) if WATCHDOG not in words_of(each.pid).split()]
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return whether somebody has requested the end."""
+        return self._asked is not None
+
+    def stop(self) -> None:
+        """Request the end of the rank; a repeated request changes nothing."""
+        if self.is_stopping:
+            return
+        asked, frozen = whom_to_ask(self.find())
+        self._asked = {each.pid for each in asked}
+        self._wrappers = {each.pid for each in frozen if each.name not in SHELLS}
+        self._released_at = self._clock() + END_S
+        send((each.pid for each in frozen), signal.SIGSTOP)
+        send(self._asked, signal.SIGTERM)
+
+    def tend(self) -> None:
+        """Let frozen processes other than shells end, some seconds after the request."""
+        if self._wrappers and self._clock() >= self._released_at:
+            send(self._wrappers, signal.SIGTERM, signal.SIGCONT)
+            self._wrappers = set()
+
+    def end(self) -> list[Process] | None:
+        """End what is left after the rank's main process has exited; return it, or None if nothing is left to do.
+
+        It is to be called repeatedly. Whoever was asked to stop has the time that it takes.
+        """
+        left = self.find()
+        if not left:
+            return None
+        if any(each.pid in (self._asked or ()) for each in left):
+            self.tend()
+        elif not self._killed_at:
+            self._killed_at = self._clock() + END_S
+            send((each.pid for each in left), signal.SIGTERM, signal.SIGCONT)
+        elif self._clock() >= self._killed_at:
+            self.kill()
+        return left
+
+    def kill(self) -> None:
+        """Kill all processes of the rank."""
+        send((each.pid for each in self.find()), signal.SIGKILL)
+
+
+def send(pids: Iterable[int], *signals: signal.Signals) -> None:
+    """Send signals to processes; those that have exited, or gained other rights, are left out."""
+    for pid in pids:
+        for number in signals:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def describe(processes: Sequence[Process]) -> str:
+    """Return the command lines and ids of processes, the first ones only."""
+    shown = [f"{(words_of(each.pid) or each.name)[:_MAX_WORDS]} (process {each.pid})" for each in processes]
+    more = f", and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+    return ", ".join(shown[:_MAX_SHOWN]) + more
