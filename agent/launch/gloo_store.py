@@ -1,10 +1,14 @@
 """The key-value store in which ranks over Gloo find each other. It runs on the run's first host, as the user for ranks.
 
-    python -m agent.launch.gloo_store ADDRESS NAME:SLOTS,...    # over SSH, by agent.launch.horovodrun
+    python -m agent.launch.gloo_store ADDRESS NAME:SLOTS,... [wait]    # over SSH, by agent.launch.horovodrun
 
 Horovod's own store is a part of horovodrun, on the master: ranks could fill the master's memory there. This one speaks
 the same protocol (horovod/runner/http/http_server.py), and its memory has a limit. It prints its port, and exits when
 standard input ends.
+
+With `wait` a request for the address of a rank that has not joined is answered only when it has. Horovod checks its
+time-out only if the store has no value: so ranks wait for a rank whose process is alive, however long its imports and
+data take. The store prints for which ranks the others wait. It answers at once again if a rank has exited.
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Final
 
+from agent.launch.rank_parent import EXITED, Lines
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 
@@ -33,8 +39,15 @@ _STACK: Final = 256 << 10
 """Of the thread that serves a connection, bytes."""
 _REQUEST_S: Final = 3
 """How long to wait for the next bytes of a request, as Horovod does."""
+REPORT_S: Final = 120.0
+"""After this time, and each time that it has doubled, ranks that have not joined are reported."""
+_LOOK_S: Final = 1.0
+WAIT: Final = "wait"
+GLOO_TIMEOUT: Final = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 _PORT: Final = "deepcdk-gloo-store "
+_MISSING: Final = "deepcdk-gloo-store-missing "
 _MAX_GREETING: Final = 1 << 16
+_MAX_SHOWN: Final = 8
 
 
 def scope_sizes(hosts: str) -> dict[str, int]:
@@ -54,21 +67,40 @@ class Store(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
-    def __init__(self, address: str, sizes: dict[str, int]) -> None:
+    def __init__(self, address: str, sizes: dict[str, int], *, waits: bool = False) -> None:
+        """Open the port. `waits`: whether requests of ranks wait for a value."""
         super().__init__((address, 0), _Request)
+        self._waits, self._reported_s, self._began = waits, 0.0, 0.0
         self._sizes, self._left = sizes, Counter[str]()
         self._values: dict[str, dict[str, bytes]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
 
-    def get(self, scope: str, key: str) -> bytes | None:
-        """Return a value; None if there is none."""
+    def get(self, scope: str, key: str, is_open: Callable[[], bool] = lambda: True) -> bytes | None:
+        """Return a value; None if there is none. In Horovod's scopes wait for it, while `is_open` and no rank exits."""
         with self._lock:
-            return self._values.get(scope, {}).get(key)
+            while (value := self._values.get(scope, {}).get(key)) is None:
+                if not (self._waits and scope in self._sizes and EXITED not in self._values and is_open()):
+                    break
+                self._lock.wait(_LOOK_S)
+                self._report()
+            return value
+
+    def _report(self) -> None:
+        """Print the ranks that have not joined, some time after the first one has."""
+        missing = [
+            str(rank) for rank in range(self._sizes["global"]) if str(rank) not in self._values.get("global", {})
+        ]
+        waited_s = time.monotonic() - self._began
+        if self._began and missing and waited_s >= max(REPORT_S, 2 * self._reported_s):
+            self._reported_s = waited_s
+            print(f"{_MISSING}{waited_s:.0f} {' '.join(missing)}", flush=True)
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Keep a value."""
         with self._lock:
+            self._began = self._began or time.monotonic()
             self._values.setdefault(scope, {})[key] = value
+            self._lock.notify_all()
 
     def delete(self, scope: str, key: str) -> None:
         """Delete a value. Those of one of Horovod's scopes go together, when all its ranks have left."""
@@ -91,8 +123,14 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if place := self._place():
-            value = self.server.get(*place)
+            value = self.server.get(*place, self._is_open)
             self._answer(404 if value is None else 200, value or b"")
+
+    def _is_open(self) -> bool:
+        """Return whether the rank that asks has not closed the connection."""
+        with contextlib.suppress(BlockingIOError, TimeoutError):
+            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        return True
 
     def do_PUT(self) -> None:
         length = self.headers.get("Content-Length", "")
@@ -129,9 +167,12 @@ class _Request(BaseHTTPRequestHandler):
 class RemoteStore:
     """The store of one run, for horovodrun on the master; in place of Horovod's RendezvousServer."""
 
-    def __init__(self, hosts: str, directory: str) -> None:
-        """Name the first of the hosts, NAME:SLOTS,... `directory`: of the agent there."""
-        self._hosts, self._directory = hosts, directory
+    def __init__(self, hosts: str, directory: str, *, waits: bool = True) -> None:
+        """Name the first of the hosts, NAME:SLOTS,... `directory`: of the agent there.
+
+        `waits`: whether ranks wait for each other as long as all are alive, in place of Horovod's time-out.
+        """
+        self._hosts, self._directory, self._waits = hosts, directory, waits
         self._host = hosts.partition(":")[0]
         self._ssh: subprocess.Popen[bytes] | None = None
 
@@ -148,7 +189,7 @@ class RemoteStore:
         marks = [f"{name}={os.environ[name]}" for name in (RUN_VARIABLE, RUNS_VARIABLE)]
         # A pool of memory for each thread would reserve more address space than the store may have.
         words = ["env", *marks, "MALLOC_ARENA_MAX=1", "PYTHONDONTWRITEBYTECODE=1", NODE_PYTHON, "-S"]
-        words += ["-m", "agent.launch.gloo_store", self.address, self._hosts]
+        words += ["-m", "agent.launch.gloo_store", self.address, self._hosts, *([WAIT] if self._waits else [])]
         script = f"cd {shlex.quote(self._directory)} && exec {shlex.join(words)}"
         self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -162,8 +203,29 @@ class RemoteStore:
             for line in answer.split(b"\n")[:-1]:
                 port = line.removeprefix(_PORT.encode())
                 if port != line and port.isdigit() and len(port) < 6:
+                    threading.Thread(target=self._forward, daemon=True).start()
                     return int(port)
         sys.exit(f"[launcher] {self._host} ended: {ssh.wait()}")  # type: ignore[union-attr]  # it was begun
+
+    def _forward(self) -> None:
+        """Report the ranks that the store misses. Ranks could print such lines: only numbers of ranks count."""
+        places = [
+            name for host in self._hosts.split(",") for name in [host.rpartition(":")[0]] * int(host.rpartition(":")[2])
+        ]
+        lines = Lines(b"", _MAX_GREETING)
+        while block := os.read(self._ssh.stdout.fileno(), 1 << 12):  # type: ignore[union-attr]  # it was begun
+            for line in lines.feed(block):
+                words = line.decode(errors="replace").removeprefix(_MISSING).split()
+                if not line.startswith(_MISSING.encode()) or not all(
+                    word.isdecimal() and len(word) < 7 for word in words
+                ):
+                    continue
+                waited_s, *ranks = map(int, words)
+                shown = [f"rank {rank} on {places[rank]}" for rank in ranks if rank < len(places)]
+                more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+                late = f"{', '.join(shown[:_MAX_SHOWN])}{more} to call hvd.init(), since {waited_s} s"
+                limit = f"the process is alive. To limit the wait: --env {GLOO_TIMEOUT}=600"
+                print(f"[launcher] waiting for {late}; {limit}", flush=True)
 
     def init(self, plan: object) -> None:
         """Do nothing: the store knows its ranks."""
@@ -171,10 +233,10 @@ class RemoteStore:
 
 def main(argv: Sequence[str]) -> int:
     """Run the store until standard input ends."""
-    address, hosts = argv
+    address, hosts, *option = argv
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     threading.stack_size(_STACK)
-    store = Store(address, scope_sizes(hosts))
+    store = Store(address, scope_sizes(hosts), waits=WAIT in option)
     threading.Thread(target=store.serve_forever, daemon=True).start()
     print(f"{_PORT}{store.server_port}", flush=True)
     with contextlib.suppress(OSError):

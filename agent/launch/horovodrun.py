@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from agent.launch.rank_parent import SILENCE_S, Lines
 from agent.spec.nodes import NODE_PYTHON
-from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 if TYPE_CHECKING:
     from agent.launch.gloo_store import RemoteStore
@@ -157,9 +157,11 @@ def main() -> None:
         del sys.argv[1:3]
     in_run = RUN_VARIABLE in os.environ
     if in_run:
-        from agent.launch.gloo_store import RemoteStore
+        from agent.launch.gloo_store import GLOO_TIMEOUT, RemoteStore
 
-        store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"))
+        spec = RunSpec.read(f"{os.environ[RUNS_VARIABLE]}/{os.environ[RUN_VARIABLE]}")
+        is_given = GLOO_TIMEOUT in {*dict(spec.environment), *spec.secrets}
+        store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"), waits=not is_given)
         if "--gloo" in sys.argv:
             store.begin()  # It starts while this process imports Horovod.
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.launch.gloo_store import MAX_VALUE, scope_sizes
+from agent.launch.gloo_store import MAX_VALUE, RemoteStore, scope_sizes
+from agent.spec.launchers import RANK_PARENT
 
 ROOT = Path(__file__).parents[3]
 MEMORY = 192 << 20
@@ -101,6 +105,54 @@ def test_values_of_any_number_and_size_leave_the_store_below_its_limit(
 def test_a_value_without_a_valid_length_is_refused(port: int, length: str) -> None:
     assert b" 413 " in send(port, f"PUT /global/0 HTTP/1.1\r\nContent-Length: {length}")
     assert ask(port, "GET", "/global/0")[0] == 404
+
+
+@pytest.fixture
+def waiting() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start a store whose ranks wait for each other, and which reports that at once."""
+    code = "import sys, agent.launch.gloo_store as store; store.REPORT_S = 0.5; store.main(sys.argv[1:])"
+    command = [sys.executable, "-S", "-c", code, "127.0.0.1", HOSTS, "wait"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as started:
+        yield started, int(started.stdout.readline().split()[1])  # type: ignore[union-attr]  # a pipe
+        started.kill()
+
+
+def test_ranks_wait_for_a_rank_that_joins_late_and_it_is_reported(waiting: Any) -> None:
+    """Reported as horovod #1374."""
+    process, port = waiting
+    ask(port, "PUT", "/global/1", b"one")
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(ask, port, "GET", "/global/0")
+        words = process.stdout.readline().split()
+        assert (words[0], words[2:]) == ("deepcdk-gloo-store-missing", ["0", "2"])
+        assert not late.done()
+        assert ask(port, "GET", "/of-a-program/key")[0] == 404, "not Horovod's"
+        ask(port, "PUT", "/global/0", b"zero")
+        assert late.result(10) == (200, b"zero")
+
+
+def test_ranks_do_not_wait_for_a_rank_that_has_exited(waiting: Any) -> None:
+    """Reported as horovod #1374."""
+    _, port = waiting
+    with ThreadPoolExecutor() as pool:
+        never = pool.submit(ask, port, "GET", "/global/0")
+        place = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)}
+        environ = {**os.environ, **place, "HOROVOD_RANK": "0"}
+        subprocess.run([sys.executable, *RANK_PARENT, "gloo", "true"], cwd=ROOT, env=environ, check=True)
+        assert never.result(10) == (404, b"")
+
+
+def test_launcher_reports_which_ranks_the_others_wait_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Reported as horovod #1374."""
+    store = RemoteStore(HOSTS, "/")
+    said = "deepcdk-gloo-store-missing 120 1 2 999999\ndeepcdk-gloo-store-missing x\nother\n"
+    with subprocess.Popen(["printf", said], stdout=subprocess.PIPE) as store._ssh:
+        store._forward()
+    late = "rank 1 on deeplearning-worker1, rank 2 on deeplearning-worker2"
+    said = capsys.readouterr().out
+    assert said.startswith(f"[launcher] waiting for {late} to call hvd.init(), since 120 s; the process is alive. ")
+    assert said.endswith("--env HOROVOD_GLOO_TIMEOUT_SECONDS=600\n") and said.count("\n") == 1
 
 
 def test_the_store_exits_with_its_launcher(process: subprocess.Popen[str], port: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.launch.horovodrun import cache_folder, mpi_command, mpi_variables
+from agent.spec.launchers import RANK_PARENT
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 from tests.factories import make_program_spec
@@ -191,3 +192,31 @@ def test_open_mpi_gives_way_finds_its_daemon_and_detects_a_lost_host_after_a_min
         "OMPI_MCA_oob_tcp_keepalive_probes": "3",
     }
     assert "OMPI_MCA_oob_tcp_if_include" not in mpi_variables(BASE, 1, [])
+
+
+LATE = """\
+import os, sys, time
+import horovod.tensorflow as hvd
+if os.environ["HOROVOD_RANK"] == "0":
+    time.sleep(12)
+    if sys.argv[1:]:
+        sys.exit()
+hvd.init()
+print("rank", hvd.rank(), "of", hvd.size())
+"""
+
+
+@pytest.mark.horovod
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("exits", [False, True])
+def test_ranks_wait_for_a_rank_that_is_alive_longer_than_the_time_out(
+    run: tuple[dict[str, str], Path], exits: bool
+) -> None:
+    """Reported as horovod #1374."""
+    environ, _ = run
+    environ |= {"HOROVOD_GLOO_TIMEOUT_SECONDS": "4", "PYTHONUNBUFFERED": "1"}
+    rank = [sys.executable, *RANK_PARENT, "gloo", sys.executable, "-c", LATE, *(["exit"] if exits else [])]
+    done = launch_in_run(environ, ["-np", "2", "-H", "localhost:2", "--gloo", "--network-interfaces", "lo"], rank)
+    said = sorted(line.partition(">:")[2] for line in done.stdout.splitlines() if ">:rank " in line)
+    assert (done.returncode == 0, said) == (not exits, [] if exits else ["rank 0 of 2", "rank 1 of 2"]), done.stderr
+    assert ("Wait timeout after 4 seconds for key" in done.stderr) == exits
