@@ -129,7 +129,7 @@ class _Request(BaseHTTPRequestHandler):
     def _is_open(self) -> bool:
         """Return whether the rank that asks has not closed the connection."""
         with contextlib.suppress(BlockingIOError, TimeoutError):
-            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            return bool(self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         return True
 
     def do_PUT(self) -> None:

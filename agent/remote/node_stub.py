@@ -1,7 +1,8 @@
 """The node's side of the fan-out, as text for its Python's -c, and what it is sent.
 
-It reads what to run, runs it in a session of its own, and ends it when the connection ends. Sixty-four of them may
-start at once: so no site, no import that `os` has not made already, nothing from the shared file system.
+It reads what to run, runs it in a session of its own, forwards its output, and ends it when the connection ends. A
+background process that the command leaves behind keeps the connection no longer than the command. Sixty-four of them
+may start at once: so no site, no import that `os` has not made already, nothing from the shared file system.
 """
 
 from __future__ import annotations
@@ -37,28 +38,52 @@ os.environb.update(variable.split(b"=", 1) for variable in variables)
 def fail(status, text):
     os.write(2, b"deepcdk: " + text.encode("ascii", "backslashreplace") + b"\\n")
     os._exit(status)
+sources = {}
+actions = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+for target in 1, 2:
+    source, end = os.pipe()
+    sources[source] = target
+    actions.append((os.POSIX_SPAWN_DUP2, end, target))
 try:
-    child = os.posix_spawnp(words[0], words, os.environb, setsid=True, setsigdef=(13, 25),
-                            file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)])
+    child = os.posix_spawnp(words[0], words, os.environb, setsid=True, setsigdef=(13, 25), file_actions=actions)
 except FileNotFoundError:
     fail(127, "no such command: " + ascii(os.fsdecode(words[0]))[1:-1])
 except OSError as error:
     fail(126, "it cannot be started: " + str(error.strerror))
+for _, end, _ in actions[1:]:
+    os.close(end)
 def end(number):
     try:
         os.killpg(child, number)
     except ProcessLookupError:
         pass
+def forward(ready):
+    for source in ready:
+        if source in sources:
+            block = os.read(source, 65536)
+            view = memoryview(block)
+            while view:
+                view = view[os.write(sources[source], view):]
+            if not block:
+                del sources[source]
 ended = os.pidfd_open(child)
-while True:
-    readable, _, _ = select.select([0, ended], [], [])
-    if ended in readable:
-        break
-    if not os.read(0, 4096):
-        end(15)
-        if not select.select([ended], [], [], 5.0)[0]:
-            end(9)
-        break
+try:
+    while True:
+        readable, _, _ = select.select([0, ended, *sources], [], [])
+        forward(readable)
+        if ended in readable:
+            break
+        if 0 in readable and not os.read(0, 4096):
+            raise BrokenPipeError
+    while sources and (readable := select.select([*sources], [], [], 0.2)[0]):
+        forward(readable)
+    if sources:
+        note = b"the command has exited; processes that it left in the background run on, without output here"
+        os.write(2, b"deepcdk: " + note + b"\\n")
+except BrokenPipeError:
+    end(15)
+    if not select.select([ended], [], [], 5.0)[0]:
+        end(9)
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 os._exit(status if status >= 0 else 128 - status)
 """

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from agent.launch.rank import environment
 from agent.launch.rank_memory import RECENT_S, MemoryWatch, Sample, read_sample
 from agent.launch.rank_tree import Process, whom_to_ask
 from agent.remote import rank_leftovers, rank_user
+from agent.remote.node_stub import FLAGS, READY, SCRIPT, message
 from agent.spec.launchers import LAUNCHERS, RANK_PARENT
 from agent.spec.nodes import RANK_HOME
 from agent.supervisor.failure import reason
@@ -269,6 +271,34 @@ def test_limit_of_a_cgroup_counts_if_it_is_below_the_memory_of_the_node(tmp_path
         (tmp_path / name).write_text(text)
     assert read_sample(tmp_path) == Sample(kills=3, available=102400, size=409600)
     assert read_sample(tmp_path / "none") == Sample(kills=0, available=0, size=0)
+
+
+def run_on_node(*command: str) -> tuple[subprocess.CompletedProcess[bytes], float]:
+    """Run a command as `fab run` does on a node; return its result and how long it took, s."""
+    ours, theirs = os.pipe()
+    os.write(theirs, message(command, {}))
+    began = time.monotonic()
+    words = [sys.executable, *FLAGS, "-c", SCRIPT]
+    done = subprocess.run(words, stdin=ours, capture_output=True, timeout=20, check=False)
+    os.close(theirs)
+    os.close(ours)
+    return done, time.monotonic() - began
+
+
+@pytest.mark.parametrize("left", ["sleep 6 &", "setsid sleep 6 &", "(sleep 6 & exit);"])
+def test_fab_run_returns_when_the_command_has_exited(left: str) -> None:
+    """Reported as skypilot #3803."""
+    done, seconds = run_on_node("sh", "-c", f"{left} echo done; echo wrong >&2; exit 3")
+    assert (done.returncode, done.stdout) == (3, READY + b"done\n") and seconds < 5
+    assert done.stderr.startswith(b"wrong\ndeepcdk: the command has exited; processes that it left in the background")
+
+
+def test_fab_run_leaves_services_alone_and_forwards_all_output() -> None:
+    """Reported as skypilot #3803. A service whose output goes elsewhere is no surprise."""
+    done, _ = run_on_node("sh", "-c", "sleep 6 >/dev/null 2>&1 & head -c 3000000 /dev/zero; echo $!")
+    pid = int(done.stdout[len(READY) + 3_000_000 :])
+    assert (done.returncode, done.stderr, Path(f"/proc/{pid}").exists()) == (0, b"", True)
+    os.kill(pid, signal.SIGKILL)
 
 
 TORCHRUN = """\
