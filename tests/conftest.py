@@ -84,6 +84,11 @@ def pytest_configure() -> None:
     NodeManager.EXIT_TIMEOUT = CLOUDS_END_S
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Start three processes on two cores for `-n auto`: tests of runs and launchers wait most of their time."""
+    return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
 def place(item: pytest.Item) -> int:
     """Return the place of a test's folder in LONG_FIRST."""
     return next((number for number, folder in enumerate(LONG_FIRST) if item.nodeid.startswith(folder)), len(LONG_FIRST))

