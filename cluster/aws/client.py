@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import functools
 import gc
 import os
 import random
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.errors import AwsError
+from cluster.terminal import status_line
 
 if TYPE_CHECKING:
     from boto3.session import Session
     from botocore.exceptions import ClientError
+    from botocore.session import Session as BotocoreSession
 
 PRICED_REGION: Final = "us-east-1"
 """The region whose prices are shown on a laptop without one."""
@@ -38,14 +44,28 @@ _INVALID = {
     "UnrecognizedClientException",
     "InvalidAccessKeyId",
 }
+_SKEWED = {"RequestTimeTooSkewed", "InvalidSignatureException", "RequestExpired", "SignatureDoesNotMatch", *_INVALID}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
-_SIGN_IN = "sign in again (`aws sso login`, or fresh keys), then repeat"
+_SIGN_IN = "sign in again (`aws login`, `aws sso login`, or fresh keys), then repeat"
+MAX_SKEW_S: Final = 240.0
+"""AWS accepts a signature for five minutes."""
+_EMPTY_IS_UNSET: Final = (
+    "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE",
+    "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
+)  # fmt: skip
+"""Variables whose empty value botocore takes for a name, and the CDK CLI for none."""
+_REFRESHED_BY_ALL: Final = ("iam-role", "container-role")
+"""Kinds of credentials that other programs get in the same way, and may refresh."""
 
 
 class Aws:
     """Make the clients of one session, each once; safe to share between threads."""
 
     def __init__(self) -> None:
+        for name in _EMPTY_IS_UNSET:  # For this process and for the programs that it starts.
+            if os.environ.get(name) == "":
+                del os.environ[name]
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
@@ -59,7 +79,7 @@ class Aws:
         """Return the client of a service; an impatient one makes one attempt of 3 s."""
         with self._lock:
             if (service, impatient) not in self._clients:
-                with _without_gc():
+                with _without_gc(), aws_errors(f"calling {service}"):
                     self._clients[service, impatient] = self._make(service, impatient)
             return self._clients[service, impatient]
 
@@ -82,16 +102,43 @@ class Aws:
     def _boto3(self) -> Session:
         if self._session is None:
             import boto3
+            from botocore.session import Session as BotocoreSession
 
+            core = BotocoreSession()
+            _share_credentials(core)
             # The CDK and all other SDKs read AWS_REGION; boto3 only AWS_DEFAULT_REGION.
-            self._session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
+            region = os.environ.get("AWS_REGION") or None
+            self._session = boto3.session.Session(botocore_session=core, region_name=region)
         return self._session
 
     @property
     def region(self) -> str:
         """Return the region in use, "" if none is set."""
-        with self._lock:
+        with self._lock, aws_errors("reading your AWS settings"):
             return str(self._boto3().region_name or "")
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a program that calls AWS for this task: with its credentials and its region.
+
+        So the program asks for no code of its own, and reaches the same account.
+        """
+        region, environment = self.region, dict(os.environ)
+        with self._lock, aws_errors("reading your AWS credentials"):
+            credentials = self._boto3().get_credentials()
+            if credentials is None:
+                from botocore.exceptions import NoCredentialsError
+
+                raise NoCredentialsError
+            frozen = credentials.get_frozen_credentials()
+        if credentials.method not in _REFRESHED_BY_ALL:
+            names = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")  # A profile would come first.
+            environment = {name: value for name, value in environment.items() if name not in names}
+            environment |= {
+                "AWS_ACCESS_KEY_ID": str(frozen.access_key),
+                "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
+            }
+            environment |= {"AWS_SESSION_TOKEN": frozen.token} if frozen.token else {}
+        return {**environment, **({"AWS_REGION": region} if region else {})}
 
     @property
     def price_region(self) -> str:
@@ -102,6 +149,41 @@ class Aws:
     def endpoint(self) -> str:
         """Return the address of the API, "" if it is AWS's own."""
         return os.environ.get("AWS_ENDPOINT_URL", "")
+
+
+def _share_credentials(session: BotocoreSession) -> None:
+    """Keep the sessions of assumed roles where the AWS CLI keeps them, and ask for an MFA code as this project asks."""
+    from botocore.utils import JSONFileCache
+
+    class Cache(JSONFileCache):
+        """The AWS CLI's cache; a home that cannot be written to costs a question for each command."""
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            try:
+                super().__setitem__(key, value)
+            except OSError as error:
+                status_line.warn(f"the AWS session is not kept for the next command: {error}")
+
+    cache = Cache(str(Path.home() / ".aws" / "cli" / "cache"))
+    chain = session.get_component("credential_provider")
+    for name in ("assume-role", "assume-role-with-web-identity", "sso"):
+        chain.get_provider(name).cache = cache
+    chain.get_provider("assume-role")._prompter = _ask_code
+
+
+def _ask_code(question: str) -> str:
+    """Ask for an MFA code. Raises AwsError without a terminal."""
+    remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
+    if not sys.stdin.isatty():
+        raise AwsError(
+            f"the role needs an MFA code, and there is no terminal to ask on ({question.strip(' :')})",
+            where=f"profile {os.environ.get('AWS_PROFILE', 'default')}",
+            remedy=remedy,
+        )
+    code = status_line.ask_secret(question).strip()
+    if not code:
+        raise AwsError("no MFA code was given", remedy="repeat the command and type the code of your device")
+    return code
 
 
 def pause_s(*, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, **_event: Any) -> float | None:
@@ -142,26 +224,69 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
+_PROFILES: Final = "`aws configure list-profiles` lists the profiles; then set AWS_PROFILE"
+_VARIABLES: Final = "check AWS_ENDPOINT_URL, AWS_MAX_ATTEMPTS, AWS_CA_BUNDLE and ~/.aws/config"
+_NEW_CODE: Final = "repeat the command with the code that your device shows then; each is accepted once"
+_CORRECT: Final = "correct ~/.aws/config; `aws configure list` then shows what is used"
 _FAILURES: Final = (
     (
-        ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"),
+        ("NoCredentialsError", "NoAuthTokenError"),
         "no AWS credentials: {}",
-        "run `aws configure` or `aws sso login`, or set AWS_PROFILE; without an account: `python -m localcloud start`",
+        "run `aws login`, `aws configure` or `aws sso login`, or set AWS_PROFILE; "
+        "without an account: `python -m localcloud start`",
+    ),
+    (
+        ("PartialCredentialsError",),
+        "incomplete AWS credentials: {}",
+        "set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither; in a profile also both",
     ),
     (("NoRegionError",), "no AWS region is set", "set AWS_REGION, or a region in your profile"),
-    (("ProfileNotFound",), "{}", "set AWS_PROFILE to one that `aws configure list-profiles` names"),
     (
-        ("UnauthorizedSSOTokenError", "SSOTokenLoadError", "TokenRetrievalError"),
-        "the AWS session has expired: {}",
-        _SIGN_IN,
+        ("InvalidRegionError", "UnknownRegionError", "UnknownEndpointError", "EndpointVariantError"),
+        "invalid AWS region: {}",
+        "set AWS_REGION to a region's name, such as us-east-1",
+    ),
+    (("ProfileNotFound",), "{}", _PROFILES),
+    (("ConfigParseError", "ConfigNotFound"), "{}", _CORRECT),
+    (
+        ("InfiniteLoopConfigError", "InvalidConfigError", "UnknownCredentialError", "InvalidDefaultsMode",
+         "InvalidRetryConfigurationError", "InvalidSTSRegionalEndpointsConfigError", "InvalidProxiesConfigError",
+         "InvalidS3AddressingStyleError", "InvalidChecksumConfigError", "InvalidIMDSEndpointError",
+         "InvalidIMDSEndpointModeError", "InvalidEndpointConfigurationError", "UnknownTokenProviderError"),
+        "invalid AWS settings: {}",
+        f"{_CORRECT}; a variable AWS_... comes before the file",
     ),
     (
-        ("HTTPClientError", "EndpointConnectionError"),
+        ("UnauthorizedSSOTokenError", "SSOTokenLoadError", "TokenRetrievalError", "SSOError"),
+        "the AWS session has expired or does not exist: {}",
+        "run `aws sso login{profile}`, then repeat",
+    ),
+    (("LoginInsufficientPermissions",), "{}", "ask for this permission, or sign in as another user"),
+    (
+        ("LoginError",),
+        "the AWS session has expired or does not exist: {}",
+        "run `aws login{profile}`, then repeat",
+    ),
+    (("MissingDependencyException",), "{}", "run `make setup`, which installs botocore[crt]"),
+    (("RefreshWithMFAUnsupportedError",), "the session of the role with MFA has ended", "repeat the command"),
+    (
+        ("CredentialRetrievalError", "MetadataRetrievalError"),
+        "no AWS credentials: {}",
+        "run the credential_process of your profile by hand, or choose another profile with AWS_PROFILE",
+    ),
+    (
+        ("SSLError",),
+        "the certificate of the AWS API is not accepted: {}",
+        "behind a proxy that opens TLS, set AWS_CA_BUNDLE to the file with its certificates",
+    ),
+    (("ProxyConnectionError",), "the HTTP proxy does not answer: {}", "check HTTPS_PROXY and NO_PROXY"),
+    (
+        ("HTTPClientError", "ConnectionError"),
         "the AWS API does not answer: {}",
-        "check the network, AWS_REGION and AWS_ENDPOINT_URL",
+        "check the network, AWS_REGION{region}, AWS_ENDPOINT_URL and AWS_CA_BUNDLE",
     ),
-    (("BotoCoreError",), "{}", ""),
-)
+    (("BotoCoreError",), "{}", "look at `aws configure list`, AWS_PROFILE and AWS_REGION"),
+)  # fmt: skip
 """Message and remedy by the names of botocore's exceptions; the first one that fits counts."""
 _REFUSALS: Final = (
     (_EXPIRED, "the AWS session has expired ({code})", _SIGN_IN),
@@ -180,17 +305,61 @@ _REFUSALS: Final = (
 @contextlib.contextmanager
 def aws_errors(action: str) -> Iterator[None]:
     """Turn errors of boto3 in the block into AwsError; `action` is what was attempted."""
-    from botocore import exceptions
-
     try:
         yield
-    except exceptions.ClientError as error:
-        raise _refused(error, action) from None
-    except exceptions.BotoCoreError as error:
+    except Exception as error:
+        if (explained := explain(error, action)) is None:
+            raise
+        raise explained from None
+
+
+def explain(error: Exception, action: str = "") -> AwsError | None:
+    """Return an error of botocore as an AwsError; None for other errors."""
+    if "botocore" not in sys.modules:
+        return None
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        return _refused(error, action)
+    if isinstance(error, exceptions.BotoCoreError):
+        profile = os.environ.get("AWS_PROFILE", "")
+        words = {
+            "profile": f" --profile {profile}" if profile else "",
+            "region": f" ({os.environ['AWS_REGION']})" if os.environ.get("AWS_REGION") else "",
+        }
         for names, what, remedy in _FAILURES:
             if isinstance(error, tuple(getattr(exceptions, name) for name in names)):
-                raise AwsError(what.format(error), where=action, remedy=remedy) from None
-        raise
+                return AwsError(what.format(_unreadable() or error), where=action, remedy=remedy.format(**words))
+    # botocore checks some settings with plain errors: an endpoint without http://, a number of attempts that is none.
+    if isinstance(error, ValueError | OSError) and _raised_by_botocore(error):
+        return AwsError(f"invalid AWS settings: {error}", where=action, remedy=_VARIABLES)
+    return None
+
+
+def _raised_by_botocore(error: Exception) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("botocore", "boto3"))
+
+
+def _unreadable() -> str:
+    """Return which file of settings cannot be read, which botocore takes for a missing one; "" if none."""
+    for name, usual in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
+        path = Path(os.environ.get(name) or Path.home() / ".aws" / usual).expanduser()
+        if path.exists() and not os.access(path, os.R_OK):
+            return f"{path} cannot be read: permission denied"
+    return ""
+
+
+def _skew_s(refusal: ClientError) -> float:
+    """Return by how many seconds AWS's clock is ahead of this one, by its answer's Date; 0 if it has none."""
+    headers = refusal.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    try:
+        there = email.utils.parsedate_to_datetime(headers["date"])
+    except (KeyError, ValueError):
+        return 0.0
+    return there.timestamp() - time.time()
 
 
 def _refused(refusal: ClientError, action: str) -> AwsError:
@@ -200,6 +369,15 @@ def _refused(refusal: ClientError, action: str) -> AwsError:
         return AwsError(
             f"no such AWS region: {text}", where=action, remedy="check AWS_REGION and your profile's region"
         )
+    if code in _SKEWED and abs(skew := _skew_s(refusal)) > MAX_SKEW_S:
+        way = "behind" if skew > 0 else "ahead of"
+        return AwsError(
+            f"this computer's clock is {abs(skew) / 60:.0f} minutes {way} AWS's, so AWS rejects its signatures",
+            where=action,
+            remedy="set the clock (`sudo timedatectl set-ntp true`; WSL: `sudo hwclock -s`), then repeat",
+        )
+    if "MultiFactorAuthentication failed" in text:
+        return AwsError(f"AWS does not accept the MFA code: {error.get('Message')}", where=action, remedy=_NEW_CODE)
     for codes, what, remedy in _REFUSALS:
         if code in codes:
             what = what.format(code=code, message=error.get("Message", text), operation=refusal.operation_name)

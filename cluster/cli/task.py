@@ -14,6 +14,7 @@ from invoke.parser.argument import Argument
 
 from agent.errors import SpecError
 from agent.spec.horovod import KnobError
+from cluster.aws.client import explain
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.cli.flags import REPEATED, call, flags_of, parse_run_id, whole
 from cluster.errors import DeepcdkError
@@ -87,6 +88,11 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
         except BrokenPipeError:
             drop_output()
             raise Exit(code=1) from None
+        except Exception as error:
+            explained = explain(error)  # What no `aws_errors` has caught.
+            if explained is None:
+                raise
+            raise Exit(fitted(f"deepcdk: {explained}", sys.stderr), code=1) from None
 
 
 def task(

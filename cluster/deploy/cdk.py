@@ -12,24 +12,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
-from cluster.aws.stack import describe_stack
 from cluster.errors import DeepcdkError
-from cluster.polling import poll
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
     from cluster.aws.client import Aws
 
-TOOLKIT: Final = "CDKToolkit"
 COMPLETE: Final = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 """States of a stack that can be used and changed."""
-BUSY_TIMEOUT_S: Final = 600.0
-POLL_S: Final = 2.0
 MAX_DELETIONS: Final = 1000
 """Objects that one request to S3 may delete."""
 LAST_LINES: Final = 30
@@ -88,17 +83,14 @@ def destroy_command(cli: Path, stack: str, assembly: Path, overrides: Mapping[st
     return [str(cli), "destroy", stack, "--force", "--output", str(assembly), *context(overrides)]
 
 
-def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
-    """Return the command that bootstraps an account and region; outside a project, so that it runs no app."""
-    return [str(cli), "bootstrap", f"aws://{account}/{region}"]
-
-
-def run(command: Sequence[str], directory: Path, what: str, *, to_stderr: bool = False) -> None:
+def run(
+    command: Sequence[str], directory: Path, what: str, inherited: Mapping[str, str], *, to_stderr: bool = False
+) -> None:
     """Run the CLI with its output passed through. Raises CdkError if it fails, KeyboardInterrupt on Ctrl-C."""
     sys.stdout.flush()
     output = sys.stderr if to_stderr else None
     process = subprocess.Popen(
-        command, cwd=directory, env=environment(find_node(), os.environ), stdout=output, text=True
+        command, cwd=directory, env=environment(find_node(), inherited), stdout=output, text=True
     )
     try:
         status = process.wait()
@@ -113,12 +105,12 @@ def run(command: Sequence[str], directory: Path, what: str, *, to_stderr: bool =
         )
 
 
-def run_quietly(command: Sequence[str], directory: Path, what: str) -> None:
+def run_quietly(command: Sequence[str], directory: Path, what: str, inherited: Mapping[str, str]) -> None:
     """Run the CLI without showing its output. Raises CdkError with its last lines if it fails."""
     process = subprocess.Popen(
         command,
         cwd=directory,
-        env=environment(find_node(), os.environ),
+        env=environment(find_node(), inherited),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -144,48 +136,6 @@ def _wait_for_end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def is_bootstrapped(aws: Aws) -> bool:
-    """Return whether the CDK's own stack is in the account and region."""
-    toolkit = describe_stack(aws, TOOLKIT)
-    return toolkit is not None and toolkit["StackStatus"] in COMPLETE
-
-
-def bootstrap_if_missing(
-    aws: Aws,
-    project: Path,
-    report: Callable[[str], None],
-    *,
-    to_stderr: bool = False,
-) -> None:
-    """Bootstrap the account and region unless that is done; another machine may be doing it at the same time."""
-    if is_bootstrapped(aws):
-        return
-    with aws_errors("reading the account's id"):
-        account = aws.client("sts").get_caller_identity()["Account"]
-    report(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
-    with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
-        try:
-            run(
-                bootstrap_command(find_cli(project), account, aws.region),
-                Path(empty),
-                "the bootstrap",
-                to_stderr=to_stderr,
-            )
-        except CdkError:
-            # CloudFormation executes one change set of a stack: of two bootstraps at the same time one fails.
-            for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):
-                if not _is_busy(describe_stack(aws, TOOLKIT)):
-                    break
-            if not is_bootstrapped(aws):
-                raise
-            report("another machine has bootstrapped it at the same time")
-
-
-def _is_busy(stack: Mapping[str, Any] | None) -> bool:
-    status = str((stack or {}).get("StackStatus", ""))
-    return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
-
-
 def execute(
     aws: Aws,
     project: Path,
@@ -203,6 +153,7 @@ def execute(
             execute_command(find_cli(project), stack, change_set, assembly),
             project,
             "the deployment",
+            aws.environment(),
             to_stderr=to_stderr,
         )
     except KeyboardInterrupt:
@@ -216,14 +167,20 @@ def execute(
 
 
 def destroy(
-    project: Path, stack: str, overrides: Mapping[str, str], report: Callable[[str], None], *, to_stderr: bool = False
+    aws: Aws,
+    project: Path,
+    stack: str,
+    overrides: Mapping[str, str],
+    report: Callable[[str], None],
+    *,
+    to_stderr: bool = False,
 ) -> None:
     """Destroy the stack. Its templates have a directory of their own, so that two may be destroyed at once."""
     report(f"destroying stack {stack}")
     try:
         with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
             command = destroy_command(find_cli(project), stack, Path(assembly), overrides)
-            run(command, project, "the destruction", to_stderr=to_stderr)
+            run(command, project, "the destruction", aws.environment(), to_stderr=to_stderr)
     except KeyboardInterrupt:
         report("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
         raise

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cluster.aws.client import aws_errors
-from cluster.aws.stack import describe_stack
+from cluster.deploy import bootstrap as bootstraps
 from cluster.deploy import cdk
 from cluster.deploy import key_pair as keypair
+from cluster.deploy.cdk import CdkError
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.errors import AwsError, DeepcdkError
 from stacks.validation import cautions, check
@@ -58,22 +60,24 @@ def credentials(subject: Subject) -> Iterator[Finding]:
 
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
-    """Check that the CDK's own stack is deployed."""
-    yield judge_bootstrap(describe_stack(subject.aws, cdk.TOOLKIT), subject.aws.region)
+    """Check the CDK's bootstrap."""
+    names = bootstraps.Names.read(subject.project, subject.home, os.environ)
+    yield judge_bootstrap(bootstraps.examine(subject.aws, names))
 
 
-def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:
-    """Judge the CDK's own stack by its entry of DescribeStacks."""
+def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
+    """Judge the CDK's bootstrap: whole, missing, too old, or a half of it."""
     name = "CDK bootstrap"
-    if toolkit is None:
-        remedy = "`fab up` does it, once; it creates a bucket and roles"
-        return finding(name, WARN, f"the CDK is not bootstrapped in {region}", remedy)
-    status = toolkit["StackStatus"]
-    if status not in cdk.COMPLETE:
-        remedy = f"repair or delete stack {cdk.TOOLKIT}; `fab up` bootstraps again"
-        return finding(name, FAIL, f"stack {cdk.TOOLKIT} is {status}", remedy)
-    outputs = {each["OutputKey"]: each["OutputValue"] for each in toolkit.get("Outputs", ())}
-    return finding(name, OK, f"version {outputs.get('BootstrapVersion', 'unknown')}")
+    try:
+        there.check()
+    except CdkError as error:
+        return finding(name, FAIL, error.what, error.remedy)
+    if there.is_complete:
+        unseen = "" if there.bucket_exists else f"; this user may not see bucket {there.bucket}"
+        return finding(name, OK, f"version {there.version}: {there.place}{unseen}")
+    old = f"version {there.version} is too old, {bootstraps.LEAST_VERSION} is needed"
+    what = f"the CDK is not bootstrapped: {there.place}" if there.version is None else f"{old}: {there.place}"
+    return finding(name, WARN, what, "`fab up` does it, once, and asks before; it creates a bucket and roles")
 
 
 def stack(subject: Subject) -> Iterator[Finding]:

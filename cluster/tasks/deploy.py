@@ -14,7 +14,7 @@ from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.deploy import cdk, change_set, effects, key_pair, retained
+from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained
 from cluster.deploy.change_set import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
 from cluster.errors import DeepcdkError
@@ -86,12 +86,17 @@ def up(
         _show_plan(session, there, as_json=json, update_images=update_images)
         return
     new = is_new(there)
+    found_bootstrap = bootstrap.examine(session.aws, bootstrap.names_of(PROJECT))
+    found_bootstrap.check()
     progress(describe_bounds(session.config))
     progress(describe_rest(session))
     if new:
         confirm(describe_deployment(session), yes=yes)
+    if not found_bootstrap.is_complete:
+        confirm(found_bootstrap.question(), yes=yes)
     _provide_key_pair(session, progress, new=new)
-    cdk.bootstrap_if_missing(session.aws, PROJECT, progress, to_stderr=json)
+    if not found_bootstrap.is_complete:
+        bootstrap.make(session.aws, PROJECT, found_bootstrap, progress, to_stderr=json)
     with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
         for line in planned.notes:
             progress(line)
@@ -133,11 +138,14 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
             f"stack {stack} failed to be created ({there['StackStatus']}); a plan would begin by removing what is left",
             remedy="`fab up` removes it and creates the cluster anew; `fab down` only removes it",
         )
-    if not cdk.is_bootstrapped(session.aws):
+    found_bootstrap = bootstrap.examine(session.aws, bootstrap.names_of(PROJECT))
+    found_bootstrap.check()
+    if not found_bootstrap.is_complete:
+        old = f" in version {found_bootstrap.version}, which is too old" if found_bootstrap.version is not None else ""
         raise DeepcdkError(
-            "the CDK is not bootstrapped in this account and region, without which CloudFormation cannot be asked",
-            where=f"region {session.aws.region}",
-            remedy="`fab up` bootstraps it, once"
+            f"the CDK is {'' if old else 'not '}bootstrapped{old}, and so CloudFormation cannot be asked",
+            where=found_bootstrap.place,
+            remedy="`fab up` bootstraps it, once, and asks before"
             + ("; nothing but the new cluster would be in the plan" if is_new(there) else ", and shows what changes"),
         )
     with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
@@ -252,7 +260,7 @@ def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = Fa
                 with status_line.doing(f"emptying bucket {each.physical_id}"):
                     deleted = cdk.empty_bucket(session.aws, each.physical_id)
                 progress(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
-        cdk.destroy(PROJECT, session.config.stack_name, session.overrides, progress, to_stderr=json)
+        cdk.destroy(session.aws, PROJECT, session.config.stack_name, session.overrides, progress, to_stderr=json)
     if json:
         data = [dataclasses.asdict(each) for each in holders]
         print_result({"stack": stack.name, "stopped_runs": ended, "data": data}, json=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import os
 import sys
 import threading
@@ -157,6 +158,17 @@ def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
 LINE: Final = StatusLine(lambda: sys.stderr)
 """The one of this process."""
 doing, now, aside = LINE.doing, LINE.now, LINE.aside
+
+
+def ask_secret(question: str) -> str:
+    """Ask on the terminal for a secret, which is not shown; an empty answer at the end of the input."""
+    LINE.pause()
+    try:
+        return getpass.getpass(question)
+    except EOFError:
+        return ""
+    finally:
+        LINE.resume()
 
 
 @functools.lru_cache(maxsize=1000)

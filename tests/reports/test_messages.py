@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cluster.aws.client import aws_errors
-from cluster.deploy import cdk
+from cluster.deploy import bootstrap
 from cluster.deploy.effects import change_table
 from cluster.errors import AwsError, DeepcdkError, UsageError
 from cluster.programs.program import Program
@@ -143,7 +143,10 @@ def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
     monkeypatch: pytest.MonkeyPatch, there: dict[str, Any] | None
 ) -> None:
     """Report of this project: `fab up --plan` said "new cluster" of a deployed one."""
-    monkeypatch.setattr(cdk, "is_bootstrapped", lambda *_: False)
+    nothing = bootstrap.Bootstrap(
+        names=bootstrap.Names(), account="1", region="r", version=None, bucket_exists=False, status=""
+    )
+    monkeypatch.setattr(bootstrap, "examine", lambda *_: nothing)
     session: Any = SimpleNamespace(config=SimpleNamespace(stack_name="deepcdk"), aws=SimpleNamespace(region="r"))
     with pytest.raises(DeepcdkError) as caught:
         deploy._show_plan(session, there, as_json=False, update_images=False)

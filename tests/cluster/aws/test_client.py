@@ -22,7 +22,7 @@ def client_error(code: str, message: str = "why") -> boto.ClientError:
     ("error", "what", "remedy"),
     [
         (boto.NoCredentialsError(), "no AWS credentials", "aws configure"),
-        (boto.PartialCredentialsError(provider="env", cred_var="secret"), "no AWS credentials", "aws configure"),
+        (boto.PartialCredentialsError(provider="env", cred_var="secret"), "incomplete AWS credentials", "set both"),
         (boto.NoRegionError(), "no AWS region", "AWS_REGION"),
         (boto.ProfileNotFound(profile="work"), "work", "AWS_PROFILE"),
         (boto.UnauthorizedSSOTokenError(), "session has expired", "aws sso login"),
@@ -34,6 +34,10 @@ def client_error(code: str, message: str = "why") -> boto.ClientError:
         (client_error("ValidationError", "no such stack"), "no such stack", ""),
         (boto.EndpointConnectionError(endpoint_url="http://198.18.0.1"), "does not answer", "AWS_ENDPOINT_URL"),
         (boto.ParamValidationError(report="bad"), "bad", ""),
+        (boto.SSLError(endpoint_url="https://x", error=OSError("self-signed")), "certificate", "AWS_CA_BUNDLE"),
+        (boto.LoginRefreshRequired(), "session has expired", "aws login"),
+        (boto.MissingDependencyException(msg="botocore[crt]"), "crt", "make setup"),
+        (boto.InvalidRetryModeError(provided_retry_mode="x", valid_modes=["y"]), "invalid AWS settings", "aws/config"),
     ],
 )
 def test_a_failure_says_what_where_and_what_to_do(error: Exception, what: str, remedy: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -55,42 +54,6 @@ def test_a_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.M
     assert "make setup" in caught.value.remedy
 
 
-def test_an_account_that_is_not_bootstrapped_becomes_so_without_running_an_app(aws: Aws, project: Path) -> None:
-    told: list[str] = []
-    assert not cdk.is_bootstrapped(aws)
-    cdk.bootstrap_if_missing(aws, project, told.append)
-    (bootstrap,) = calls(project)
-    assert "bootstrap aws://123456789012/us-east-1" in bootstrap
-    assert not bootstrap.startswith(f"{project} ")
-    assert "123456789012" in told[0]
-
-
-def test_an_account_is_bootstrapped_once(aws: Aws, project: Path) -> None:
-    template = json.dumps({"Resources": {"B": {"Type": "AWS::S3::Bucket"}}})
-    aws.client("cloudformation").create_stack(StackName="CDKToolkit", TemplateBody=template)
-    cdk.bootstrap_if_missing(aws, project, lambda _: None)
-    assert not (project / "calls").exists()
-
-
-def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
-    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch, slept: list[float]
-) -> None:
-    told: list[str] = []
-    statuses = [None, "CREATE_IN_PROGRESS", "CREATE_COMPLETE", "CREATE_COMPLETE"]
-    monkeypatch.setattr(
-        cdk, "describe_stack", lambda *_: {"StackStatus": status} if (status := statuses.pop(0)) else None
-    )
-    (project / "status").write_text("1")
-    cdk.bootstrap_if_missing(aws, project, told.append)
-    assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time")
-
-
-def test_a_bootstrap_that_failed_is_told_where_no_other_one_succeeds(aws: Aws, project: Path) -> None:
-    (project / "status").write_text("1")
-    with pytest.raises(cdk.CdkError, match="the bootstrap failed"):
-        cdk.bootstrap_if_missing(aws, project, print)
-
-
 def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:
     cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
     (call,) = calls(project)
@@ -103,18 +66,18 @@ def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
 ) -> None:
     cli = project / "node_modules" / ".bin" / "cdk"
     cli.write_text(f"#!/bin/sh\necho out; echo why >&2\nexit $(cat {project}/status)\n")
-    cdk.run_quietly([str(cli)], project, "the plan")
+    cdk.run_quietly([str(cli)], project, "the plan", os.environ)
     (project / "status").write_text("3")
     with pytest.raises(cdk.CdkError, match=r"(?s)the plan failed.*out.*why"):
-        cdk.run_quietly([str(cli)], project, "the plan")
+        cdk.run_quietly([str(cli)], project, "the plan", os.environ)
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
 
 
-def test_a_failed_deployment_is_told_with_its_status(project: Path) -> None:
+def test_a_failed_deployment_is_told_with_its_status(aws: Aws, project: Path) -> None:
     (project / "status").write_text("7")
     with pytest.raises(cdk.CdkError, match=r"the destruction failed.*status 7"):
-        cdk.destroy(project, "deepcdk", {}, print)
+        cdk.destroy(aws, project, "deepcdk", {}, print)
 
 
 def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def propose(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Propose:
     """Return a setter of what the CDK CLI makes a change set of, in place of the CLI."""
     wanted: dict[str, Any] = {}
 
-    def run_quietly(command: list[str], project: Path, what: str) -> None:
+    def run_quietly(command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
         name = command[command.index("--change-set-name") + 1]
         aws.client("cloudformation").create_change_set(
             StackName="deepcdk", ChangeSetName=name, ChangeSetType=wanted["kind"], TemplateBody=wanted["body"]

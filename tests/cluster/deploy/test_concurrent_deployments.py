@@ -39,7 +39,7 @@ class Formation:
         monkeypatch.setattr(cdk, "run_quietly", self._prepare)
         monkeypatch.setattr(cdk, "run", self._execute)
 
-    def _prepare(self, command: list[str], project: Path, what: str) -> None:
+    def _prepare(self, command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
         synthesised(command)
         self.overtaken()
         name, size = command[command.index("--change-set-name") + 1], dict(pair.split("=") for pair in command[-1:])
@@ -55,7 +55,9 @@ class Formation:
         except ClientError as error:
             raise CdkError(f"{what} failed\n  {error}") from None
 
-    def _execute(self, command: list[str], project: Path, what: str, *, to_stderr: bool = False) -> None:
+    def _execute(
+        self, command: list[str], project: Path, what: str, inherited: Mapping[str, str], *, to_stderr: bool = False
+    ) -> None:
         self.overtaken()
         try:
             self.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
@@ -171,7 +173,7 @@ def test_a_stack_that_is_being_changed_cannot_be_compared_and_that_is_told(
     formation.deploy(16)
     busy = {**(formation.stack() or {}), "StackStatus": "UPDATE_IN_PROGRESS"}
 
-    def refused(command: list[str], project: Path, what: str) -> None:
+    def refused(command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
         monkeypatch.setattr(change_set, "describe_stack", lambda *_: busy)
         synthesised(command)
         raise CdkError(f"{what} failed\n  first\n  Stack:arn is in UPDATE_IN_PROGRESS state and can not be updated.")
@@ -191,7 +193,7 @@ def test_a_template_that_is_refused_is_told_as_that_though_the_stack_is_being_ch
     formation.deploy(16)
     busy = {**(formation.stack() or {}), "StackStatus": "UPDATE_IN_PROGRESS"}
 
-    def refused(command: list[str], project: Path, what: str) -> None:
+    def refused(command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
         monkeypatch.setattr(change_set, "describe_stack", lambda *_: busy)
         if written:
             synthesised(command)
@@ -211,7 +213,9 @@ def test_a_stack_that_others_create_while_it_is_compared_is_an_update_and_no_new
 def test_a_failed_execution_of_the_own_change_set_is_told_as_that(
     formation: Formation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failed(command: list[str], project: Path, what: str, *, to_stderr: bool = False) -> None:
+    def failed(
+        command: list[str], project: Path, what: str, inherited: Mapping[str, str], *, to_stderr: bool = False
+    ) -> None:
         formation.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
         formation.settle()
         raise CdkError("the deployment failed")

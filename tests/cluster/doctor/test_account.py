@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.deploy import key_pair as key_pairs
+from cluster.deploy.bootstrap import Bootstrap, Names
 from cluster.doctor.account import (
     bootstrap,
     configuration,
@@ -52,12 +54,27 @@ def test_an_account_without_the_cdk_and_without_a_stack_is_ready_to_be_set_up(su
     assert states([*bootstrap(subject()), *stack(subject())]) == [WARN, OK]
 
 
-@pytest.mark.parametrize(("status", "state"), [("UPDATE_COMPLETE", OK), ("ROLLBACK_COMPLETE", FAIL)])
-def test_the_cdks_own_stack_must_be_whole(status: str, state: str) -> None:
-    outputs = [{"OutputKey": "BootstrapVersion", "OutputValue": "33"}]
-    found = judge_bootstrap({"StackStatus": status, "Outputs": outputs}, "us-east-1")
+@pytest.mark.parametrize(
+    ("changes", "state", "says"),
+    [
+        ({}, OK, "version 33"),
+        ({"status": "", "names": Names(qualifier="corp01")}, OK, "with qualifier corp01"),
+        ({"bucket_exists": None}, OK, "may not see bucket"),
+        ({"version": 5}, WARN, "too old"),
+        ({"version": None, "bucket_exists": False, "status": "ROLLBACK_COMPLETE"}, WARN, "not bootstrapped"),
+        ({"version": None, "status": ""}, FAIL, "half of the CDK's bootstrap is missing"),
+        ({"bucket_exists": False}, FAIL, "half of the CDK's bootstrap is missing"),
+    ],
+)
+def test_each_state_of_the_cdks_bootstrap_is_reported(changes: dict[str, Any], state: str, says: str) -> None:
+    """Source: aws-cdk #24143, #26588."""
+    whole = Bootstrap(
+        names=Names(), account="1", region="us-east-1", version=33, bucket_exists=True, status="UPDATE_COMPLETE"
+    )
+    found = judge_bootstrap(dataclasses.replace(whole, **changes))
     assert found.state == state
-    assert ("33" if state == OK else status) in found.what
+    assert says in found.what
+    assert found.remedy or state == OK
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""The CDK's bootstrap of an account and region: what it lacks, and the command that makes it.
+
+It counts by its qualifier, as in the templates: the parameter /cdk-bootstrap/QUALIFIER/version and the bucket for
+templates. The name of its stack matters only to `cdk bootstrap`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.aws.client import IgnoredCodes, aws_errors
+from cluster.aws.stack import describe_stack
+from cluster.deploy import cdk
+from cluster.deploy.cdk import CdkError
+from cluster.errors import AwsError, DeepcdkError
+from cluster.polling import poll
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+TOOLKIT: Final = "CDKToolkit"
+QUALIFIER: Final = "hnb659fds"
+LEAST_VERSION: Final = 6
+"""What the templates ask for (the rule CheckBootstrapVersion)."""
+BUSY_TIMEOUT_S: Final = 600.0
+POLL_S: Final = 2.0
+_QUALIFIER_KEY: Final = "@aws-cdk/core:bootstrapQualifier"
+_NOT_THERE: Final = ("404", "NoSuchBucket", "NotFound")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Names:
+    """The names by which the CDK CLI finds the bootstrap."""
+
+    toolkit: str = TOOLKIT
+    qualifier: str = QUALIFIER
+
+    @classmethod
+    def read(cls, project: Path, home: Path, environ: Mapping[str, str]) -> Names:
+        """Read the settings as the CDK CLI does: ~/.cdk.json, then the project's, then CDK_TOOLKIT_STACK_NAME."""
+        toolkit, qualifier = TOOLKIT, QUALIFIER
+        for path in (home / ".cdk.json", project / "cdk.json", project / "cdk.context.json"):
+            settings = _json(path)
+            context = settings if path.name == "cdk.context.json" else settings.get("context", {})
+            toolkit = str(settings.get("toolkitStackName") or toolkit)
+            qualifier = str(context.get(_QUALIFIER_KEY) or qualifier) if isinstance(context, Mapping) else qualifier
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,10}", qualifier):
+            raise DeepcdkError(
+                f"invalid bootstrap qualifier {qualifier!a}: must be 1 to 10 letters, digits, _ or -",
+                where=f"{_QUALIFIER_KEY} in cdk.json or ~/.cdk.json",
+                remedy="correct it; without it the CDK's own is used",
+            )
+        return cls(toolkit=environ.get("CDK_TOOLKIT_STACK_NAME") or toolkit, qualifier=qualifier)
+
+    @property
+    def parameter(self) -> str:
+        """Return the name of the parameter with the version."""
+        return f"/cdk-bootstrap/{self.qualifier}/version"
+
+    def bucket(self, account: str, region: str) -> str:
+        """Return the name of the bucket for templates."""
+        return f"cdk-{self.qualifier}-assets-{account}-{region}"
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DeepcdkError(f"cannot be read: {error}", where=str(path), remedy="correct the file") from None
+    return found if isinstance(found, Mapping) else {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bootstrap:
+    """What an account and region has of a bootstrap."""
+
+    names: Names
+    account: str
+    region: str
+    version: int | None
+    """Of the parameter; None without it."""
+    bucket_exists: bool | None
+    """None if AWS does not let this user see it."""
+    status: str
+    """The status of the toolkit's stack, "" without one."""
+
+    @property
+    def bucket(self) -> str:
+        """Return the name of the bucket."""
+        return self.names.bucket(self.account, self.region)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the CDK can deploy with it."""
+        return self.version is not None and self.version >= LEAST_VERSION and self.bucket_exists is not False
+
+    @property
+    def place(self) -> str:
+        """Return where it is, in words."""
+        custom = "" if self.names.qualifier == QUALIFIER else f" with qualifier {self.names.qualifier}"
+        return f"account {self.account} in {self.region}{custom}"
+
+    def check(self) -> None:
+        """Raise CdkError if a half of it is missing, which `cdk bootstrap` cannot mend."""
+        toolkit, bucket = self.names.toolkit, self.bucket
+        gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
+        if self.version is None and gone and self.bucket_exists:
+            raise CdkError(
+                f"half of the CDK's bootstrap is missing: bucket {bucket} is there, but its stack {toolkit} is not",
+                where=self.place,
+                remedy=f"the bucket holds only uploaded templates and files of CDK applications. Empty and delete it "
+                f"(`aws s3 rb s3://{bucket} --force`, or Empty and Delete in the S3 console if it keeps versions), "
+                "then repeat `fab up`. If the account was bootstrapped under another qualifier, set "
+                f"{_QUALIFIER_KEY} in cdk.json",
+            )
+        if self.bucket_exists is False and (self.version is not None or self.status in cdk.COMPLETE):
+            raise CdkError(
+                f"half of the CDK's bootstrap is missing: stack {toolkit} is there, but its bucket {bucket} is not",
+                where=self.place,
+                remedy=f"delete the stack (`aws cloudformation delete-stack --stack-name {toolkit}`), "
+                "then repeat `fab up`, which bootstraps again",
+            )
+
+    def question(self) -> str:
+        """Return what to ask before it is made or updated."""
+        makes = "a bucket, an image repository and roles, one of which may create everything that `fab up` deploys"
+        if self.version is None:
+            return f"bootstrap {self.place} for the CDK, once: stack {self.names.toolkit} with {makes}."
+        return f"update the CDK's bootstrap of {self.place} from version {self.version}: stack {self.names.toolkit}."
+
+    def command(self, cli: Path) -> list[str]:
+        """Return the command that makes it; to run outside of a project, so that it runs no app."""
+        words = [str(cli), "bootstrap", f"aws://{self.account}/{self.region}"]
+        if self.names.toolkit != TOOLKIT:
+            words += ["--toolkit-stack-name", self.names.toolkit]
+        if self.names.qualifier != QUALIFIER:
+            words += ["--qualifier", self.names.qualifier]
+        return words
+
+
+def examine(aws: Aws, names: Names) -> Bootstrap:
+    """Ask AWS what there is of the bootstrap."""
+    with aws_errors("reading the account's id"):
+        account = aws.client("sts").get_caller_identity()["Account"]
+    stack = describe_stack(aws, names.toolkit)
+    bucket_exists: bool | None = True
+    with aws_errors("looking for the CDK's bucket"), IgnoredCodes("403", "AccessDenied"):
+        bucket_exists = None
+        with IgnoredCodes(*_NOT_THERE):
+            bucket_exists = False
+            aws.client("s3").head_bucket(Bucket=names.bucket(account, aws.region), ExpectedBucketOwner=account)
+            bucket_exists = True
+    return Bootstrap(
+        names=names,
+        account=account,
+        region=aws.region,
+        version=_version(aws, names, stack),
+        bucket_exists=bucket_exists,
+        status=str((stack or {}).get("StackStatus", "")),
+    )
+
+
+def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:
+    """Return the version by its parameter; without the right to read it, by the output of the toolkit's stack."""
+    try:
+        with aws_errors(f"reading {names.parameter}"), IgnoredCodes("ParameterNotFound"):
+            value = aws.client("ssm").get_parameter(Name=names.parameter)["Parameter"]["Value"]
+            return int(value) if value.isdecimal() else 0
+    except AwsError as error:
+        outputs = {each["OutputKey"]: each["OutputValue"] for each in (stack or {}).get("Outputs", ())}
+        shown = str(outputs.get("BootstrapVersion", ""))
+        if not shown.isdecimal():
+            raise error from None
+        return int(shown)
+    return None
+
+
+def make(aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, to_stderr: bool = False) -> None:
+    """Bootstrap the account and region; another machine may be doing it at the same time."""
+    report(f"bootstrapping {found.place} for the CDK (once)")
+    with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
+        try:
+            command = found.command(cdk.find_cli(project))
+            cdk.run(command, Path(empty), "the bootstrap", aws.environment(), to_stderr=to_stderr)
+        except CdkError:
+            # CloudFormation executes one change set of a stack: of two bootstraps at the same time one fails.
+            for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):
+                if not _is_busy(describe_stack(aws, found.names.toolkit)):
+                    break
+            if not examine(aws, found.names).is_complete:
+                raise
+            report("another machine has bootstrapped it at the same time")
+
+
+def _is_busy(stack: Mapping[str, Any] | None) -> bool:
+    status = str((stack or {}).get("StackStatus", ""))
+    return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
+
+
+def names_of(project: Path) -> Names:
+    """Return the names for a project on this laptop."""
+    return Names.read(project, Path.home(), os.environ)
