@@ -45,6 +45,8 @@ class Instance:
     launched: datetime.datetime
     spot: bool = False
     """Whether it is a spot instance, which costs the on-demand price at most."""
+    key_name: str = ""
+    """The EC2 key pair that it was launched with."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,6 +211,7 @@ def parse_inventory(
             zone=found["Placement"]["AvailabilityZone"],
             launched=found["LaunchTime"],
             spot=found.get("InstanceLifecycle") == "spot",
+            key_name=found.get("KeyName", ""),
         )
         for reservation in reservations
         for found in reservation["Instances"]

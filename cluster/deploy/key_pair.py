@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.aws.client import IgnoredCodes, aws_errors
 from cluster.errors import DeepcdkError
-from cluster.terminal.paths import expanded, is_file
+from cluster.ssh import user_keys, user_settings
+from cluster.ssh.user_keys import UserKey
 
 if TYPE_CHECKING:
     from types_boto3_ec2.type_defs import KeyPairInfoTypeDef
 
     from cluster.aws.client import Aws
 
-PUBLIC_KEYS = ("id_ed25519.pub", "id_rsa.pub")
 KINDS = ("ssh-ed25519", "ssh-rsa")
 """Types that EC2 imports: neither ECDSA nor DSA, nor keys of security keys (sk-...)."""
+_FIRST = ("id_ed25519", "id_rsa")
 
 
 class OtherKeyError(DeepcdkError):
@@ -42,7 +43,7 @@ class Match:
     theirs: str
     """Fingerprint of EC2's public key; "" if EC2 does not show it."""
     yours: tuple[str, ...]
-    """Paths of the user's keys."""
+    """Places of the user's keys."""
     found: str
     """The one that is the same; "" without one."""
 
@@ -52,34 +53,31 @@ class Match:
         return bool(self.theirs) and not self.found
 
 
-def find_public_key(home: Path, key: str = "") -> Path:
-    """Return the file of the user's public key: next to `key` if that is given, else in ~/.ssh.
+def own_keys(home: Path, key: str = "") -> tuple[UserKey, ...]:
+    """Return the user's keys: only that of `key` if it is given, else those in files and the agent.
 
-    Raises DeepcdkError where there is none, or one of a kind that EC2 does not import.
+    Raises ConnectionFailedError if `key` is no key, or ssh rejects the user's settings.
     """
-    candidates = [Path(f"{expanded(key)}.pub")] if key else [home / ".ssh" / name for name in PUBLIC_KEYS]
-    for candidate in candidates:
-        if is_file(candidate):
-            _check_kind(candidate)
-            return candidate
+    return user_keys.find(user_settings.read("deepcdk-master", home=home), home, key)
+
+
+def find_importable(keys: Sequence[UserKey]) -> UserKey:
+    """Return the key to import: one at a usual place before others. Raises DeepcdkError if EC2 takes none of them."""
+    ranked = sorted(keys, key=lambda each: _rank(each.place))
+    for key in ranked:
+        if key.algorithm in KINDS:
+            return key
+    kinds = ", ".join(f"{key.place}: {key.algorithm or 'its passphrase hides the public half'}" for key in ranked)
     raise DeepcdkError(
-        "you have no SSH key that EC2 accepts",
-        where=", ".join(map(str, candidates)),
+        "you have no SSH key that EC2 accepts: it takes ed25519 and rsa",
+        where=kinds or "~/.ssh and the agent have no key",
         remedy="make one with `ssh-keygen -t ed25519`, or give --key FILE",
     )
 
 
-def _check_kind(path: Path) -> None:
-    """Raise DeepcdkError for a public key that ImportKeyPair would refuse (InvalidKey.Format)."""
-    parsed = parse_public_key(path.read_text(encoding="utf-8", errors="replace"))
-    if parsed and parsed[0] in KINDS:
-        return
-    what = f"EC2 imports no key of type {parsed[0]}" if parsed else "this is no public key in OpenSSH's format"
-    raise DeepcdkError(
-        what,
-        where=str(path),
-        remedy="make one with `ssh-keygen -t ed25519`, or give another with --key FILE: EC2 takes ed25519 and rsa",
-    )
+def _rank(place: str) -> int:
+    name = place.rpartition("/")[2].removesuffix(".pub")
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
 def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
@@ -92,65 +90,22 @@ def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
     return found[0] if found else None
 
 
-def import_public_key(aws: Aws, name: str, path: Path) -> bool:
+def import_public_key(aws: Aws, name: str, key: UserKey) -> bool:
     """Import a public key under this name; return whether the name was free."""
-    with aws_errors(f"importing {path} as key pair {name}"), IgnoredCodes("InvalidKeyPair.Duplicate"):
-        aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=path.read_bytes())
+    with aws_errors(f"importing {key.place} as key pair {name}"), IgnoredCodes("InvalidKeyPair.Duplicate"):
+        aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=key.public_text.encode())
         return True
     return False
 
 
-def match(described: KeyPairInfoTypeDef, yours: Mapping[str, str]) -> Match:
-    """Compare EC2's description of a key pair with the user's public keys by path."""
-    theirs = parse_public_key(described.get("PublicKey", ""))
-    same = [place for place, text in yours.items() if theirs and parse_public_key(text) == theirs]
+def match(described: KeyPairInfoTypeDef, yours: Sequence[UserKey]) -> Match:
+    """Compare EC2's description of a key pair with the user's keys."""
+    found = user_keys.same(yours, described)
+    # A fingerprint of the private half says nothing of keys whose private half was not read.
+    shown = bool(user_keys.parse_public_key(described.get("PublicKey", "")))
     return Match(
         name=described["KeyName"],
-        theirs=(described.get("KeyFingerprint") or "unknown") if theirs else "",
-        yours=tuple(yours),
-        found=same[0] if same else "",
+        theirs=(described.get("KeyFingerprint") or "unknown") if shown else "",
+        yours=tuple(key.place for key in yours),
+        found=found[0].place if found else "",
     )
-
-
-def parse_public_key(text: str) -> tuple[str, str] | None:
-    """Return type and body of a public key in OpenSSH's format; None for anything else."""
-    words = text.split()
-    return (words[0], words[1]) if len(words) >= 2 and words[0].startswith(("ssh-", "ecdsa-", "sk-")) else None
-
-
-def own_keys(home: Path, key: str = "") -> dict[str, str]:
-    """Return the user's public keys by path: only that of `key` if given, else those in ~/.ssh and the agent."""
-    if key:
-        private = expanded(key)
-        return _read([Path(f"{private}.pub")]) or _derived(private)
-    return {**_read(sorted((home / ".ssh").glob("*.pub"))), **_agent()}
-
-
-def _read(paths: Iterable[Path]) -> dict[str, str]:
-    found = {}
-    for path in paths:
-        try:
-            found[str(path)] = path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-    return found
-
-
-def _derived(private: Path) -> dict[str, str]:
-    from cluster.ssh.connect import load_key
-
-    loaded = load_key(str(private))
-    return {str(private): f"{loaded.get_name()} {loaded.get_base64()}"}
-
-
-def _agent() -> dict[str, str]:
-    """Return the keys in the SSH agent; none without an agent."""
-    import paramiko
-
-    try:
-        agent = paramiko.Agent()
-        keys = {f"agent ({key.comment or key.get_name()})": key for key in agent.get_keys()}
-        agent.close()
-    except (paramiko.SSHException, OSError):
-        return {}
-    return {place: f"{key.get_name()} {key.get_base64()}" for place, key in keys.items()}

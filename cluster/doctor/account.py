@@ -112,15 +112,20 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
     """Check that the user could log in to new nodes."""
     name, check_name = subject.config.key_name, "key pair"
     described = keypair.describe(subject.aws, name)
+    try:
+        own = keypair.own_keys(subject.home, subject.key)
+    except DeepcdkError as error:
+        yield finding(check_name, FAIL, error.what, error.remedy)
+        return
     if described is None:
         try:
-            public_key = keypair.find_public_key(subject.home, subject.key)
+            found = keypair.find_importable(own)
         except DeepcdkError as error:
-            yield finding(check_name, FAIL, error.what, error.remedy)
+            yield finding(check_name, FAIL, f"{error.what}; {error.where}", error.remedy)
             return
-        yield finding(check_name, OK, f"{name} does not exist; `fab up` imports {public_key}")
+        yield finding(check_name, OK, f"{name} does not exist; `fab up` imports {found.place}")
         return
-    match = keypair.match(described, keypair.own_keys(subject.home, subject.key))
+    match = keypair.match(described, own)
     if match.differs:
         other = keypair.OtherKeyError(match)
         yield finding(check_name, FAIL, f"{other.what}; {other.where}", other.remedy)

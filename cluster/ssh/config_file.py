@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import write_atomically
 from agent.spec.nodes import MASTER_NAME, RULES, WORKER_PREFIX, Node, escaped
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.host_keys import HostKey, write_private
-from cluster.terminal.paths import expanded
+from cluster.ssh.user_keys import UserKey
 
 FOLDER: Final = "deepcdk"
 """Within ~/.ssh."""
 INCLUDE: Final = f"Include {FOLDER}/*.config"
 """Relative paths in ~/.ssh/config are below ~/.ssh."""
-IDENTITIES: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 _COMMON: Final = MASTER_NAME.removesuffix("master")
 _PARALLEL_CONSOLES: Final = 8
 """EC2 throttles many more requests at a time."""
@@ -54,12 +55,18 @@ class Files:
 
     config: Path
     known_hosts: Path
+    public_key: Path
+    """The public half of a key that only the agent has: it tells ssh which one to take."""
 
     @classmethod
     def below(cls, ssh_folder: Path, stack: str) -> Files:
         """Return the files of a stack."""
         folder = ssh_folder / FOLDER
-        return cls(config=folder / f"{stack}.config", known_hosts=folder / f"{stack}.known_hosts")
+        return cls(
+            config=folder / f"{stack}.config",
+            known_hosts=folder / f"{stack}.known_hosts",
+            public_key=folder / f"{stack}.pub",
+        )
 
 
 def alias(stack: str, node: str) -> str:
@@ -94,14 +101,15 @@ def config_text(
     user: str,
     entries: Sequence[Entry],
     files: Files,
-    identities: Sequence[Path],
+    identity: Path | None,
     *,
-    only_these: bool,
+    agent: str = "",
     proxy_command: str = "",
 ) -> str:
     """Return the ssh_config: the master by its public address, the workers through it, all host keys verified.
 
-    `proxy_command` reaches the master if it has no public address.
+    `identity` is the key that the nodes accept, `agent` the socket of an agent other than that of SSH_AUTH_SOCK.
+    `proxy_command` reaches the master through a proxy, or without a public address.
     """
     lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat that when nodes have come or gone."]
     master = alias(stack, MASTER_NAME)
@@ -120,8 +128,9 @@ def config_text(
         "    StrictHostKeyChecking yes",
         "    UpdateHostKeys no",
         "    ServerAliveInterval 15",
-        *(f"    IdentityFile {quoted(path)}" for path in identities),
-        *(["    IdentitiesOnly yes"] if only_these else []),
+        # Without IdentitiesOnly, an agent with six other keys uses up what sshd allows (MaxAuthTries).
+        *([f"    IdentityFile {quoted(identity)}", "    IdentitiesOnly yes"] if identity else []),
+        *([f"    IdentityAgent {quoted(Path(agent))}"] if agent else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -151,19 +160,19 @@ def entries(
     )
 
 
-def identities(ssh_folder: Path, key: str) -> tuple[Path, ...]:
-    """Return the private keys to offer: the given one, else those in ~/.ssh."""
-    if key:
-        return (expanded(key).absolute(),)
-    return tuple(path for name in IDENTITIES if (path := ssh_folder / name).exists())
+def write_identity(files: Files, key: UserKey | None) -> Path | None:
+    """Return the file for IdentityFile; for a key of the agent it is a new one with the public half."""
+    if key is None:
+        return None
+    if key.path is not None:
+        return key.path.absolute()
+    write_private(files.public_key, f"{key.public_text}\n")
+    return files.public_key
 
 
 def is_included(config: Path) -> bool:
     """Return whether the user's ssh_config includes ours."""
-    try:
-        return INCLUDE in (line.strip() for line in config.read_text(encoding="utf-8").splitlines())
-    except FileNotFoundError:
-        return False
+    return INCLUDE in (line.strip() for line in _read(config).splitlines())
 
 
 def include(config: Path) -> bool:
@@ -173,5 +182,16 @@ def include(config: Path) -> bool:
     """
     if is_included(config):
         return False
-    old = config.read_text(encoding="utf-8") if config.exists() else ""
-    return write_private(config.resolve(), f"{INCLUDE}\n{old}")
+    old = _read(config)
+    write_atomically(config.resolve(), os.fsencode(f"{INCLUDE}\n{old}"), mode=0o600)
+    return True
+
+
+def _read(config: Path) -> str:
+    """Return the user's ssh_config, whose comments may have any encoding. Raises DeepcdkError if it is unreadable."""
+    try:
+        return os.fsdecode(config.read_bytes())
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise DeepcdkError(f"{config} cannot be read: {error.strerror}", remedy="make it a readable file") from None

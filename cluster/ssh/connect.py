@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.inventory import Instance
-from cluster.errors import ConnectionFailedError
-from cluster.ssh import session_manager
+from cluster.deploy import key_pair
+from cluster.errors import AwsError, ConnectionFailedError
+from cluster.ssh import session_manager, user_keys, user_settings
 from cluster.ssh.host_keys import HostKey, KeptHostKeys
 from cluster.ssh.master import CONNECT_TIMEOUT_S, Master
 from cluster.ssh.session_manager import Tunnel
-from cluster.terminal.paths import expanded
+from cluster.ssh.user_keys import UserKey
+from cluster.ssh.user_settings import UserSettings
 from stacks.config import SSH_PORT
 from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 
     from cluster.aws.client import Aws
 
-_USE_AGENT: Final = "add it to an agent, and leave --key out: eval $(ssh-agent); ssh-add FILE"
+_BOOTING: Final = "the master may still be booting: repeat in a minute"
 
 
 def connect(
@@ -31,32 +36,78 @@ def connect(
     `key` is a private key file. A connection that breaks is opened again, to a host with the same keys, when the next
     command needs it.
     """
-    if ssh_access == SESSION_MANAGER:
+    tunnelled = ssh_access == SESSION_MANAGER
+    if tunnelled:
         session_manager.check_programs()
+    address = master.id if tunnelled else master.public_ip
+    settings = user_settings.read(address, user)
     # Console and TCP at once would save a round trip, but no byte is sent before the keys are known.
-    keys = kept.identify(aws, master.id)
+    host_keys = kept.identify(aws, master.id)
+    offered = order(aws, master.key_name, user_keys.find(settings, Path.home(), key))
+    open_it = functools.partial(open_connection, address, user, host_keys, offered, key_name=master.key_name)
 
     def open_one() -> Master:
-        if ssh_access != SESSION_MANAGER:
-            return open_connection(master.public_ip, user, keys, key=key)
-        return session_manager.open_tunnel(
-            lambda through: open_connection(master.id, user, keys, key=key, through=through),
-            session_manager.command(master.id, aws.region),
-        )
+        if tunnelled:
+            command, environment = session_manager.command(master.id, aws.region), session_manager.environment(aws)
+            return session_manager.open_tunnel(lambda through: open_it(through=through), command, environment)
+        if settings.proxy:
+            return open_proxied(lambda through: open_it(through=through), settings)
+        return open_it()
 
-    return open_one().reopen_with(open_one)
+    opened = open_one().reopen_with(open_one)
+    opened.settings = settings
+    return opened
+
+
+def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ...]:
+    """Return the keys that can be offered, first those of the EC2 key pair: a server takes six attempts, by default."""
+    usable = tuple(key for key in keys if key.is_usable)
+    if len(usable) < 2 or not key_name:
+        return usable
+    try:
+        described = key_pair.describe(aws, key_name)
+    except AwsError:  # Without the permission the keys are offered as ssh does.
+        return usable
+    first = user_keys.same(usable, described or {})
+    return (*first, *(key for key in usable if key not in first))
+
+
+def open_proxied(connect: Callable[[Tunnel], Master], settings: UserSettings) -> Master:
+    """Return what `connect` makes of the stream through the user's ProxyJump or ProxyCommand.
+
+    Raises ConnectionFailedError, with the output of a command that failed.
+    """
+    tunnel = Tunnel(settings.proxy_command(), in_terminal=True)
+    try:
+        return connect(tunnel)
+    except ConnectionFailedError as error:
+        output = tunnel.close()
+        if not output or not isinstance(error, _HandshakeError):
+            raise
+        raise ConnectionFailedError(
+            f"the proxy of your SSH settings failed: {output}",
+            where=settings.proxy_source,
+            remedy=f"try it by hand: ssh -v {settings.tokens['h']}; ssh_cidr in cdk.json must contain its address",
+        ) from None
+    except BaseException:
+        tunnel.close()
+        raise
 
 
 def open_connection(
     host: str,
     user: str,
-    keys: Sequence[HostKey],
+    host_keys: Sequence[HostKey],
+    keys: Sequence[UserKey],
     *,
-    key: str = "",
     port: int = SSH_PORT,
+    key_name: str = "",
     through: Tunnel | None = None,
 ) -> Master:
-    """Open the connection, which closes the tunnel `through` at its end. Raises ConnectionFailedError."""
+    """Open the connection, which closes the tunnel `through` at its end. Raises ConnectionFailedError.
+
+    `key_name` is the EC2 key pair that the master was launched with.
+    """
     import logging
 
     import fabric
@@ -64,18 +115,19 @@ def open_connection(
 
     # Paramiko logs errors of its thread to stderr; here they become errors of the task.
     logging.getLogger("paramiko").addHandler(logging.NullHandler())
-    options: dict[str, Any] = {"pkey": load_key(key), "allow_agent": False, "look_for_keys": False} if key else {}
-    options["banner_timeout"] = CONNECT_TIMEOUT_S
-    if through:
-        options |= {"banner_timeout": session_manager.BANNER_TIMEOUT_S, "sock": through.socket}
-    connection = fabric.Connection(
-        host,
-        user=user,
-        port=port,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs={"auth_timeout": CONNECT_TIMEOUT_S, **options},
-    )
     where = f"{user}@{host}" + (f":{port}" if port != SSH_PORT else "")
+    strategy = _Offer(user, keys, key_name, where)
+    options: dict[str, Any] = {
+        "banner_timeout": session_manager.BANNER_TIMEOUT_S if through else CONNECT_TIMEOUT_S,
+        "auth_timeout": CONNECT_TIMEOUT_S,
+        "auth_strategy": strategy,
+        "sock": through.socket if through else _open_socket(host, port, where),
+    }
+    # Fabric would read the user's settings with Paramiko's parser. An empty configuration keeps it from that.
+    config = fabric.Config(ssh_config=paramiko.SSHConfig())
+    connection = fabric.Connection(
+        host, user=user, port=port, config=config, connect_timeout=CONNECT_TIMEOUT_S, connect_kwargs=options
+    )
 
     class RefuseUnknownKeys(paramiko.MissingHostKeyPolicy):  # Fabric's own policy trusts any key at first sight.
         def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
@@ -83,7 +135,7 @@ def open_connection(
 
     connection.client.set_missing_host_key_policy(RefuseUnknownKeys())
     name = host if port == SSH_PORT else f"[{host}]:{port}"
-    for host_key in sorted(keys, key=lambda k: k.algorithm != "ssh-ed25519"):
+    for host_key in sorted(host_keys, key=lambda k: k.algorithm != "ssh-ed25519"):
         try:
             parsed = paramiko.PKey.from_type_string(host_key.algorithm, host_key.blob)
         except (paramiko.SSHException, ValueError, paramiko.pkey.UnknownKeyType):
@@ -91,63 +143,108 @@ def open_connection(
         connection.client.get_host_keys().add(name, host_key.algorithm, parsed)
     try:
         connection.open()
+    except ConnectionFailedError:
+        connection.close()
+        raise
     except paramiko.BadHostKeyException as error:
         connection.close()
         shown = HostKey(algorithm=error.key.get_name(), blob=error.key.asbytes()).fingerprint
         raise ConnectionFailedError(
             f"the host that answers is not the master: its SSH host key is {shown}, "
-            f"and the master's, by its console, {' or '.join(key.fingerprint for key in keys) or 'none'}",
+            f"and the master's, by its console, {' or '.join(key.fingerprint for key in host_keys) or 'none'}",
             where=where,
             remedy="do not go on from this network; "
             "compare with the console (`aws ec2 get-console-output`) from another one",
         ) from None
-    except Exception as error:  # Paramiko raises many kinds; unknown ones pass.
+    except (paramiko.SSHException, OSError, EOFError) as error:
         connection.close()
-        if explained := _explain(error, tunnelled=through is not None):
-            what, remedy = explained
-            raise ConnectionFailedError(what, where=where, remedy=remedy) from None
-        raise
+        options["sock"].close()
+        raise _HandshakeError(error, where, tunnelled=through is not None) from None
     connection.client.get_transport().set_keepalive(15)
-    return Master(connection, where, through.close if through else None)
+    return Master(connection, where, through.close if through else None, user_key=strategy.accepted)
 
 
-def load_key(key: str) -> paramiko.PKey:
-    """Load a private key from its file. Raises ConnectionFailedError."""
-    import paramiko
-
+def _open_socket(host: str, port: int, where: str) -> socket.socket:
+    """Open the TCP connection. Raises ConnectionFailedError that names what failed: name, route, refusal, no answer."""
     try:
-        return paramiko.PKey.from_path(expanded(key))
-    except FileNotFoundError:
-        raise ConnectionFailedError(
-            f"no private key at {key}", remedy="give --key FILE, or leave it out to use the agent and ~/.ssh"
-        ) from None
-    except (paramiko.PasswordRequiredException, TypeError):
-        raise ConnectionFailedError(f"{key} has a passphrase", remedy=_USE_AGENT) from None
-    except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
-        raise ConnectionFailedError(f"{key} is no private key: {error}", remedy="give --key FILE") from None
+        return socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
+    except socket.gaierror as error:
+        what, remedy = f"the name {host} cannot be resolved: {error.strerror}", "check your network and its DNS"
+    except ConnectionRefusedError:
+        what, remedy = "the connection is refused: the SSH server is not up", _BOOTING
+    except TimeoutError:
+        what = f"no answer within {CONNECT_TIMEOUT_S} s"
+        remedy = "your address must lie in ssh_cidr of cdk.json: set it to your own address as a /32, then `fab up`"
+    except OSError as error:
+        what = f"no route to the master: {error.strerror or error}"
+        remedy = "check your network, VPN and local firewall; no packet has reached AWS"
+    raise ConnectionFailedError(what, where=where, remedy=remedy) from None
 
 
-def _explain(error: Exception, *, tunnelled: bool) -> tuple[str, str] | None:
-    """Return what failed and what to do; None for an error that is not SSH's or the network's."""
-    import paramiko
+class _HandshakeError(ConnectionFailedError):
+    """Report a stream that did not become an SSH connection."""
 
-    booting = "the master may still be booting: repeat in a minute"
-    if isinstance(error, paramiko.PasswordRequiredException):
-        return "the private key has a passphrase", _USE_AGENT
-    if isinstance(error, paramiko.AuthenticationException):
-        return (
-            "the master refuses your SSH key",
-            "give the private key of the EC2 key pair that key_name names in cdk.json: --key FILE, or ssh-add it",
+    def __init__(self, error: Exception, where: str, *, tunnelled: bool) -> None:
+        what = str(error) or "the other side closed the connection"
+        super().__init__(
+            f"no SSH {'through the tunnel' if tunnelled else 'at the port'}: {what}",
+            where=where,
+            remedy=f"{_BOOTING}; else look at its console"
+            if tunnelled
+            else f"{_BOOTING}; else your address may lie outside of ssh_cidr, or a firewall may stop SSH",
         )
-    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError | ConnectionRefusedError):
-        return "the connection is refused: the SSH server is not up", booting
-    if not isinstance(error, OSError | paramiko.SSHException | EOFError):
-        return None
-    if tunnelled:  # ssh_cidr does not matter
-        return f"no SSH over Session Manager: {error}", f"{booting}; else look at its console"
-    if isinstance(error, TimeoutError):
-        return (
-            f"no answer within {CONNECT_TIMEOUT_S} s",
-            "your address must lie in ssh_cidr of cdk.json: set it to your own address as a /32, then `fab up`",
+
+
+class RefusedKeysError(ConnectionFailedError):
+    """Report that the master accepts no key of the user's; carries the places of the keys that were offered."""
+
+    def __init__(
+        self, offered: Sequence[str], skipped: Sequence[str], *, key_name: str, where: str, disconnected: bool
+    ) -> None:
+        self.offered, self.skipped = tuple(offered), tuple(skipped)
+        refused = f"the master refuses your SSH key{'s'[: len(offered) != 1]}: {', '.join(offered)}"
+        what = refused if offered else "you have no SSH key to offer to the master"
+        if disconnected:
+            what += f". It disconnected after {len(offered)} (MaxAuthTries)"
+        if skipped:
+            what += f"; not offered: {', '.join(skipped)}"
+        pair = f"EC2 key pair {key_name}" if key_name else "EC2 key pair that key_name names in cdk.json"
+        super().__init__(what, where=where, remedy=f"give the private key of the {pair}: --key FILE, or ssh-add it")
+
+
+class _Offer:
+    """Paramiko's strategy: offer the keys in this order. `accepted` is then the one that was accepted."""
+
+    def __init__(self, user: str, keys: Sequence[UserKey], key_name: str, where: str) -> None:
+        self._user, self._keys, self._key_name, self._where = user, keys, key_name, where
+        self.accepted: UserKey | None = None
+
+    def authenticate(self, transport: paramiko.Transport) -> None:
+        """Authenticate. Raises RefusedKeysError."""
+        import paramiko
+
+        offered: dict[str, bytes] = {}
+        skipped = []
+        for key in self._keys:
+            if key.blob and key.blob in offered.values():
+                continue  # The same key, from the agent and from a file.
+            try:
+                private = key.load()
+            except ConnectionFailedError as error:
+                skipped.append(error.what)
+                continue
+            try:
+                transport.auth_publickey(self._user, private)
+            except paramiko.AuthenticationException:
+                offered[key.place] = private.asbytes()
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                if not transport.is_active():
+                    break
+                skipped.append(f"{key.place} ({error or 'the agent does not sign'})")
+            else:
+                self.accepted = key
+                return
+        disconnected = not transport.is_active()
+        raise RefusedKeysError(
+            tuple(offered), skipped, key_name=self._key_name, where=self._where, disconnected=disconnected
         )
-    return f"no connection: {error}", "check your network and ssh_cidr in cdk.json"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.answers import AnswerError
 from cluster.errors import MAX_SHOWN, ConnectionFailedError, RemoteError
+from cluster.ssh.user_keys import UserKey
+from cluster.ssh.user_settings import UserSettings
 from cluster.terminal.output import print_note
 from cluster.terminal.units import amount
 
@@ -56,9 +58,20 @@ def remote_line(argv: Sequence[str], directory: str = "") -> str:
 class Master:
     """Run commands on the master over one connection. Close it, or use it in a `with`."""
 
-    def __init__(self, connection: fabric.Connection, where: str, on_close: Callable[[], object] | None = None) -> None:
-        """`where` names the master in errors; `on_close` is called after the connection is closed."""
+    def __init__(
+        self,
+        connection: fabric.Connection,
+        where: str,
+        on_close: Callable[[], object] | None = None,
+        *,
+        user_key: UserKey | None = None,
+    ) -> None:
+        """`where` names the master in errors; `on_close` is called after the connection is closed.
+
+        `user_key` is the key that the master accepted.
+        """
         self._connection, self.where, self._on_close = connection, where, on_close
+        self.user_key, self.settings = user_key, UserSettings()
         self._connect_again: Callable[[], Master] | None = None
         self._connecting = threading.Lock()
         self._relied_on = 0

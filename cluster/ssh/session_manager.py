@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import IO, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from cluster.errors import ConnectionFailedError
 from cluster.polling import poll
 from stacks.config import SSH_PORT
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
 
 T = TypeVar("T")
 
@@ -60,7 +62,10 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
 class Tunnel:
     """Run the command; `socket` is the stream. Close it to end the session."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(
+        self, argv: Sequence[str], environment: Mapping[str, str] | None = None, *, in_terminal: bool = False
+    ) -> None:
+        """`in_terminal`: the command may ask on the terminal, as ssh does for a jump host's passphrase."""
         self.socket, theirs = socket.socketpair()
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process that writes it
         with theirs:
@@ -70,8 +75,8 @@ class Tunnel:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=self._stderr,
-                start_new_session=True,
-                env=_environment(),
+                start_new_session=not in_terminal,
+                env=environment,
             )
 
     def close(self) -> str:
@@ -89,19 +94,26 @@ class Tunnel:
         return output if status else ""
 
 
-def _environment() -> dict[str, str]:
+def environment(aws: Aws) -> dict[str, str]:
+    """Return the environment of the AWS CLI, with this task's credentials."""
     # A pager or a prompt of the CLI must not write into the stream.
-    return {**os.environ, "AWS_PAGER": "", "AWS_CLI_AUTO_PROMPT": "off"}
+    return {**aws.environment(), "AWS_PAGER": "", "AWS_CLI_AUTO_PROMPT": "off"}
 
 
-def open_tunnel(connect: Callable[[Tunnel], T], argv: Sequence[str], *, timeout_s: float = REGISTER_TIMEOUT_S) -> T:
+def open_tunnel(
+    connect: Callable[[Tunnel], T],
+    argv: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = REGISTER_TIMEOUT_S,
+) -> T:
     """Return what `connect` makes of a tunnel; repeat with a new one while the node has not registered.
 
     Raises ConnectionFailedError with the output of the command; if the command did not fail, what `connect` raised.
     """
     output = ""
     for _ in poll(timeout_s, every_s=_POLL_S):
-        tunnel = Tunnel(argv)
+        tunnel = Tunnel(argv, environment)
         try:
             return connect(tunnel)
         except ConnectionFailedError:

@@ -166,18 +166,20 @@ def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new:
     name, home = session.config.key_name, Path.home()
     described = key_pair.describe(session.aws, name)
     if described is None:
-        public_key = key_pair.find_public_key(home, session.key)
-        progress(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
-        if key_pair.import_public_key(session.aws, name, public_key):
+        own = key_pair.find_importable(key_pair.own_keys(home, session.key))
+        progress(f"importing the public half of {own.place} as EC2 key pair {name}; the private half stays here")
+        if key_pair.import_public_key(session.aws, name, own):
             return
         described = key_pair.describe(session.aws, name)  # Another first deployment has imported one meanwhile.
         if described is None:
             raise DeepcdkError(f"key pair {name} was made and deleted meanwhile", remedy="repeat `fab up`")
-    match = key_pair.match(described, key_pair.own_keys(home, session.key))
-    if match.differs:
-        error = key_pair.OtherKeyError(match)
+    try:
+        match = key_pair.match(described, key_pair.own_keys(home, session.key))
+        if match.differs:
+            raise key_pair.OtherKeyError(match)
+    except DeepcdkError as error:
         if new:
-            raise error
+            raise
         print_note(f"warning: {error}")  # To change a cluster takes no login to it.
 
 

@@ -157,7 +157,8 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
         files, _ = _write_ssh_config(session, master, nodes)
     command = ["ssh", "-F", str(files.config), config_file.alias(session.stack.name, chosen.name)]
     try:
-        os.execvp(command[0], command)  # A terminal, its size and its signals are then SSH's own.
+        # A terminal, its size and its signals are then SSH's own. Its ProxyCommand may be the AWS CLI.
+        os.execvpe(command[0], command, session.aws.environment())
     except FileNotFoundError:
         raise DeepcdkError("there is no ssh program", remedy="install OpenSSH's client") from None
 
@@ -177,15 +178,16 @@ def _write_ssh_config(
             instance.id if tunnelled else instance.public_ip,
             lambda instance_id: kept.read(instance_id) or kept.identify(session.aws, instance_id),
         )
-    keys = config_file.identities(folder, session.key)
+    proxy = session_manager.proxy_command(instance.id, session.aws.region) if tunnelled else master.settings.proxy
+    agent = master.settings.agent
     text = config_file.config_text(
         session.stack.name,
         session.stack.login_user,
         found,
         files,
-        keys,
-        only_these=bool(session.key),
-        proxy_command=session_manager.proxy_command(instance.id, session.aws.region) if tunnelled else "",
+        config_file.write_identity(files, master.user_key),
+        agent="" if agent == os.environ.get("SSH_AUTH_SOCK", "") else agent,
+        proxy_command=proxy,
     )
     write_private(files.known_hosts, config_file.known_hosts_text(found))
     write_private(files.config, text)

@@ -113,7 +113,7 @@ def test_the_key_pair_must_be_the_users_or_be_made_from_a_key_of_theirs(
     assert (look().state, "ssh-keygen" in look().remedy) == (FAIL, True)
     make_key(who, "id_ed25519")
     assert (look().state, "imports" in look().what) == (OK, True)
-    key_pairs.import_public_key(who.aws, "deepcdk", who.home / ".ssh" / "id_ed25519.pub")
+    key_pairs.import_public_key(who.aws, "deepcdk", key_pairs.own_keys(who.home)[0])
     assert (look().state, "holds your" in look().what) == (OK, True)
     shutil.rmtree(who.home / ".ssh")
     make_key(who, "id_ed25519")

@@ -13,9 +13,11 @@ from pathlib import Path
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_FAILED_RESOURCE_SHORTAGE, OPEN_SUCCEEDED
 
+from cluster.ssh import user_keys
 from cluster.ssh.connect import open_connection
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.master import Master
+from cluster.ssh.user_settings import UserSettings
 
 _ONE_AT_A_TIME = threading.Lock()
 """paramiko waits for the answer to one global request at a time."""
@@ -125,4 +127,5 @@ def host_key_of(server: SshServer) -> HostKey:
 
 
 def connect_to(server: SshServer, key: Path, *host_keys: HostKey) -> Master:
-    return open_connection("127.0.0.1", "ec2-user", host_keys or (host_key_of(server),), key=str(key), port=server.port)
+    keys = user_keys.find(UserSettings(), key.parent, str(key))
+    return open_connection("127.0.0.1", "ec2-user", host_keys or (host_key_of(server),), keys, port=server.port)

@@ -18,11 +18,12 @@ from cluster.ssh.config_file import (
     config_text,
     entries,
     find_node,
-    identities,
     include,
     is_included,
+    write_identity,
 )
 from cluster.ssh.host_keys import HostKey, write_private
+from cluster.ssh.user_keys import UserKey
 from tests.factories import make_master, make_node
 from tests.words import FILE_NAMES
 
@@ -40,7 +41,7 @@ FOUND = entries("deepcdk", NODES, "198.18.1.2", key_of)
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
 def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp_path: Path) -> None:
     files = Files.below(tmp_path, "deepcdk")
-    text = config_text("deepcdk", "ec2-user", FOUND, files, [], only_these=False, proxy_command="aws ssm 100%% x")
+    text = config_text("deepcdk", "ec2-user", FOUND, files, None, proxy_command="aws ssm 100%% x")
     write_private(files.config, text)
     for host, expected in (
         ("deepcdk-master", "proxycommand aws ssm 100%% x"),
@@ -54,7 +55,7 @@ def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp
 def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Path) -> None:
     folder = tmp_path / "with blank and 100%"
     files = Files.below(folder, "deepcdk")
-    write_private(files.config, config_text("deepcdk", "ec2-user", FOUND, files, [folder / "my key"], only_these=True))
+    write_private(files.config, config_text("deepcdk", "ec2-user", FOUND, files, folder / "my key"))
     options = subprocess.run(
         ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -100,7 +101,7 @@ def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
     root = tmp_path_factory.getbasetemp()
     files, key = Files.below(root, "deepcdk"), root / name
     try:
-        text = config_text("deepcdk", "ec2-user", FOUND, files, [key], only_these=True)
+        text = config_text("deepcdk", "ec2-user", FOUND, files, key)
     except DeepcdkError:
         assert set(name) & set('"\\\r\n') or "${" in name or os.fsencode(name).decode("utf-8", "ignore") != name
         return
@@ -118,7 +119,25 @@ def test_the_include_comes_first_once_and_keeps_what_was_there(tmp_path: Path) -
     assert config.read_text() == f"{INCLUDE}\nHost mine\n    User me\n"
 
 
-def test_the_given_key_is_offered_alone_and_else_those_at_home(tmp_path: Path) -> None:
-    (tmp_path / "id_rsa").touch()
-    assert identities(tmp_path, "") == (tmp_path / "id_rsa",)
-    assert identities(tmp_path, "/keys/mine") == (Path("/keys/mine"),)
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+def test_openssh_takes_a_key_of_another_agent_by_its_public_half(tmp_path: Path) -> None:
+    files = Files.below(tmp_path, "deepcdk")
+    key = UserKey(place="agent (me)", algorithm="ssh-ed25519", blob=key_of("i-1")[0].blob)
+    identity = write_identity(files, key)
+    write_private(files.config, config_text("deepcdk", "admin", FOUND, files, identity, agent="/run/my agent"))
+    assert files.public_key.read_text() == f"{key_of('i-1')[0]}\n"
+    command = ["ssh", "-G", "-F", str(files.config), "deepcdk-master"]
+    options = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {f"identityfile {files.public_key}", "identitiesonly yes", "identityagent /run/my agent"} <= set(options)
+    assert (
+        write_identity(files, UserKey(place="x", algorithm="", blob=b"", path=tmp_path / "k.pem")) == tmp_path / "k.pem"
+    )
+
+
+def test_the_users_own_config_may_have_any_encoding(tmp_path: Path) -> None:
+    """Paramiko #2361."""
+    config = tmp_path / "config"
+    config.write_bytes(b"# caf\xe9\n")
+    assert not is_included(config)
+    assert include(config)
+    assert config.read_bytes() == f"{INCLUDE}\n".encode() + b"# caf\xe9\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -12,10 +13,17 @@ import paramiko
 import pytest
 
 from cluster.errors import ConnectionFailedError
+from cluster.ssh import user_keys
 from cluster.ssh.connect import open_connection
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.session_manager import Tunnel
+from cluster.ssh.user_keys import UserKey
+from cluster.ssh.user_settings import UserSettings
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, host_key_of
+
+
+def keys_of(path: Path) -> tuple[UserKey, ...]:
+    return user_keys.find(UserSettings(), path.parent, str(path))
 
 
 @pytest.mark.parametrize(
@@ -51,17 +59,21 @@ def test_a_closed_port_points_to_the_boot(server: SshServer, user_key: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(ConnectionFailedError, match="refused"):
-        open_connection("127.0.0.1", "ec2-user", [host_key_of(server)], key=str(user_key), port=port)
+        open_connection("127.0.0.1", "ec2-user", [host_key_of(server)], keys_of(user_key), port=port)
 
 
-def test_no_answer_points_to_ssh_cidr(server: SshServer, user_key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("full", [True, False], ids=["no answer", "no banner"])
+def test_no_answer_points_to_ssh_cidr(
+    server: SshServer, user_key: Path, monkeypatch: pytest.MonkeyPatch, *, full: bool
+) -> None:
     monkeypatch.setattr("cluster.ssh.connect.CONNECT_TIMEOUT_S", 0.2)
     with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(ConnectionFailedError) as caught,
+        socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
+        contextlib.closing(socket.create_connection(silent.getsockname())) if full else contextlib.nullcontext(),
+        pytest.raises(ConnectionFailedError, match="no answer within" if full else "no SSH at the port") as caught,
     ):
         port = silent.getsockname()[1]
-        open_connection("127.0.0.1", "ec2-user", [host_key_of(server)], key=str(user_key), port=port)
+        open_connection("127.0.0.1", "ec2-user", [host_key_of(server)], keys_of(user_key), port=port)
     assert "ssh_cidr" in caught.value.remedy
 
 
@@ -78,7 +90,7 @@ def test_a_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, use
     )
     through = Tunnel([sys.executable, "-c", relay, str(server.port)])
     keys = [HostKey(algorithm=server.host_key.get_name(), blob=server.host_key.asbytes())]
-    with open_connection("i-0123", "me", keys, key=str(user_key), through=through) as master:
+    with open_connection("i-0123", "me", keys, keys_of(user_key), through=through) as master:
         assert master.run(["echo", "hello"]).text == "hello\n"
     assert through._process.returncode is not None
 
@@ -86,6 +98,6 @@ def test_a_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, use
 def test_silence_over_a_tunnel_does_not_blame_ssh_cidr(user_key: Path) -> None:
     through = Tunnel(["true"])
     with pytest.raises(ConnectionFailedError) as caught:
-        open_connection("i-0123", "me", [], key=str(user_key), through=through)
+        open_connection("i-0123", "me", [], keys_of(user_key), through=through)
     assert "ssh_cidr" not in str(caught.value) + caught.value.remedy
     through.close()

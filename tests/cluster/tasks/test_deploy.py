@@ -14,6 +14,7 @@ from cluster.deploy import cdk, key_pair
 from cluster.deploy.change_set import Plan
 from cluster.deploy.effects import Effect
 from cluster.nodes import live_run
+from cluster.ssh.user_keys import UserKey
 from cluster.tasks import deploy
 
 
@@ -95,11 +96,11 @@ def test_a_key_pair_that_another_first_deployment_imports_meanwhile_is_looked_at
     monkeypatch: pytest.MonkeyPatch, *, differs: bool
 ) -> None:
     told: list[str] = []
-    found = [None, {"KeyName": "deepcdk", "PublicKey": "ssh-ed25519 A"}]
+    found = [None, {"KeyName": "deepcdk", "PublicKey": "ssh-ed25519 AAAA"}]
+    mine = UserKey(place="mine", algorithm="ssh-ed25519", blob=b"other" if differs else bytes(3))
     monkeypatch.setattr(key_pair, "describe", lambda *_: found.pop(0))
-    monkeypatch.setattr(key_pair, "find_public_key", lambda *_: Path("id_ed25519.pub"))
     monkeypatch.setattr(key_pair, "import_public_key", lambda *_: False)
-    monkeypatch.setattr(key_pair, "own_keys", lambda *_: {"mine": f"ssh-ed25519 {'B' if differs else 'A'}"})
+    monkeypatch.setattr(key_pair, "own_keys", lambda *_: (mine,))
     config = type("Config", (), {"key_name": "deepcdk"})()
     session: Any = type("Session", (), {"aws": None, "config": config, "key": ""})()
     with pytest.raises(key_pair.OtherKeyError) if differs else contextlib.nullcontext():

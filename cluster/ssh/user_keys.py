@@ -1,0 +1,273 @@
+"""The user's SSH keys, in files and in the agent, and the one that matches the cluster's EC2 key pair.
+
+sshd disconnects after MaxAuthTries keys, by default six. So the right key is offered first, wherever it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import dataclasses
+import hashlib
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.errors import ConnectionFailedError
+from cluster.ssh.user_settings import UserSettings
+from cluster.terminal import status_line
+from cluster.terminal.paths import expanded, is_file
+
+if TYPE_CHECKING:
+    import paramiko
+
+ADD_TO_AGENT: Final = "add it to an agent: eval $(ssh-agent); ssh-add FILE"
+MAX_KEY_BYTES: Final = 1 << 16
+_BEGIN: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
+_MAGIC: Final = b"openssh-key-v1\0"
+_CERTIFICATE: Final = "-cert-v01@openssh.com"
+_PASSPHRASE_ATTEMPTS: Final = 3
+_SHA1_TEXT: Final = 59
+"""Characters of a SHA-1 with colons."""
+
+
+class LockedKeyError(ConnectionFailedError):
+    """Report a private key whose passphrase is unknown."""
+
+    def __init__(self, path: Path, why: str = "has a passphrase, and there is no terminal to ask for it") -> None:
+        super().__init__(f"{path} {why}", remedy=ADD_TO_AGENT.replace("FILE", str(path)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UserKey:
+    """One key of the user's."""
+
+    place: str
+    """Where it is, in words: a path, or the agent with the key's comment."""
+    algorithm: str
+    """Such as ssh-ed25519; "" if the public half is unknown."""
+    blob: bytes
+    """The public key in SSH's wire format; empty if it is unknown."""
+    path: Path | None = None
+    """The private key file; None for a key of the agent and for a public key alone."""
+    agent_key: paramiko.AgentKey | None = None
+    unlocked: list[paramiko.PKey] = dataclasses.field(default_factory=list, compare=False, repr=False)
+    """The private key, once it was loaded."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the private half is within reach."""
+        return self.path is not None or self.agent_key is not None
+
+    @property
+    def public_text(self) -> str:
+        """Return the public key in OpenSSH's format."""
+        return f"{self.algorithm} {base64.b64encode(self.blob).decode()}"
+
+    def load(self) -> paramiko.PKey:
+        """Return the private key, with its passphrase from the terminal. Raises ConnectionFailedError."""
+        if self.agent_key is not None:
+            return self.agent_key
+        if self.path is None:
+            raise ConnectionFailedError(f"{self.place} has no private key beside it", remedy="give --key FILE")
+        if not self.unlocked:
+            self.unlocked.append(_load(self.path))
+        return self.unlocked[0]
+
+
+def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ...]:
+    """Return the user's keys: only that of `key` if it is given, else the agent's and those in files.
+
+    Raises ConnectionFailedError if `key` is no key.
+    """
+    in_agent = tuple(_agent_keys(settings.agent))
+    if key:
+        return _given(expanded(key), in_agent)
+    files = list(dict.fromkeys((*settings.identity_files, *_private_files(home / ".ssh"))))
+    of_files = [found for path in files if (found := read_file(path)) is not None]
+    listed = {found.blob for found in of_files if found.path in settings.identity_files}
+    if settings.identities_only:  # Other keys of the agent come last: ssh would not offer them.
+        in_agent = tuple(sorted(in_agent, key=lambda each: each.blob not in listed))
+    alone = [found for path in sorted((home / ".ssh").glob("*.pub")) if (found := _public_file(path)) is not None]
+    known = {found.blob for found in (*in_agent, *of_files)}
+    return (*in_agent, *of_files, *(found for found in alone if found.blob not in known))
+
+
+def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
+    """Return the key of a file, and first the same key of the agent; the file may be the public half alone."""
+    public = _public_file(path) or _public_file(Path(f"{path}.pub"))
+    found = read_file(path)
+    if found is None and public is None:
+        _load(path)  # It says what is wrong with the file.
+    if found is None or not found.blob:
+        same = [each for each in in_agent if public is not None and each.blob == public.blob]
+        return (*same, *(each for each in (found, public) if each is not None))
+    return (*(each for each in in_agent if each.blob == found.blob), found)
+
+
+def _private_files(folder: Path) -> Iterator[Path]:
+    """Yield the private key files in ~/.ssh, whatever their names."""
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            if path.suffix == ".pub" or not is_file(path):
+                continue
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                if b"PRIVATE KEY-----" in file.read(64):
+                    yield path
+
+
+def read_file(path: Path) -> UserKey | None:
+    """Return the key of a private key file, without its passphrase; None if there is none."""
+    try:
+        if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
+            return None
+        text = path.read_bytes().decode("latin-1")
+    except OSError:
+        return None
+    if "PRIVATE KEY-----" not in text:
+        return None
+    if (half := _half_of_openssh(text)) is None:
+        with contextlib.suppress(ConnectionFailedError):
+            loaded = _load(path, ask=False)
+            return UserKey(
+                place=str(path), algorithm=loaded.get_name(), blob=loaded.asbytes(), path=path, unlocked=[loaded]
+            )
+        public = _public_file(Path(f"{path}.pub"))
+        half = (public.algorithm, public.blob) if public else ("", b"")
+    return UserKey(place=str(path), algorithm=half[0], blob=half[1], path=path)
+
+
+def _half_of_openssh(text: str) -> tuple[str, bytes] | None:
+    """Return the public half in a file of OpenSSH's own format, which does not encrypt it; None for other formats."""
+    _, begins, rest = text.partition(_BEGIN)
+    try:
+        data = base64.b64decode(rest.partition("-----END")[0]) if begins else b""
+    except binascii.Error:
+        return None
+    if not data.startswith(_MAGIC):
+        return None
+    data = data[len(_MAGIC) :]
+    for _ in ("cipher", "derivation", "its options"):
+        data = data[4 + int.from_bytes(data[:4], "big") :]
+    blob = data[8 : 8 + int.from_bytes(data[4:8], "big")]  # behind the number of keys
+    return _algorithm(blob), blob
+
+
+def _algorithm(blob: bytes) -> str:
+    return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", errors="replace")
+
+
+def parse_public_key(text: str) -> tuple[str, bytes] | None:
+    """Return type and body of a public key in OpenSSH's format; None for anything else."""
+    words = text.split()
+    if len(words) < 2 or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
+        return None
+    try:
+        return words[0], base64.b64decode(words[1] + "=" * (-len(words[1]) % 4))
+    except binascii.Error:
+        return None
+
+
+def _public_file(path: Path) -> UserKey | None:
+    try:
+        if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
+            return None
+        parsed = parse_public_key(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    if parsed is None or parsed[0].endswith(_CERTIFICATE):
+        return None
+    return UserKey(place=str(path), algorithm=parsed[0], blob=parsed[1])
+
+
+def _agent_keys(path: str) -> Iterator[UserKey]:
+    """Yield the keys of the agent at a socket; none if it does not answer, which a warning reports."""
+    if not path:
+        return
+    import paramiko
+
+    class Agent(paramiko.agent.AgentSSH):
+        """An agent at a socket of any path: paramiko's own takes SSH_AUTH_SOCK alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]  # its stubs lack it
+
+    try:
+        keys = Agent().get_keys()
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        status_line.warn(f"the SSH agent at {path} does not answer: {reason}; only key files are used")
+        return
+    for key in keys:
+        if not key.get_name().endswith(_CERTIFICATE):
+            place = f"agent ({key.comment or key.get_name()})"
+            yield UserKey(place=place, algorithm=key.get_name(), blob=key.asbytes(), agent_key=key)
+
+
+def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
+    """Load a private key from its file. Raises LockedKeyError or ConnectionFailedError."""
+    import paramiko
+
+    passphrase: Any = None  # bytes: its annotation says str, but that fails
+    for attempt in range(_PASSPHRASE_ATTEMPTS + 1):
+        try:
+            return paramiko.PKey.from_path(path, passphrase)
+        except FileNotFoundError:
+            raise ConnectionFailedError(
+                f"no private key at {path}", remedy="give --key FILE, or leave it out to use the agent and ~/.ssh"
+            ) from None
+        except (paramiko.PasswordRequiredException, TypeError):
+            if not ask or not sys.stdin.isatty():
+                raise LockedKeyError(path) from None
+        except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
+            if passphrase is None:
+                raise ConnectionFailedError(f"{path} is no private key: {error}", remedy="give --key FILE") from None
+        if attempt < _PASSPHRASE_ATTEMPTS:
+            passphrase = status_line.ask_secret(f"Passphrase of {path}: ").encode()
+    raise LockedKeyError(path, "has another passphrase")
+
+
+def fingerprints(key: UserKey) -> tuple[str, ...]:
+    """Return the fingerprints by which EC2 may list a key ("Verify the fingerprint", Amazon EC2 user guide).
+
+    ed25519: SHA-256 of the public key. RSA: MD5 of the public key if it was imported; SHA-1 of the private key if EC2
+    made it, which an unread private key file does not tell.
+    """
+    from cryptography.hazmat.primitives import serialization
+
+    if key.algorithm == "ssh-ed25519":
+        return (base64.b64encode(hashlib.sha256(key.blob).digest()).decode().rstrip("="),)
+    if key.algorithm != "ssh-rsa":
+        return ()
+    import paramiko
+
+    found = []
+    der, spki = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    with contextlib.suppress(paramiko.SSHException, ValueError):
+        public: Any = paramiko.RSAKey(data=key.blob)
+        found.append(hashlib.md5(public.key.public_bytes(der, spki), usedforsecurity=False).hexdigest())
+    for private in key.unlocked:
+        holder: Any = private
+        body = holder.key.private_bytes(der, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        found.append(hashlib.sha1(body, usedforsecurity=False).hexdigest())
+    return tuple(":".join(text[i : i + 2] for i in range(0, len(text), 2)) for text in found)
+
+
+def same(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
+    """Return the keys that EC2's description of a key pair names, by its public key, else by its fingerprint."""
+    parsed = parse_public_key(str(described.get("PublicKey") or ""))
+    if parsed is not None:
+        return tuple(key for key in keys if key.blob == parsed[1])
+    fingerprint = str(described.get("KeyFingerprint") or "").removeprefix("SHA256:").rstrip("=")
+    if len(fingerprint) == _SHA1_TEXT:
+        for key in keys:
+            if key.path is not None and not key.unlocked:
+                with contextlib.suppress(ConnectionFailedError):
+                    key.unlocked.append(_load(key.path, ask=False))
+    return tuple(key for key in keys if fingerprint and fingerprint in fingerprints(key))

@@ -1,0 +1,196 @@
+"""Read the user's own SSH settings for an address as OpenSSH reads them: by `ssh -G`.
+
+Paramiko's parser rejects lines that OpenSSH accepts, so it never sees the user's files. deepcdk itself knows the host,
+the user, the port and the host keys. Only keys, agent and proxy come from the user's settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import hashlib
+import os
+import pwd
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cluster.errors import ConnectionFailedError
+from cluster.terminal.paths import expanded
+from cluster.terminal.status_line import warn
+from stacks.config import SSH_PORT
+
+DEFAULT_NAMES: Final = ("id_rsa", "id_ecdsa", "id_ed25519")
+TIMEOUT_S: Final = 30.0
+"""`Match exec` runs a command of the user's."""
+_LINE: Final = re.compile(r"[A-Za-z0-9]+( .*)?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UserSettings:
+    """The user's SSH settings for one address."""
+
+    identity_files: tuple[Path, ...] = ()
+    identities_only: bool = False
+    """Whether agent keys are offered only if they are also identity files."""
+    agent: str = ""
+    """Path of the agent's socket; "" without an agent."""
+    proxy: str = ""
+    """The shell command whose input and output are the stream to the SSH server, with the tokens of ssh_config."""
+    proxy_source: str = ""
+    """The line of the user's settings that gives it."""
+    tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def proxy_command(self) -> list[str]:
+        """Return the command for the proxy, as OpenSSH starts it: by the user's shell."""
+        command = f"exec {_expand(self.proxy, self.tokens)}"
+        # Ctrl-C in the terminal must not end the connection before the task ends.
+        ignoring = 'trap "" INT; exec "$0" -c "$1"'
+        return ["/bin/sh", "-c", ignoring, os.environ.get("SHELL") or "/bin/sh", command]
+
+
+def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | None = None) -> UserSettings:
+    """Run `ssh -G`. Raises ConnectionFailedError with OpenSSH's own words if it rejects the user's settings."""
+    home = home or Path.home()
+    login = ["-l", user] if user else []
+    ssh = ["ssh", *_config_option(home)]
+    command = [*ssh, "-G", "-p", str(port), *login, "--", address]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        if (home / ".ssh" / "config").exists():
+            warn(f"{home / '.ssh' / 'config'} is not used: OpenSSH's client, which reads it, is not installed")
+        files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)
+        return UserSettings(identity_files=files, agent=os.environ.get("SSH_AUTH_SOCK", ""))
+    except subprocess.TimeoutExpired:
+        raise ConnectionFailedError(
+            f"ssh did not read your SSH settings within {TIMEOUT_S:.0f} s",
+            where=shlex.join(command),
+            remedy="look for a slow `Match exec` in ~/.ssh/config, or for a name server that does not answer",
+        ) from None
+    if done.returncode != 0:
+        said = [line for line in os.fsdecode(done.stderr).splitlines() if line and not line.startswith("Pseudo-term")]
+        raise ConnectionFailedError(
+            "\n  ".join(["ssh rejects your SSH settings:", *(ascii(line)[1:-1] for line in said or ["no message"])]),
+            where=shlex.join(command),
+            remedy="correct that line; the command above then prints the settings",
+        )
+    return parse(os.fsdecode(done.stdout), address, user, port=port, home=home, environ=os.environ, ssh=ssh)
+
+
+def _config_option(home: Path) -> list[str]:
+    """Return the option for the config in this home: OpenSSH itself takes the home from passwd, not from HOME."""
+    try:
+        usual = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        usual = None
+    config = home / ".ssh" / "config"
+    return ["-F", str(config)] if home != usual and config.exists() else []
+
+
+def parse(
+    text: str,
+    address: str,
+    user: str,
+    *,
+    port: int,
+    home: Path,
+    environ: Mapping[str, str],
+    ssh: Sequence[str] = ("ssh",),
+) -> UserSettings:
+    """Parse the output of `ssh -G`: a keyword and its value in each line.
+
+    Raises ConnectionFailedError for anything else.
+    """
+    values: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if not _LINE.fullmatch(line):
+            raise ConnectionFailedError(
+                f"`ssh -G {address}` printed a line that is no setting: {line[:200]!a}",
+                remedy="run the command by hand; the ssh program in PATH must be OpenSSH's",
+            )
+        keyword, _, value = line.partition(" ")
+        values.setdefault(keyword.lower(), []).append(value)
+    if "hostname" not in values:
+        raise ConnectionFailedError(
+            f"`ssh -G {address}` printed no settings", remedy="the ssh program in PATH must be OpenSSH's"
+        )
+    tokens = _tokens(address, user, port, values, home)
+    jump, command = _value(values, "proxyjump"), _value(values, "proxycommand")
+    proxy = _jump_command(ssh, jump) if jump else command
+    if proxy and _value(values, "proxyusefdpass") == "yes":
+        raise ConnectionFailedError(
+            "your SSH settings have ProxyUseFdpass, which deepcdk cannot use",
+            where=f"ProxyCommand {command}",
+            remedy="use a ProxyCommand that passes the stream on, such as `nc -X 5 -x PROXY:1080 %h %p`",
+        )
+    return UserSettings(
+        identity_files=tuple(
+            _file(_expand(value, tokens, environ), home)
+            for value in values.get("identityfile", ())
+            if value.lower() != "none"
+        ),
+        identities_only=_value(values, "identitiesonly") == "yes",
+        agent=_agent(values.get("identityagent", ["SSH_AUTH_SOCK"])[0], tokens, environ, home),
+        proxy=proxy,
+        proxy_source=f"ProxyJump {jump}" if jump else f"ProxyCommand {command}" if command else "",
+        tokens=tokens,
+    )
+
+
+def _value(values: Mapping[str, list[str]], keyword: str) -> str:
+    """Return the first value; "" without one, or if it is `none`, which OpenSSH prints of some keywords only."""
+    value = values.get(keyword, [""])[0]
+    return "" if value.lower() == "none" else value
+
+
+def _tokens(address: str, user: str, port: int, values: Mapping[str, list[str]], home: Path) -> dict[str, str]:
+    """Return the tokens of ssh_config(5) that identity files and proxy commands may contain."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # A container without an entry in passwd.
+        name = str(os.getuid())
+    local, jump = socket.gethostname(), _value(values, "proxyjump")
+    alias = _value(values, "hostkeyalias") or address
+    digest = hashlib.sha1(f"{local}{address}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest()
+    return {
+        "%": "%", "C": digest, "d": str(home), "h": address, "i": str(os.getuid()), "j": jump, "k": alias,
+        "L": local.partition(".")[0], "l": local, "n": address, "p": str(port), "r": user, "u": name,
+    }  # fmt: skip
+
+
+def _expand(text: str, tokens: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
+    """Replace the tokens, and ${NAME} if `environ` is given; leave what is unknown."""
+    if environ is not None:
+        text = re.sub(r"\$\{(\w+)\}", lambda found: environ.get(found[1], found[0]), text)
+    return re.sub("%(.)", lambda found: tokens.get(found[1], found[0]), text)
+
+
+def _file(text: str, home: Path) -> Path:
+    below = text.removeprefix("~/")
+    return home / below if below != text else expanded(text)
+
+
+def _agent(value: str, tokens: Mapping[str, str], environ: Mapping[str, str], home: Path) -> str:
+    """Return the socket of an IdentityAgent: `none`, SSH_AUTH_SOCK, $NAME or a path."""
+    if value.lower() == "none":
+        return ""
+    if value == "SSH_AUTH_SOCK" or (value.startswith("$") and "/" not in value):
+        return environ.get(value.strip("${}"), "")
+    return str(_file(_expand(value, tokens, environ), home))
+
+
+def _jump_command(ssh: Sequence[str], jump: str) -> str:
+    """Return the command that OpenSSH itself starts for a ProxyJump."""
+    *first, last = jump.split(",")
+    through = ["-J", ",".join(first)] if first else []
+    target = last if last.startswith("ssh://") else f"ssh://{last}"
+    return f"{_token_free(ssh)} -W '[%h]:%p' {_token_free([*through, target])}"
+
+
+def _token_free(words: Sequence[str]) -> str:
+    return shlex.join(words).replace("%", "%%")

@@ -1,0 +1,385 @@
+"""What users of similar tools reported about SSH: a cluster is reached whenever plain `ssh` reaches it.
+
+The server is OpenSSH's own, with its default of six attempts, and so is the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.cli import PROJECT
+from cluster.cli.program import make_program
+from cluster.deploy import key_pair
+from cluster.errors import ConnectionFailedError
+from cluster.ssh import config_file, connect, user_keys, user_settings
+from cluster.ssh.host_keys import HostKey
+from cluster.ssh.master import Master
+from cluster.ssh.user_keys import UserKey
+from cluster.ssh.user_settings import UserSettings
+from tests.waiting import eventually
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+pytestmark = pytest.mark.skipif(not SSHD or not shutil.which("ssh-agent"), reason="needs OpenSSH's server and agent")
+
+
+def make_key(path: Path, kind: str = "ed25519", passphrase: str = "", *options: str) -> Path:
+    command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", str(path), *options]
+    subprocess.run(command, check=True)
+    return path
+
+
+class Laptop:
+    """A home with keys, an agent, and a server on this machine that accepts one of the keys."""
+
+    def __init__(self, home: Path, server: Path, port: int) -> None:
+        self.home, self.server, self.port = home, server, port
+        host_key = HostKey.parse((server / "host.pub").read_text())
+        assert host_key is not None
+        self.host_keys = (host_key,)
+
+    def authorize(self, key: Path) -> None:
+        (self.server / "authorized").write_text(
+            subprocess.run(["ssh-keygen", "-y", "-f", str(key)], capture_output=True, text=True, check=True).stdout
+        )
+
+    def configure(self, text: str | bytes) -> None:
+        data = text if isinstance(text, bytes) else text.encode()
+        (self.home / ".ssh" / "config").write_bytes(data)
+
+    @property
+    def settings(self) -> UserSettings:
+        return user_settings.read("127.0.0.1", getpass.getuser(), port=self.port, home=self.home)
+
+    def keys(self, key: str = "") -> tuple[UserKey, ...]:
+        return user_keys.find(self.settings, self.home, key)
+
+    def connect(self, keys: Sequence[UserKey], **options: Any) -> Master:
+        user = getpass.getuser()
+        return connect.open_connection("127.0.0.1", user, self.host_keys, keys, port=self.port, **options)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """Start OpenSSH's server on loopback."""
+    folder = tmp_path_factory.mktemp("sshd")
+    make_key(folder / "host")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nPidFile none\nAuthorizedKeysFile "
+        f"{folder}/authorized\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nMaxAuthTries 6\n"
+        "AllowTcpForwarding yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+    )
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    command = [str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config")]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+
+            def listens() -> bool:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                    return True
+                return False
+
+            eventually(listens)
+            yield folder, port
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def laptop(server: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laptop:
+    """Return a laptop with an empty config and no agent."""
+    (tmp_path / ".ssh").mkdir(mode=0o700)
+    (tmp_path / ".ssh" / "config").touch(mode=0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return Laptop(tmp_path, *server)
+
+
+@pytest.fixture
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
+    """Start an agent; yield what adds keys to it and returns its socket."""
+    path = tmp_path_factory.mktemp("agent") / "s"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+
+    def add(*keys: Path) -> Path:
+        for key in keys:
+            environment = {**os.environ, "SSH_AUTH_SOCK": str(path)}
+            subprocess.run(["ssh-add", "-q", str(key)], env=environment, check=True)
+        return path
+
+    eventually(path.exists)
+    yield add
+    process.terminate()
+    process.wait()
+
+
+def described(key: Path, **changes: str) -> dict[str, str]:
+    public = subprocess.run(["ssh-keygen", "-y", "-f", str(key)], capture_output=True, text=True, check=True).stdout
+    return {"KeyName": "deepcdk", "PublicKey": public, **changes}
+
+
+def ordered(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, pair: dict[str, str], key: str = ""
+) -> tuple[UserKey, ...]:
+    monkeypatch.setattr(key_pair, "describe", lambda *_: pair)
+    return connect.order(None, "deepcdk", laptop.keys(key))  # type: ignore[arg-type]  # EC2 is not asked
+
+
+CONFIGS = {
+    "match final": "Match final all\n  ForwardAgent yes\n",
+    "match equals": "Match host=foo\n  User example\n",
+    "latin-1": b"# caf\xe9\nHost example.com\n  User example\n",
+    "forward agent": "Host *\n  ForwardAgent true\n",
+    "forward a variable": "Host *\n  ForwardAgent $SSH_AUTH_SOCK\n",
+    "canonicalize": "Host *\n  CanonicalizeHostname yes\n",
+    "jump none": "Host *\n  ProxyJump none\n",
+    "command none": "Host *\n  ProxyCommand none\n",
+    "identity none": "Host *\n  IdentityAgent none\n  CertificateFile none\n",
+    "quoted": 'Host *\n  IdentityFile="~/.ssh/b c"\n',
+    "exec": 'Match exec "test x%h = x127.0.0.1"\n  IdentitiesOnly yes\n',
+    "unknown, ignored": "IgnoreUnknown UseKeychain,Bogus\nUseKeychain yes\nBogus yes\n",
+    "crlf": b"Host *\r\n  ForwardAgent yes\r\n",
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_any_config_that_openssh_accepts_connects(laptop: Laptop, config: str | bytes) -> None:
+    """Source: paramiko #2361, #2522, #2339, #2285, fabric PR 2371."""
+    laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
+    laptop.configure(config)
+    assert not laptop.settings.proxy
+    with laptop.connect(laptop.keys()) as master:
+        assert master.run(["echo", "hello"]).text == "hello\n"
+
+
+def test_a_task_that_does_not_connect_reads_no_ssh_config(laptop: Laptop, capsys: pytest.CaptureFixture[str]) -> None:
+    """Source: paramiko #2361: `fab recipes` ended with a traceback."""
+    laptop.configure("Match final all\n  Bogus yes\n")
+    program = make_program()
+    for words in (["fab", "recipes"], ["fab", "--list"]):
+        program.run(words, exit=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "fabric", "--list"],
+        cwd=PROJECT, capture_output=True, text=True, env={**os.environ, "HOME": str(laptop.home)}, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr + capsys.readouterr().err
+    assert done.returncode == 0
+
+
+def test_a_config_that_openssh_rejects_is_reported_in_its_words(laptop: Laptop) -> None:
+    """Source: paramiko #2361."""
+    laptop.configure("Host *\n  IdentityFil ~/.ssh/x\n")
+    with pytest.raises(ConnectionFailedError, match=r"line 2: Bad configuration option: identityfil"):
+        _ = laptop.settings
+
+
+@pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
+def test_an_ssh_of_another_maker_is_reported(tmp_path: Path, text: str) -> None:
+    """Source: paramiko #2361: the output of `ssh -G` is parsed strictly."""
+    with pytest.raises(ConnectionFailedError, match="printed") as caught:
+        user_settings.parse(text, "h", "u", port=22, home=tmp_path, environ={})
+    assert "OpenSSH" in caught.value.remedy
+
+
+@pytest.mark.parametrize("place", ["file", "pem", "no .pub", "agent", "encrypted, in the agent", "identity agent"])
+def test_the_key_of_the_key_pair_is_offered_first_with_seven_others_in_the_agent(
+    laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Source: paramiko #1390, pycloudlib #423, pyinfra PR 1491: sshd disconnects after six attempts."""
+    folder = laptop.home / "elsewhere"
+    folder.mkdir()
+    others = [make_key(folder / f"other{number}") for number in range(7)]
+    in_ssh = place in ("file", "pem", "no .pub")
+    kind = ("rsa", "", "-m", "PEM") if place == "pem" else ()
+    right = make_key((laptop.home / ".ssh" if in_ssh else folder) / "deepcdk.pem", *kind)
+    laptop.authorize(right)
+    pair = described(right)
+    path = agent(*others, *([] if in_ssh else [right]))
+    if place in ("pem", "no .pub"):
+        Path(f"{right}.pub").unlink()
+    elif place == "encrypted, in the agent":
+        subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(right)], check=True, stdout=-3)
+        laptop.configure(f"IdentityFile {right}\n")
+    if place == "identity agent":
+        laptop.configure(f"Host 127.*\n  IdentityAgent {path}\n")
+    else:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    with laptop.connect(ordered(laptop, monkeypatch, pair)) as master:
+        assert master.user_key is not None
+        assert master.user_key.public_text.split() == pair["PublicKey"].split()[:2]
+    with laptop.connect(laptop.keys(str(right)) if right.exists() else laptop.keys()) as master:
+        assert master.user_key is not None
+
+
+def test_an_agent_without_the_right_key_is_reported_with_the_keys_that_were_offered(
+    laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: paramiko #1390: the error blamed the network and ssh_cidr."""
+    others = [make_key(laptop.home / f"other{number}") for number in range(7)]
+    laptop.authorize(make_key(laptop.home / "right"))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others)))
+    make_key(laptop.home / ".ssh" / "id_rsa", "rsa", "secret")
+    with pytest.raises(connect.RefusedKeysError) as caught:
+        laptop.connect(laptop.keys(), key_name="deepcdk")
+    assert len(caught.value.offered) >= 5
+    assert caught.value.offered[0] == "agent (other0)"
+    assert "MaxAuthTries" in caught.value.what
+    assert "EC2 key pair deepcdk" in caught.value.remedy
+    assert "ssh_cidr" not in str(caught.value)
+
+
+def test_a_dead_agent_is_reported_and_files_are_used(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Source: paramiko #23."""
+    laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(laptop.home / "gone"))
+    with laptop.connect(laptop.keys()):
+        pass
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_a_key_with_a_passphrase_is_asked_for_once_and_only_on_a_terminal(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """guardian/ssm-scala #79: an encrypted key in no agent."""
+    locked = make_key(laptop.home / ".ssh" / "id_ed25519", passphrase="secret")
+    (laptop.server / "authorized").write_text(Path(f"{locked}.pub").read_text())
+    with pytest.raises(ConnectionFailedError, match=r"not offered: .*passphrase, and there is no terminal"):
+        laptop.connect(laptop.keys())
+    answers = ["wrong", "secret"]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda _: answers.pop(0))
+    keys = laptop.keys()
+    for _ in range(2):
+        laptop.connect(keys).close()
+    assert answers == []
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ed25519"])
+def test_a_key_pair_whose_public_key_ec2_does_not_show_is_found_by_its_fingerprint(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Source: paramiko #1390: EC2 lists MD5 or SHA-1 for RSA, and SHA-256 for ed25519."""
+    for number in range(3):
+        make_key(laptop.home / ".ssh" / f"id{number}", kind, "", *(["-m", "PEM"] if kind == "rsa" else []))
+    path = laptop.home / ".ssh" / "id2"
+
+    def shown(*commands: str) -> str:
+        return subprocess.run(["sh", "-c", commands[0]], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+    prints = (
+        [
+            shown(f"ssh-keygen -ef {path} -m PKCS8 | openssl pkey -pubin -outform DER | openssl md5 -c"),
+            shown(f"openssl pkcs8 -in {path} -inform PEM -outform DER -topk8 -nocrypt | openssl sha1 -c"),
+        ]
+        if kind == "rsa"
+        else [shown(f"ssh-keygen -lf {path} | cut -d' ' -f2").removeprefix("SHA256:") + "="]
+    )
+    for fingerprint in prints:
+        keys = ordered(laptop, monkeypatch, {"KeyName": "deepcdk", "KeyFingerprint": fingerprint})
+        assert keys[0].place == str(path)
+        assert len(keys) == 3
+
+
+@pytest.mark.parametrize("proxy", ["ProxyJump {user}@localhost:{port}", "ProxyCommand {relay} %h %p"])
+def test_the_users_proxy_is_used(laptop: Laptop, proxy: str) -> None:
+    """elpy1/ssh-over-ssm #14."""
+    laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
+    relay = laptop.home / "relay"
+    relay.write_text(
+        f"#!{sys.executable}\nimport os, socket, sys, threading\n"
+        "s = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "def up():\n    while b := os.read(0, 4096): s.sendall(b)\n    s.shutdown(socket.SHUT_RDWR)\n"
+        "threading.Thread(target=up, daemon=True).start()\nwhile b := s.recv(4096): os.write(1, b)\n"
+    )
+    relay.chmod(0o755)
+    line = proxy.format(user=getpass.getuser(), port=laptop.port, relay=relay)
+    laptop.configure(
+        "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
+        f'IdentityFile {laptop.home}/.ssh/id_ed25519\nMatch exec "test ! -e {laptop.home}/jumping"\n  {line}\n'
+    )
+    settings_read = laptop.settings
+    (laptop.home / "jumping").touch()  # The jump itself goes directly: the only server here is the same.
+    with connect.open_proxied(lambda through: laptop.connect(laptop.keys(), through=through), settings_read) as master:
+        assert master.run(["echo", "hello"]).text == "hello\n"
+
+
+def test_a_proxy_that_fails_is_reported_with_its_own_words(laptop: Laptop) -> None:
+    """Source: paramiko #2285: the jump host's name was missing in the message."""
+    laptop.configure('ProxyCommand sh -c "echo bastion is closed >&2; exit 3"\n')
+    settings = laptop.settings
+    with pytest.raises(ConnectionFailedError, match="bastion is closed") as caught:
+        connect.open_proxied(lambda through: laptop.connect(laptop.keys(), through=through), settings)
+    assert caught.value.where.startswith("ProxyCommand sh -c")
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "advice"),
+    [
+        (socket.gaierror(-3, "Temporary failure in name resolution"), "name 198.18.1.2 cannot be resolved", "DNS"),
+        (OSError(101, "Network is unreachable"), "no route to the master: Network is unreachable", "VPN"),
+        (OSError(113, "No route to host"), "no route to the master: No route to host", "firewall"),
+        (ConnectionRefusedError(111, "Connection refused"), "connection is refused", "booting"),
+        (TimeoutError("timed out"), "no answer within 10 s", "ssh_cidr"),
+    ],
+)
+def test_the_step_that_failed_is_named(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str, advice: str) -> None:
+    """Source: paramiko #1390."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("socket.create_connection", fail)
+    with pytest.raises(ConnectionFailedError, match=said) as caught:
+        connect.open_connection("198.18.1.2", "admin", (), ())
+    assert advice in caught.value.remedy
+
+
+@pytest.mark.parametrize("stored", ["pem", "openssh", "encrypted", "agent"])
+def test_a_key_without_its_public_half_is_imported(
+    laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    """Keychain #64: `fab up --key deepcdk.pem` reported that there is no key."""
+    kind = ("rsa", "", "-m", "PEM") if stored == "pem" else ("ed25519", "secret" if stored == "encrypted" else "")
+    path = make_key(laptop.home / "k", *kind)
+    public = Path(f"{path}.pub").read_text().split()[:2]
+    if stored == "agent":
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(path)))
+        path.unlink()
+    Path(f"{path}.pub").unlink()
+    found = key_pair.find_importable(key_pair.own_keys(laptop.home, "" if stored == "agent" else str(path)))
+    assert found.public_text.split() == public
+
+
+def test_plain_ssh_connects_with_the_file_that_fab_writes(
+    laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: paramiko #1390: plain ssh failed with `Too many authentication failures`."""
+    others = [make_key(laptop.home / f"other{number}") for number in range(7)]
+    right = make_key(laptop.home / "right")
+    laptop.authorize(right)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, right)))
+    with laptop.connect(ordered(laptop, monkeypatch, described(right))) as master:
+        files = config_file.Files.below(laptop.home / ".ssh", "deepcdk")
+        identity = config_file.write_identity(files, master.user_key)
+    entry = config_file.Entry(alias="deepcdk-master", address="127.0.0.1", instance_id="i-1", keys=laptop.host_keys)
+    user_settings_text = config_file.config_text("deepcdk", getpass.getuser(), [entry], files, identity)
+    files.known_hosts.write_text(config_file.known_hosts_text([entry]))
+    files.config.write_text(user_settings_text)
+    command = ["ssh", "-F", str(files.config), "-p", str(laptop.port)]
+    done = subprocess.run([*command, "deepcdk-master", "echo", "hello"], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("hello\n", 0), done.stderr
