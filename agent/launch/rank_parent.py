@@ -31,13 +31,17 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.files.listing import is_listed
 from agent.launch.rank_memory import MemoryWatch
 from agent.launch.rank_tree import RankTree, describe
 from agent.runs.going_on import STOP_FILE
+from agent.spec.launchers import MASTER_PORT
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
+
+if TYPE_CHECKING:
+    from agent.launch.rank_wait import WaitWatch
 
 GLOO: Final = "gloo"
 MPI: Final = "mpi"
@@ -225,8 +229,11 @@ def _write_all(descriptor: int, data: bytes) -> None:
 class Rank:
     """One rank: its main process, and all that this one starts."""
 
-    def __init__(self, process: subprocess.Popen[bytes], tree: RankTree, output: Output) -> None:
-        self._process, self._tree, self._output = process, tree, output
+    def __init__(
+        self, process: subprocess.Popen[bytes], tree: RankTree, output: Output, waits: WaitWatch | None = None
+    ) -> None:
+        """Take a rank that has started. `waits`: the watch over its silence."""
+        self._process, self._tree, self._output, self._waits = process, tree, output, waits
         self._memory = MemoryWatch()
         self._exited_at = 0.0
         self._is_told = False
@@ -248,10 +255,14 @@ class Rank:
                 self._memory.look()
                 if not ready:
                     self._output.idle()
+                if self._waits and (text := self._waits.look()):
+                    self._output.report(text)
                 for key, _ in ready:
                     block = os.read(key.fd, 1 << 16) if key.data else b""
                     if key.data:
                         self._output.feed(key.data, block)
+                        if self._waits:
+                            self._waits.take_output()
                     if not block:
                         streams.unregister(key.fileobj)
                 if self._have_ended() and not streams.select(0):
@@ -294,6 +305,15 @@ def end_alike(status: int) -> int:
     return status
 
 
+def _wait_watch(launcher: str, tree: RankTree) -> WaitWatch | None:
+    """Return the watch over a rank's silence, except for a single rank and under Horovod, which reports the same."""
+    if launcher != GROUP or os.environ.get("WORLD_SIZE") in (None, "1"):
+        return None
+    from agent.launch.rank_wait import WaitWatch  # Not at the top: other ranks start sooner.
+
+    return WaitWatch(tree, (os.environ.get("MASTER_ADDR", ""), MASTER_PORT))
+
+
 def _report_exit(environ: Mapping[str, str], rank: str) -> None:
     """Report to the store that a rank has exited: other ranks no longer wait for it."""
     with contextlib.suppress(OSError, ValueError):  # the store may have exited before
@@ -332,7 +352,7 @@ def main(argv: Sequence[str]) -> int:
         preexec_fn=tree.die_with_parent,  # this process has no threads
     ) as process:
         try:
-            status = Rank(process, tree, output).follow()
+            status = Rank(process, tree, output, _wait_watch(launcher, tree)).follow()
             if launcher == GROUP:
                 write(output.descriptor, [f"{_END.format(rank=rank, status=status)}\n".encode()])
         except OSError:  # The reader is gone, and nothing else would stop the rank.

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,8 @@ import pytest
 from agent.launch.process_group import Host, ProcessGroup
 from agent.launch.rank import environment
 from agent.launch.rank_memory import RECENT_S, MemoryWatch, Sample, read_sample
-from agent.launch.rank_tree import Process, whom_to_ask
+from agent.launch.rank_tree import Process, RankTree, whom_to_ask
+from agent.launch.rank_wait import WaitWatch, waits_for
 from agent.remote import rank_leftovers, rank_user
 from agent.remote.node_stub import FLAGS, READY, SCRIPT, message
 from agent.spec.launchers import LAUNCHERS, RANK_PARENT
@@ -325,3 +327,38 @@ def test_tracebacks_of_torchrun_do_not_follow_that_of_the_program(tmp_path: Path
     assert (tmp_path / "log").read_text().splitlines() == [*lines[:2], lines[-1], first, *lines[:2]]
     why = "rank 1 on deeplearning-worker1 ended first, with status 1: RuntimeError: Found no NVIDIA driver"
     assert reason(spec, 1, (tmp_path / "log").read_text()) == why
+
+
+def test_rank_that_waits_in_silence_is_reported_with_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reported as horovod #1374, pytorch-lightning PR #19448."""
+    now, meeting = 0.0, ("127.0.0.1", 29500)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import socket\ns = socket.create_connection(('127.0.0.1', {port}))\ns.recv(1)"
+        with subprocess.Popen([sys.executable, "-c", code]) as process:
+            other, _ = server.accept()
+            found = [Process(pid=process.pid, parent=1, name="python"), Process(pid=os.getpid(), parent=1, name="sh")]
+            monkeypatch.setattr(RankTree, "find", lambda self: found[:1])
+            watch = WaitWatch(RankTree.__new__(RankTree), meeting, clock=lambda: now)
+            told = []
+            for now in range(0, 500, 10):  # read by the clock
+                if text := watch.look():
+                    told.append((now, text))
+            assert [when for when, _ in told] == [120, 240, 480]
+            assert told[0][1].startswith("neither output nor CPU time for 2 min. ")
+            assert f"it is connected to 127.0.0.1:{port}" in told[0][1]
+            watch.take_output()
+            assert watch.look() == ""
+            other.close()
+    text = waits_for(os.getpid(), ("127.0.0.1", 1))
+    assert "where the ranks meet" in text or "connected" in text
+
+
+def test_rank_that_computes_in_silence_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reported as horovod #1374."""
+    now = 0.0
+    monkeypatch.setattr(RankTree, "find", lambda self: [])
+    monkeypatch.setattr("agent.launch.rank_wait.cpu_s", lambda found: 0.1 * now)
+    watch = WaitWatch(RankTree.__new__(RankTree), ("", 1), clock=lambda: now)
+    for now in range(0, 500, 10):  # noqa: B007  # read by the clock
+        assert watch.look() == ""

@@ -1,0 +1,107 @@
+"""Notice that a rank waits in silence, and tell what for: its connections, and where in the kernel its processes are.
+
+torchrun's and `plain` ranks wait for each other for up to 30 minutes without a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.launch.rank_links import Connection, parse_connections
+from agent.launch.rank_tree import SHELLS, Process, RankTree, words_of
+
+REPORT_S: Final = 120.0
+"""After this time without output, and each time that it has doubled, a rank that uses no CPU is reported."""
+BUSY: Final = 0.05
+"""Part of one core. A rank that uses more computes."""
+_CONNECTING: Final = "02"
+_ESTABLISHED: Final = "01"
+_LISTENS: Final = "0A"
+_MAX_SHOWN: Final = 3
+_MAX_WORDS: Final = 60
+
+
+def cpu_s(processes: Sequence[Process]) -> float:
+    """Return the CPU time of processes, s."""
+    ticks = 0
+    for each in processes:
+        with contextlib.suppress(OSError, IndexError, ValueError):  # it has exited
+            fields = (
+                Path(f"/proc/{each.pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            )
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def waits_for(pid: int, meeting: tuple[str, int]) -> str:
+    """Return what a process waits for, in words. `meeting`: address and port where the ranks meet."""
+    folder = Path(f"/proc/{pid}")
+    inodes = set[str]()
+    rows = list[Connection]()
+    with contextlib.suppress(OSError):
+        inodes = {str(path.readlink()) for path in (folder / "fd").iterdir()}
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            rows += parse_connections((folder / "net" / name).read_text(encoding="ascii"))
+    own = [each for each in rows if f"socket:[{each.inode}]" in inodes]
+    connecting = [each.remote for each in own if each.state == _CONNECTING]
+    peers = [each.remote for each in own if each.state == _ESTABLISHED]
+    listens = any(each.state == _LISTENS and each.local[1] == meeting[1] for each in own)
+    if connecting:
+        text = f"it tries to connect to {_endpoints(connecting)}, which does not answer"
+    elif peers:
+        text = f"it is connected to {_endpoints(peers)}"
+    elif listens:
+        text = f"it listens at port {meeting[1]}, and no rank has connected"
+    else:
+        text = f"it has no connection, also not to {meeting[0]}:{meeting[1]}, where the ranks meet"
+    with contextlib.suppress(OSError):
+        place = (folder / "wchan").read_text(encoding="ascii").strip()
+        text += f" (in the kernel at {place})" if place not in ("", "0") else ""
+    return text
+
+
+def _endpoints(found: Sequence[tuple[str, int]]) -> str:
+    shown = [f"{address}:{port}" for address, port in dict.fromkeys(found)]
+    return ", ".join(shown[:_MAX_SHOWN]) + (f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else "")
+
+
+class WaitWatch:
+    """The watch over the silence of one rank."""
+
+    def __init__(
+        self, tree: RankTree, meeting: tuple[str, int], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tree, self._meeting, self._clock = tree, meeting, clock
+        self.take_output()
+
+    def take_output(self) -> None:
+        """Take note that the rank has written something."""
+        self._since, self._next_s = self._clock(), REPORT_S
+        self._sample: tuple[float, float] | None = None
+        """When the CPU time was read last, and what it was, s."""
+
+    def look(self) -> str:
+        """Return what the rank waits for if it is to be reported now; "" otherwise."""
+        now = self._clock()
+        silent_s = now - self._since
+        if self._sample is None:
+            if silent_s >= self._next_s / 2:
+                self._sample = now, cpu_s(self._tree.find())
+            return ""
+        if silent_s < self._next_s:
+            return ""
+        found, (sampled_at, before_s) = self._tree.find(), self._sample
+        self._next_s, self._sample = 2 * self._next_s, None
+        if cpu_s(found) - before_s > BUSY * (now - sampled_at):
+            return ""
+        programs = [each for each in found if each.name not in SHELLS][:_MAX_SHOWN]
+        waits = "; ".join(
+            f"{words_of(each.pid)[:_MAX_WORDS]}: {waits_for(each.pid, self._meeting)}" for each in programs
+        )
+        return f"neither output nor CPU time for {silent_s / 60:.0f} min. {waits}"
