@@ -19,7 +19,7 @@ _SET_DEATH_SIGNAL: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"})
 END_S: Final = 5.0
-"""From SIGTERM to SIGKILL for what the program has left behind, and how long a wrapper is frozen."""
+"""Seconds from SIGTERM to SIGKILL for leftover processes. A wrapper is frozen for the same time."""
 WATCHDOG: Final = "agent.launch.rank_watchdog"
 """The one descendant of ranks that is not the program's. It ends by itself."""
 _MAX_SHOWN: Final = 8
@@ -85,7 +85,7 @@ def _below(root: int, children: Mapping[int, Sequence[Process]]) -> Iterator[Pro
 
 
 def whom_to_ask(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Return the processes that get SIGTERM, and those that are frozen until these have exited; parents come first.
+    """Return the processes to signal and the processes to freeze meanwhile. `processes`: parents come first.
 
     A program that handles SIGTERM gets it alone: its own workers and a `tee` behind it are still needed while it saves
     a checkpoint. Programs above it that do not handle SIGTERM, such as a shell, would exit and cut off its output, or
@@ -116,12 +116,12 @@ class RankTree:
         self._libc = ctypes.CDLL(None)
         self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._asked: set[int] | None = None
-        """Those that got SIGTERM on request; None while nobody has requested the end."""
+        """Process ids that got SIGTERM on request; None before a request."""
         self._wrappers: set[int] = set()
         """Frozen processes that are not shells."""
         self._released_at = 0.0
         self._killed_at = 0.0
-        """When what is left gets SIGKILL; 0 until it has got SIGTERM."""
+        """Time of SIGKILL for leftover processes; 0 before their SIGTERM."""
 
     def die_with_parent(self) -> None:
         """Let the kernel kill this process when its parent dies. For a child, before it executes its program."""
@@ -133,7 +133,7 @@ class RankTree:
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether somebody has requested the end."""
+        """Return whether the end of the rank was requested."""
         return self._asked is not None
 
     def stop(self) -> None:
@@ -154,9 +154,9 @@ class RankTree:
             self._wrappers = set()
 
     def end(self) -> list[Process] | None:
-        """End what is left after the rank's main process has exited; return it, or None if nothing is left to do.
+        """End the leftover processes and return them; None if all have exited. Call it repeatedly.
 
-        It is to be called repeatedly. Whoever was asked to stop has the time that it takes.
+        A process that was asked to stop has no time limit here.
         """
         left = self.find()
         if not left:
@@ -176,7 +176,7 @@ class RankTree:
 
 
 def send(pids: Iterable[int], *signals: signal.Signals) -> None:
-    """Send signals to processes; those that have exited, or gained other rights, are left out."""
+    """Send signals to processes. Skip processes that have exited or gained other rights."""
     for pid in pids:
         for number in signals:
             with contextlib.suppress(ProcessLookupError, PermissionError):

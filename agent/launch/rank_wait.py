@@ -1,4 +1,4 @@
-"""Notice that a rank waits in silence, and tell what for: its connections, and where in the kernel its processes are.
+"""Report a rank that waits in silence, with its connections and the place in the kernel.
 
 torchrun's and `plain` ranks wait for each other for up to 30 minutes without a line.
 """
@@ -39,7 +39,7 @@ def cpu_s(processes: Sequence[Process]) -> float:
 
 
 def waits_for(pid: int, meeting: tuple[str, int]) -> str:
-    """Return what a process waits for, in words. `meeting`: address and port where the ranks meet."""
+    """Describe what a process waits for. `meeting`: address and port of rank 0."""
     folder = Path(f"/proc/{pid}")
     inodes = set[str]()
     rows = list[Connection]()
@@ -59,7 +59,7 @@ def waits_for(pid: int, meeting: tuple[str, int]) -> str:
     elif listens:
         text = f"it listens at port {meeting[1]}, and no rank has connected"
     else:
-        text = f"it has no connection, also not to {meeting[0]}:{meeting[1]}, where the ranks meet"
+        text = f"it has no connection, not even to rank 0 at {meeting[0]}:{meeting[1]}"
     with contextlib.suppress(OSError):
         place = (folder / "wchan").read_text(encoding="ascii").strip()
         text += f" (in the kernel at {place})" if place not in ("", "0") else ""
@@ -84,10 +84,10 @@ class WaitWatch:
         """Take note that the rank has written something."""
         self._since, self._next_s = self._clock(), REPORT_S
         self._sample: tuple[float, float] | None = None
-        """When the CPU time was read last, and what it was, s."""
+        """Time of the last sample, and the CPU time then, s."""
 
     def look(self) -> str:
-        """Return what the rank waits for if it is to be reported now; "" otherwise."""
+        """Return a description of the wait if a report is due, else ""."""
         now = self._clock()
         silent_s = now - self._since
         if self._sample is None:
