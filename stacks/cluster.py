@@ -13,7 +13,7 @@ from constructs import Construct, IDependable
 
 from stacks import gpus, images, purchasing
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
-from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, Output
+from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, ConfigError, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
@@ -24,7 +24,7 @@ from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.storage import Storage, StorageProps
-from stacks.user_data import BootSettings, user_data
+from stacks.user_data import REFERENCES_BYTES, USER_DATA_LIMIT, BootSettings, user_data
 from stacks.validation import cautions
 
 # Logical ids of the groups, to which the nodes' user data addresses its signals.
@@ -200,7 +200,7 @@ class ClusterStack(Stack):
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
         config = self.config
-        return user_data(
+        text = user_data(
             BootSettings(
                 role=role,
                 stack=Aws.STACK_NAME,
@@ -218,9 +218,16 @@ class ClusterStack(Stack):
                 lustre_mount=self.config.fsx_mount,
                 scratch=config.scratch_mount if role == WORKER else "",
                 ranks_have_role=bool(config.data_buckets or config.checkpoint_buckets),
+                commands=config.boot_commands if role == WORKER else (),
                 heeds_notices=role == WORKER and (config.spot or config.termination_notice_s > 0),
             )
         )
+        if config.boot_commands and (size := len(text.encode()) + REFERENCES_BYTES) > USER_DATA_LIMIT:
+            rule = (
+                f"too long: a worker's user data would have {size:,} bytes, and EC2 takes {USER_DATA_LIMIT:,}; put the"
+            )
+            raise ConfigError("boot_commands", None, f"{rule} commands into a script that one of them downloads")
+        return text
 
     def _apply_to_all(self) -> None:
         """Tag, bound and protect every resource of the stack as the configuration says."""

@@ -17,6 +17,8 @@ from stacks.instance_types import find
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 # EC2's limit on user data, bytes before base64.
 USER_DATA_LIMIT: Final = 16384
+REFERENCES_BYTES: Final = 400
+"""By which references, such as the file system's name, grow once they are resolved."""
 _MARK: Final = "#: "
 # Families with NVIDIA GPUs. Other nodes do not look for any, even if the image has such device files.
 _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
@@ -53,6 +55,8 @@ class BootSettings:
     """Directory for the instance store's disks; empty: they stay as the image has them."""
     ranks_have_role: bool = False
     """Let ranks ask the metadata service for the credentials of the node's role."""
+    commands: tuple[str, ...] = ()
+    """Shell commands of the user's, one line each."""
     heeds_notices: bool = False
     """Watch for the notice of the instance's end, and have ranks save a checkpoint before it."""
 
@@ -135,5 +139,6 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
         **(lustre if settings.lustre else {}),
         **({"DEEPCDK_SCRATCH": settings.scratch} if settings.scratch else {}),
+        **({"DEEPCDK_COMMANDS": "\n".join(settings.commands)} if settings.commands else {}),
         **({"DEEPCDK_FIREWALL": "role"} if settings.ranks_have_role else {}),
     }

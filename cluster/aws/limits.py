@@ -172,12 +172,20 @@ def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
     return [found] if isinstance(found, str) else [limit.line(now) for limit in found]
 
 
-def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
-    """Return lines on how long a new run may take, with a warning if that is short."""
+def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime, *, program: bool = False) -> list[str]:
+    """Return lines on how long a new run may take, with a warning if that is short.
+
+    `program`: the run is a program of the user's own, which may wait for so long that its workers count as idle.
+    """
     if isinstance(found, str):
         return [found]
     found_lines = []
     for limit in found:
+        if limit.kind == "idle" and program:
+            found_lines.append(
+                f"the idle alarm terminates the workers, and this run with them, if no worker uses its processor or "
+                f"network for {span(limit.limit_s)}; for a program that waits so long: `fab up --set idle_minutes=0`"
+            )
         if limit.kind != "hours":
             continue
         left_s = limit.left_s(now)

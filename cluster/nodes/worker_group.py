@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import collections
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
 from cluster.aws.client import aws_errors
@@ -26,6 +29,12 @@ SHRUNK_POLLS: Final = 3
 """A group counts as shrunk once so many answers in a row say so: the first ones may be older than its growth."""
 ACTIVITY_POLL_S: Final = 10.0
 """How often a group that lacks instances is asked why."""
+
+
+_ALARM: Final = re.compile(r"\bmonitor alarm (\S+) in state ALARM\b")
+"""As EC2 Auto Scaling words the cause of what a policy did."""
+_LATE_S: Final = 60.0
+"""How long after the last activity of a group its run may notice."""
 
 
 class OverMaximumError(DeepcdkError, ValueError):
@@ -208,6 +217,31 @@ def _not_ready(
 def last_console_lines(aws: Aws, instance_id: str) -> str:
     """Return the last lines of an instance's console."""
     return "\n".join(read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:])
+
+
+def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]:
+    """Return a line for each alarm that terminated workers during a run, from the run's state.
+
+    It is empty for a run that lost no node, and if AWS does not answer.
+    """
+    try:
+        with aws_errors(f"reading the activities of {stack.worker_group}"):
+            found = aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=stack.worker_group)
+    except AwsError:
+        return []
+    began, ended = float(run["started"]), float(run["updated"])
+    times: dict[str, datetime.datetime] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    for activity in found["Activities"]:
+        alarm = _ALARM.search(activity.get("Cause", ""))
+        is_end = activity.get("Description", "").startswith("Terminating")
+        if alarm and is_end and began <= activity["StartTime"].timestamp() <= ended + _LATE_S:
+            counts[alarm[1]] += 1
+            times[alarm[1]] = activity["StartTime"]
+    return [
+        f"alarm {name} terminated {count} worker{'s' * (count != 1)} at {times[name]:%H:%M:%S} UTC, during the run"
+        for name, count in counts.items()
+    ]
 
 
 def _last_activity(aws: Aws, stack: Stack) -> str:

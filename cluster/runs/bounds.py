@@ -65,7 +65,9 @@ def describe(spec: RunSpec, origin: Origin) -> list[str]:
     told = [f"{dollars(bounds.max_usd)} for its instances"] if bounds.max_usd else []
     told += [hours(bounds.max_hours * 3600)] if bounds.max_hours else []
     at = f", at {shown(price)}" if price is not None else ""
-    return [f"the run writes a checkpoint and is stopped after {' or '.join(told)}{at}", *ends]
+    # Whether a program of the user's own heeds the signal is not known.
+    ending = "gets SIGTERM, so that it can write a checkpoint," if spec.program else "writes a checkpoint"
+    return [f"the run {ending} and is stopped after {' or '.join(told)}{at}", *ends]
 
 
 def describe_spent(record: Mapping[str, Any]) -> str:

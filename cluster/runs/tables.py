@@ -110,6 +110,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         hosts = ", ".join(again["hosts"])
         cost = _cost_of_restart(costs[n - 1]) if n <= len(costs) else ""
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
+    rows += [("alarm", line) for line in record.get("alarms") or ()]
     if allowed := (record.get("preflight") or {}).get("allowed"):
         rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))
     if (runtime := course.get("runtime") or {}).get("path"):

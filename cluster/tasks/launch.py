@@ -22,6 +22,7 @@ from cluster.cli.task import Json
 from cluster.errors import UsageError
 from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import Occupancy
+from cluster.nodes.worker_group import describe_alarms
 from cluster.polling import in_background
 from cluster.runs import bounds
 from cluster.runs.bounds import check_prices
@@ -152,7 +153,9 @@ class Launch:
 
     def submission(self, spec: RunSpec) -> Submission:
         """Return what is submitted. Print how long the cluster's bounds let the run be."""
-        for line in limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
+        for line in limits.cautions(
+            self._bounds.result(), datetime.datetime.now(datetime.UTC), program=bool(spec.program)
+        ):
             self.progress(line)
         session = self.session
         origin = describe_origin(
@@ -212,6 +215,8 @@ def watch_to_end(
     if json and with_document:
         print_result(document(run_id, progress, usd_per_hour), json=True)
     if failed:
+        state = {"started": progress.started or 0.0, "updated": progress.updated or 0.0}
+        text += "".join(f"\n  {line}" for line in describe_alarms(session.aws, session.stack, state))
         raise Exit(fitted(text, sys.stderr), code=1)
     if progress.bound:
         raise Exit(fitted(text, sys.stderr), code=BOUND_STATUS)

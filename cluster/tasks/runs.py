@@ -10,6 +10,7 @@ from cluster.cli import PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
+from cluster.nodes.worker_group import describe_alarms
 from cluster.planner.expected_and_actual import outcomes
 from cluster.runs import starter
 from cluster.runs.archive import archived, fetch_run
@@ -130,6 +131,7 @@ def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json:
     else:
         with session.connect() as master:
             record = session.supervisor(master).show(run)
+        record["alarms"] = describe_alarms(session.aws, session.stack, record["state"])
     if json:
         print_result({**record, "outcome": [each.document() for each in outcomes(record)]}, json=True)
     else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import Final
 
-from stacks.config_keys.rules import is_mount, matches, one_of, within
+from stacks.config_keys.rules import ConfigError, is_mount, matches, one_of, within
 
 # The strategies of an Auto Scaling group that take its instance types by name.
 SPOT_ALLOCATIONS: Final = (
@@ -77,6 +78,9 @@ class ComputeKeys:
     """Device of the root volume in the master's AMI; empty as above."""
     login_user: str = ""
     """User of the AMIs who logs in and owns the runs; empty: the one that the AMIs' publisher made."""
+    boot_commands: tuple[str, ...] = ()
+    """Shell commands that each worker runs as root at its first boot, before it joins, such as `dnf install -y
+    mesa-libGL`. A command that fails fails the node. Not for secrets: whoever may read user data sees them."""
     worker_volume_gib: int = 100
     """Root volume of a worker, GiB, gp3."""
     master_volume_gib: int = 50
@@ -125,6 +129,7 @@ class ComputeKeys:
             within(self, f"{role}_volume_iops", BASE_IOPS, MOST_IOPS)
             within(self, f"{role}_volume_mib_s", BASE_MIB_S, MOST_MIB_S)
         matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
+        self._check_boot_commands()
         within(self, "max_workers", 1, 1000)
         within(self, "workers", 0, self.max_workers)
         within(self, "on_demand_workers", 0, self.max_workers)
@@ -144,6 +149,15 @@ class ComputeKeys:
         matches(self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12")
         one_of(self, "update_policy", "keep", "rolling")
         within(self, "update_batch", 1, 100)
+
+    def _check_boot_commands(self) -> None:
+        for command in self.boot_commands:
+            if not command.strip() or not command.isprintable():
+                raise ConfigError("boot_commands", command, "must be commands of one printable line each")
+            try:
+                shlex.split(command, comments=True)
+            except ValueError as error:
+                raise ConfigError("boot_commands", command, f"is not a shell command: {error}") from None
 
     @property
     def clustered(self) -> bool:

@@ -256,6 +256,11 @@ while read -r device destination _; do
   if [[ $destination == 00000000 ]]; then interface=$device && break; fi
 done <"$root/proc/net/route"
 
+while IFS= read -r command; do
+  step="boot_commands: ${command:0:300}"
+  if [[ -n $command ]]; then bash -c "$command" </dev/null; fi
+done <<<"${DEEPCDK_COMMANDS:-}"
+
 step='taking a name among the nodes'
 printf '%s=%q\n' role "$DEEPCDK_ROLE" instance_id "$instance_id" ip "$ip" zone "$zone" \
   slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" kind "$kind" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \

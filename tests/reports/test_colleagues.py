@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import json
 import os
 import subprocess
@@ -23,19 +25,22 @@ from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
 from cluster import answers
+from cluster.aws import limits
 from cluster.deploy import change_set, kept_images
 from cluster.deploy.effects import describe_login_user
 from cluster.errors import DeepcdkError
 from cluster.nodes.live_run import LiveRuns
 from cluster.nodes.occupancy import Occupancy
+from cluster.nodes.worker_group import describe_alarms
 from cluster.runs import starter
 from cluster.runs.tables import record_table, runs_table
 from cluster.tasks import runs as tasks
 from cluster.tasks.deploy import describe_stop
 from stacks.cluster import ClusterStack
-from stacks.config import KEPT_IMAGES, ClusterConfig
+from stacks.config import KEPT_IMAGES, ClusterConfig, ConfigError
 from stacks.images import image
-from tests.factories import make_spec
+from tests.factories import make_spec, make_stack
+from tests.stacks.boot.nodelab import Lab, booted
 
 ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice", "laptop": "0" * 32}
 
@@ -211,3 +216,80 @@ def test_plan_shows_another_login_user() -> None:
     assert change_set._other_user({}, {"Outputs": outputs}) is None
     effect = describe_login_user("admin", "ec2-user")
     assert "admin -> ec2-user" in effect.details and "--set login_user=admin" in effect.details
+
+
+def test_boot_commands_run_on_each_worker_before_it_joins(tmp_path: Path) -> None:
+    """Sources: gridai #148, renku PR 366: what was installed by hand was missing on a replaced node."""
+    lab = Lab(tmp_path)
+    commands = (f"echo 'one two' >> {tmp_path}/ran", f"cat >> {tmp_path}/ran; test ! -e /nowhere", "# a comment")
+    for number in (1, 2):  # the second one replaces the first
+        booted(lab.node("worker", number, commands=commands))
+    assert (tmp_path / "ran").read_text() == "one two\n" * 2
+
+
+def test_failed_boot_command_fails_the_node_with_the_command(tmp_path: Path) -> None:
+    """Source: gridai #148."""
+    lab = Lab(tmp_path)
+    node = lab.node("worker", 1, commands=("echo no such package; exit 4", f"touch {tmp_path}/later"))
+    status, said = node.boot()
+    assert status == 4
+    assert "no such package" in said
+    assert "--success false --reason boot_commands: echo no such package; exit 4 failed with exit status 4" in (
+        node.text("signals")
+    )
+    assert lab.owners() == {} and not (tmp_path / "later").exists()
+
+
+@pytest.mark.parametrize("command", ["", "  ", "one\ntwo", "echo 'open", "a\0b", "tab\there"])
+def test_boot_command_that_cannot_run_is_rejected(command: str) -> None:
+    """Source: gridai #148."""
+    with pytest.raises(ConfigError, match="boot_commands"):
+        ClusterConfig(boot_commands=(command,))
+
+
+def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Source: gridai #148. Only workers run them, so that the master boots whatever they do."""
+    monkeypatch.setenv("CDK_VALIDATION", "false")
+    config = ClusterConfig(ssh_cidr=("198.51.100.0/24",), boot_commands=("dnf install -y mesa-libGL", "x" * 2000))
+    with pytest.raises(ConfigError, match=r"boot_commands: too long: .* EC2 takes 16,384"):
+        ClusterStack(App(), dataclasses.replace(config, boot_commands=("x" * 9000,)))
+    stack = ClusterStack(App(), config)
+    master, worker = stack._boot("master", "M", "t3.medium"), stack._boot("worker", "W", "c5.2xlarge")
+    assert ("mesa-libGL" in worker, "mesa-libGL" in master) == (True, False)
+
+
+def test_alarm_that_terminated_workers_of_a_run_is_named() -> None:
+    """Source: dstack #890: the run restarted "for workers that no longer answer", and nothing named the alarm."""
+
+    def activity(at: float, what: str, cause: str) -> dict[str, Any]:
+        return {"StartTime": datetime.datetime.fromtimestamp(at, datetime.UTC), "Description": what, "Cause": cause}
+
+    by_alarm = (
+        "At 2026-01-01T00:00:00Z a monitor alarm deepcdk-IdleWorkers-AB in state ALARM triggered policy Stop changing "
+        "the desired capacity from 2 to 0."
+    )
+    activities = [
+        activity(150, "Terminating EC2 instance: i-1", by_alarm),
+        activity(150, "Terminating EC2 instance: i-2", by_alarm),
+        activity(160, "Terminating EC2 instance: i-3", "a user request explicitly set group desired capacity"),
+        activity(900, "Terminating EC2 instance: i-4", by_alarm),
+        activity(170, "Launching a new EC2 instance: i-5", by_alarm),
+    ]
+    client = SimpleNamespace(describe_scaling_activities=lambda **_: {"Activities": activities})
+    aws: Any = SimpleNamespace(client=lambda _: client)
+    lines = describe_alarms(aws, make_stack(), {"started": 100.0, "updated": 200.0})
+    assert lines == ["alarm deepcdk-IdleWorkers-AB terminated 2 workers at 00:02:30 UTC, during the run"]
+    record = {"run_id": "r", "state": {"state": "failed", "started": 0, "updated": 1}, "spec": {}, "checkpoints": []}
+    rows = record_table({**record, "attempts": 1, "directory": "/d", "files": 1, "bytes": 1, "alarms": lines}).rows
+    assert ("alarm", lines[0]) in rows
+
+
+def test_program_that_may_wait_is_warned_of_the_idle_alarm() -> None:
+    """Source: dstack #890."""
+    now = datetime.datetime.now(datetime.UTC)
+    idle = limits.Limit(kind="idle", state="OK", limit_s=1800.0)
+    assert limits.cautions((idle,), now) == []
+    (line,) = limits.cautions((idle,), now, program=True)
+    assert "30 min" in line and "idle_minutes=0" in line

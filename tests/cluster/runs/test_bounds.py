@@ -12,7 +12,7 @@ from agent.spec.provenance import Origin
 from cluster.aws.prices import Prices
 from cluster.errors import DeepcdkError
 from cluster.runs.bounds import check_left, check_prices, describe, describe_spent
-from tests.factories import MASTER_ID, make_nodes, make_spec
+from tests.factories import MASTER_ID, make_nodes, make_program_spec, make_spec
 
 COST, HOURS = Bounds(max_usd=5.0), Bounds(max_hours=2.0)
 ORIGIN = Origin(
@@ -65,6 +65,8 @@ def test_a_run_that_begins_is_told_its_bounds_and_price() -> None:
     ]
     with pytest.raises(DeepcdkError, match=r"the price of c5\.2xlarge"):
         describe(both, unpriced)
+    (told,) = describe(make_program_spec(hosts=hosts, bounds=HOURS), unpriced)
+    assert told == "the run gets SIGTERM, so that it can write a checkpoint, and is stopped after 2 h"
 
 
 @pytest.mark.parametrize(

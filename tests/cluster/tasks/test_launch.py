@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setattr(limits, "read_or_explain", lambda *_: None)
-    monkeypatch.setattr(limits, "cautions", lambda *_: [])
+    monkeypatch.setattr(limits, "cautions", lambda *_, **__: [])
     monkeypatch.setattr(launch, "read_roots", lambda *_: Roots(diff="", started_by={}, template_sha256=""))
     monkeypatch.setattr(launch, "describe_origin", lambda *_, **__: Origin(stack="one"))
     session = Session(PROJECT, [])

@@ -173,7 +173,7 @@ class Lab:
         for name, body in _COMMANDS.items():
             _script(self.commands / name, body)
 
-    def node(self, role: str, number: int, *, mounts: bool = True, **settings: str | bool) -> Node:
+    def node(self, role: str, number: int, *, mounts: bool = True, **settings: str | bool | tuple[str, ...]) -> Node:
         """Return a new instance with the number in its id and address."""
         instance_id, ip = f"i-{number:017x}", f"10.0.{64 + number // 256}.{number % 256}"
         root = self.folder / instance_id
@@ -205,7 +205,7 @@ class Lab:
             instance_id=instance_id,
             ip=ip,
             shared=self.shared if mounts else None,
-            settings=dataclasses.replace(plain, **settings),  # type: ignore[arg-type]  # texts and one truth value
+            settings=dataclasses.replace(plain, **settings),  # type: ignore[arg-type]  # texts, one truth value and a list
         )
 
     def owners(self) -> dict[str, str]:
