@@ -34,6 +34,11 @@ ORIGIN_FILE: Final = "origin.json"
 _MAX_NAME: Final = 256
 LINKED: Final = "linked"
 APART: Final = "apart"
+MAX_LOG_BYTES: Final = 128 << 20
+KEPT_LOG_BYTES: Final = 32 << 20
+"""Of a longer log: its last bytes are kept beside the new one."""
+_CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) lines were before this one, ")
+_MAX_CUT: Final = 200
 SUPERVISOR_DIED: Final = "supervisor died"
 # It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
@@ -137,6 +142,14 @@ def _read_replaced(path: Path) -> bytes:
     return read_regular(path)
 
 
+def _end_of(path: Path, size: int) -> bytes:
+    """Return the last `size` bytes of a regular file. Raises OSError."""
+    with open_regular(path) as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - size))
+        return file.read(size)
+
+
 def _move_directory(path: Path) -> None:
     """Rename a directory that a rank has made in place of a file. No file can replace a directory."""
     if path.is_dir() and not path.is_symlink():
@@ -173,6 +186,49 @@ class RunDirectory:
     @property
     def log(self) -> Path:
         return self.path / "launcher.log"
+
+    @property
+    def earlier_log(self) -> Path:
+        """Return the file with the lines before those of a log that was cut."""
+        return self.path / "launcher-1.log"
+
+    def cut_log(self, most_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_LOG_BYTES) -> bool:
+        """Cut a log of more than `most_bytes`, and keep its last bytes in `earlier_log`; return whether it was cut.
+
+        Its writers append to it, so that they go on behind the cut. The first line of a cut log says how many lines
+        were before it. Raises OSError.
+        """
+        with open(self.log, "r+b", buffering=0, opener=no_follow) as file:
+            if os.fstat(file.fileno()).st_size <= most_bytes:
+                return False
+            count, kept = self.lines_before(file.read(_MAX_CUT)), b""
+            file.seek(0)
+            while block := file.read(1 << 20):
+                count += block.count(b"\n")
+                kept = (kept + block)[-kept_bytes:]
+            whole, newline, rest = kept.rpartition(b"\n")
+            self.write(self.earlier_log, whole.partition(b"\n")[2] + newline)
+            while block := file.read(1 << 20):  # written since
+                rest += block
+            file.truncate(0)
+        with open_to_append(self.log) as appended:
+            limit = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes} bytes"
+            note = (
+                f"[supervisor] {count} lines were before this one, at {limit} of log; {self.earlier_log.name} has the"
+            )
+            appended.write(f"{note} last of them\n".encode() + rest)
+        return True
+
+    def lines_before(self, beginning: bytes | None = None) -> int:
+        """Return how many lines were before the first one of the log, as that says; 0 for one that was not cut.
+
+        `beginning`: the log's or a line's, if it is known.
+        """
+        if beginning is None:
+            with contextlib.suppress(OSError), open_regular(self.log) as file:
+                beginning = file.read(_MAX_CUT)
+        found = _CUT.match(beginning or b"")
+        return int(found[1]) if found else 0
 
     @property
     def launched(self) -> Path:
@@ -382,10 +438,10 @@ class RunDirectory:
         A rank could lead it to the master's private key, and would find that in state.json.
         """
         try:
-            with open_regular(self.log) as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - size))
-                return file.read(size).decode("utf-8", errors="replace")
+            text = _end_of(self.log, size)
+            if len(text) < size and self.lines_before(text[:_MAX_CUT]):
+                text = _end_of(self.earlier_log, size - len(text)) + text
+            return text.decode("utf-8", errors="replace")
         except OSError as error:
             if error.errno not in (errno.ENOENT, *NOT_READ):
                 raise

@@ -31,6 +31,8 @@ MAX_LINE: Final = 1 << 18
 MAX_METRICS_BYTES: Final = 256 << 20
 """Size of the end of the metrics that a summary reads: those of two weeks, written twice a second."""
 _BLOCK: Final = 1 << 16
+_CUT_LINE: Final = 100
+"""Characters of the line that tells of a cut log."""
 MOST_NAMED: Final = 4
 """Stragglers that are named one by one."""
 
@@ -75,6 +77,8 @@ class Tail:
             return  # A pipe or a link is no file of the run's.
         with file:
             end = os.fstat(file.fileno()).st_size
+            if end < self._offset:  # A log that was cut begins anew.
+                self._offset, self._rest = 0, b""
             self._offset = max(self._offset, end - last_bytes)
             file.seek(self._offset)
             while self._offset < end and (block := file.read(min(_BLOCK, end - self._offset))):
@@ -126,6 +130,7 @@ def follow(
             number += 1
         if log_from is not None:
             for text in itertools.chain(log.lines(), log.rest() if state.has_ended else ()):
+                log_number = max(log_number, directory.lines_before(text[:_CUT_LINE].encode()))
                 if log_number >= log_from:
                     spoke_at = time.monotonic()
                     yield {"type": "log", "line": log_number, "text": text}
@@ -170,6 +175,8 @@ def log_lines(
 ) -> Iterator[str]:
     """Yield the lines of launcher.log, of one rank or of all; with `following` until the run has ended."""
     tail = Tail(directory.log)
+    if directory.lines_before():
+        yield from (line for line in Tail(directory.earlier_log).lines() if is_of_rank(line, rank))
     while True:
         live = following and not directory.effective_state().has_ended
         yield from (line for line in tail.lines() if is_of_rank(line, rank))

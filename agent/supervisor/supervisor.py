@@ -282,6 +282,8 @@ class Supervisor:
         self._keep_bounds()
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._stored.update()
+            with contextlib.suppress(OSError):
+                self.directory.cut_log()
             if not self._stop.is_made():  # at a shutdown none is to begin
                 with contextlib.suppress(OSError):
                     scheduler.ensure_running(self.runs)  # it watches this process, as this one does it

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.files.atomic_write import open_to_append
 from agent.launch.rank_parent import BAR_S, Lines
+from agent.runs.directory import RunDirectory
+from agent.runs.follow import follow, log_lines
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.runs.follow import RunProgress
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.watch import describe_end
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_output
-from tests.factories import make_stack
+from tests.factories import make_stack, make_state
 
 
 class Clock:
@@ -112,3 +116,74 @@ def test_logs_of_several_runs_asks_for_one() -> None:
     lines = Supervisor(FakeMaster([], 4), make_stack(), "/tree").log_lines("", following=False, rank=None)
     with pytest.raises(DeepcdkError, match=r"^2 runs are live: one, two\n"):
         list(lines)
+
+
+def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
+    """Report of this project: nothing bounded `launcher.log`, on billed storage."""
+    directory = RunDirectory(path=tmp_path)
+    written = 0
+    with open_to_append(directory.log, buffering=0) as log:  # as the launcher has it, all the time
+        for _ in range(3):
+            for _ in range(300):
+                log.write(b"[0]<stdout>:line %d\n" % written)
+                written += 1
+            assert directory.cut_log(4000, 1000)
+            assert not directory.cut_log(4000, 1000)
+        log.write(b"[0]<stdout>:the end\n")
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["launcher-1.log", "launcher.log"]
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1500
+    note, last = directory.log.read_text().splitlines()
+    assert note.startswith("[supervisor] 902 lines were before this one") and last == "[0]<stdout>:the end"
+    lines = list(log_lines(directory, following=False, rank=None))
+    assert lines[-3:] == ["[0]<stdout>:line 899", note, last]
+    assert lines[0].startswith("[0]<stdout>:line ") and 30 < len(lines) < 60
+    assert "line 899\n" in directory.last_text(200)
+
+
+def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None:
+    """Report of this project, as above."""
+    runs = tmp_path / "one"
+    runs.mkdir()
+    directory = RunDirectory(path=runs)
+    directory.write_state(make_state(run_id="one"))
+    directory.log.write_text("".join(f"line {number}\n" for number in range(50)))
+
+    def read(log_from: int, *moves: Callable[[], object]) -> list[tuple[int, str]]:
+        left = iter(moves)
+
+        def sleep(_: float) -> None:
+            if (move := next(left, None)) is not None:
+                move()
+
+        messages = follow(directory, sleep=sleep, log_from=log_from)
+        return [(each["line"], each["text"]) for each in messages if each["type"] == "log"]
+
+    def append(text: str) -> None:
+        with open_to_append(directory.log) as log:
+            log.write(text.encode())
+
+    def end() -> None:
+        directory.write_state(make_state(run_id="one", state="succeeded"))
+
+    seen = read(0, lambda: directory.cut_log(100, 50), lambda: append("later\n"), end)
+    assert [number for number, _ in seen] == list(range(52))
+    assert seen[50][1].startswith("[supervisor] 50 lines were before this one") and seen[51] == (51, "later")
+    assert read(51) == [(51, "later")]
+    assert read(20) == seen[50:]
+
+
+@pytest.mark.parametrize("place", ["link", "directory", "none"])
+def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
+    """Report of this project, as above: a rank may put a link in the log's place."""
+    target = tmp_path / "target"
+    target.write_text("x" * 1000)
+    run = tmp_path / "run"
+    run.mkdir()
+    if place == "link":
+        (run / "launcher.log").symlink_to(target)
+    elif place == "directory":
+        (run / "launcher.log").mkdir()
+    with pytest.raises(OSError):  # which one does not matter
+        RunDirectory(path=run).cut_log(100, 50)
+    assert target.stat().st_size == 1000
