@@ -45,7 +45,9 @@ def chosen_file(directory: Path) -> str:
 
 def notes(directory: Path, chosen: str) -> list[str]:
     """Return what to print about the choice: which of several files is used, or how to export one that is not read."""
-    others = [name for name in (*READ, *EXPORTS) if name != chosen and is_file(directory / name)]
+    # A requirement such as `.` reads setup.py.
+    names = [name for name in (*READ, *EXPORTS) if name != chosen and not (chosen and name.startswith("setup."))]
+    others = [name for name in names if is_file(directory / name)]
     others = [name for name in others if name not in READ or _lists_packages(directory / name)]
     if is_file(directory / PYPROJECT) and "poetry" in _table(_toml(directory / PYPROJECT), "tool"):
         others = list(dict.fromkeys([*others, "poetry.lock"] if chosen != PYPROJECT else others))

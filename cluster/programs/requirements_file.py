@@ -25,6 +25,7 @@ _INCLUDE: Final = re.compile("(?:-r|--requirement" + _VALUE)
 _CONSTRAINT: Final = re.compile("(?:-c|--constraint" + _VALUE)
 _FIND_LINKS: Final = re.compile("(?:-f|--find-links" + _VALUE)
 _INDEX: Final = re.compile(r"(-i|--(index-url|extra-index-url|no-index|trusted-host)\b).*")
+_EDITABLE: Final = re.compile(r"^(?:-e|--editable)[ =]+(git\+[^#\s]+)(?:#(\S+))?")
 _HASH: Final = re.compile(r"\s--hash[=\s]\s*([a-z0-9]+:[0-9a-fA-F]+)")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -74,6 +75,15 @@ class RequirementsFile:
         )
 
     @property
+    def without_editable(self) -> tuple[str, ...]:
+        """Return all lines with editable git repositories as plain ones; empty if there are none.
+
+        `pip freeze` writes them; uv accepts only directories as editable.
+        """
+        found = tuple(_EDITABLE.sub(_plain_repository, line.text) for line in self.lines)
+        return found if found != tuple(line.text for line in self.lines) else ()
+
+    @property
     def hashes(self) -> dict[str, frozenset[str]]:
         """Return the hashes, as `sha256:...`, that the files of a package may have, by its normalized name."""
         found: dict[str, frozenset[str]] = {}
@@ -94,6 +104,13 @@ class RequirementsFile:
             if not requirement.specifier.contains(version, prereleases=True):
                 return f"{name}{requirement.specifier}"
         return ""
+
+
+def _plain_repository(found: re.Match[str]) -> str:
+    words = dict(word.partition("=")[::2] for word in (found[2] or "").split("&"))
+    name, below = words.get("egg", "").partition("[")[0], words.get("subdirectory")
+    url = f"{found[1]}#subdirectory={below}" if below else found[1]
+    return f"{name.rpartition('-dev')[0] or name} @ {url}" if name else url
 
 
 def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: frozenset[str] | None) -> frozenset[str]:

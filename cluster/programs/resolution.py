@@ -68,6 +68,8 @@ class Resolver:
         files, lines = project_files.sources(wanted, uv_compile.uv_program(), self.environ)
         reads_text = project_files.reads_as_text(wanted.requirements)
         asked = RequirementsFile.read(wanted.directory, wanted.requirements if reads_text else "", lines)
+        if plain := asked.without_editable:
+            files, lines = [], list(plain)
         wanted = dataclasses.replace(wanted, files=tuple(files), lines=tuple(lines))
         check_horovod(asked, wanted, self.kind)
         there = self._runtime()

@@ -39,6 +39,10 @@ PLAIN: Final = ("--no-header", "--no-annotate", "--no-universal", "--deps", "--c
 _NO_EXTRA: Final = re.compile(r"package `([A-Za-z0-9][\w.-]*?)==[^`]*` does not have an extra")
 _NOTES: Final = (
     "Resolved ",
+    "   Updating ",
+    "   Building ",
+    "      Built ",
+    "    Updated ",
     "warning: Requirements file `",
     "warning: No dependencies found",
     "warning: The requested Python version",
@@ -224,6 +228,11 @@ def check_answer(answer: Answer, status: int) -> None:
     if status == 0:
         return
     last = answer.words.splitlines()[-1].strip().removeprefix("cause: ") if answer.words else ""
+    if refused := re.search(r"HTTP status \w+ error \((\d+ [^)]*)\) for url \(([^)]+)\)", answer.words):
+        raise UnresolvedHereError(
+            f"{without_passwords(refused[2])} answers {refused[1]}",
+            remedy="correct the URL, or give uv the credentials that this server asks for",
+        )
     if UNREACHABLE.search(answer.words):
         url = re.search(r"https?://[^\s`)]+", answer.words)
         raise UnresolvedHereError(
@@ -232,8 +241,10 @@ def check_answer(answer: Answer, status: int) -> None:
         )
     if UNPREPARED.search(answer.words):
         raise UnresolvedHereError(
-            f"this machine cannot build or bring a package that has no wheel, to ask what it needs:\n{answer.words}",
-            remedy="name a version that has a wheel, or let this machine build it",
+            f"this machine cannot get or build a package that has no wheel:\n{answer.reasons}",
+            remedy="check the repository's address and your access to it: `git ls-remote URL` must work here"
+            if "Git operation failed" in answer.words
+            else "name a version that has a wheel, or install here what the build asks for",
         )
     if not answer.words:
         raise UvError(f"uv ended with status {status} and said nothing", remedy="run `uv --version`; reinstall uv")

@@ -158,7 +158,7 @@ class WheelBuilder:
             raise RequirementsError(
                 f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
                 f"glibc {LIBC.removeprefix('manylinux_').replace('_', '.')}), and the one that this machine builds, "
-                f"{wheel.name}, contains code compiled for another platform",
+                f"{wheel.name}, contains code compiled for another platform or Python",
                 remedy="name a version that has a wheel, or build the wheel on a machine like the nodes and name its "
                 "directory with a line --find-links DIRECTORY",
             )

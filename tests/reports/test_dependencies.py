@@ -274,7 +274,7 @@ def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: P
     """MLServer #1562: a wheel of this machine does not load on the nodes."""
     directory = write_project(tmp_path, "", requirements__txt="./lib\n")
     write_source(directory / "lib", "lib", tag="cp312-cp312-macosx_11_0_arm64")
-    reason = r"lib-0\.1-cp312-cp312-macosx_11_0_arm64\.whl, contains code compiled for another platform"
+    reason = r"lib-0\.1-cp312-cp312-macosx_11_0_arm64\.whl, contains code compiled for another platform or Python"
     with pytest.raises(RequirementsError, match=reason) as failed:
         packed(directory)
     assert "--find-links" in failed.value.remedy

@@ -254,5 +254,5 @@ def test_a_package_that_cannot_be_built_here_stops_the_run_before_any_cost(desk:
     (desk.program / "broken" / "pyproject.toml").write_text(
         "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
     )
-    with pytest.raises(UnresolvedHereError, match=r"(?s)cannot build .*needs mysql_config"):
+    with pytest.raises(UnresolvedHereError, match=r"(?s)cannot get or build .*needs mysql_config"):
         desk.resolve("./broken\n")
