@@ -175,7 +175,7 @@ _RECORD: Final = fields(
             workers=maybe(text),
             notify=maybe(each(text)),
             trouble=maybe(text),
-            runtime=maybe(fields(path=maybe(text), kind=maybe(text), versions=maybe(fields()))),
+            runtime=maybe(fields(path=maybe(text), python=maybe(text), kind=maybe(text), versions=maybe(fields()))),
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
         )
     ),

@@ -167,12 +167,17 @@ def options_for(kind: RuntimeKind) -> tuple[str, ...]:
     return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities))
 
 
+def current(options: Sequence[str]) -> Runtime:
+    """Return the runtime that `ensure` makes with these options. Raises as `ensure`."""
+    return _runtime(_parser().parse_args(["ensure", *options]))
+
+
 def ensure(*options: str) -> Path:
     """Run the command `ensure` with these options in this process; return the runtime's Python.
 
     Raises RuntimeSetupError, ValueError or OSError.
     """
-    return _runtime(_parser().parse_args(["ensure", *options])).ensure()
+    return current(options).ensure()
 
 
 def ensure_own(

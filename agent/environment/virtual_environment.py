@@ -13,6 +13,7 @@ in it, never the scripts in bin/, which contain the path where they were made.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from agent.environment import package_index
+from agent.files.atomic_write import full_disk
 from agent.files.build_once import (
     COMPLETE,
     build_directory_once,
@@ -35,6 +37,7 @@ from agent.files.build_once import (
     temporary_files_beside,
     with_temporary_files,
 )
+from agent.files.file_lock import file_lock
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 AGENT_TREE: Final = Path(__file__).parents[2]
@@ -96,6 +99,11 @@ def requirement_lines(requirements: str) -> list[str]:
     """Return the lines of a requirements file or lock file, without comments and blank lines."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
     return [line for line in lines if line]
+
+
+def used_lock(wheels: Path) -> Path:
+    """Return the lock that each node has while it installs from a folder of wheels."""
+    return wheels.with_suffix(".used")
 
 
 def wheel_lock(wheels: Path) -> str:
@@ -227,10 +235,12 @@ class VirtualEnvironment:
     def _make(self) -> str:
         """Make it in its final folder: a virtual environment contains its path and cannot be moved."""
         self.report(f"making {self.name} {self.directory}")
-        with temporary_files_beside(self.directory) as temporary:
+        with contextlib.ExitStack() as opened:
+            temporary = opened.enter_context(temporary_files_beside(self.directory))
             self._create()
             self.prepare()
             wheels = (self.wheelhouse or temporary) / self.fingerprint
+            opened.enter_context(file_lock(used_lock(wheels), shared=True))  # `fab clean` does not remove them now.
             filled_here = build_directory_once(
                 wheels,
                 lambda: self._fill(wheels),
@@ -310,7 +320,10 @@ class VirtualEnvironment:
         if finished.returncode != 0:
             where = [self._keep(finished.stdout)] if self.log and finished.stdout else []
             lines = reason_lines(finished.stdout or "")
-            raise RuntimeSetupError("\n".join([f"{step} failed with status {finished.returncode}", *lines, *where]))
+            full = [found] if (found := full_disk(self.directory, finished.stdout or "")) else []
+            raise RuntimeSetupError(
+                "\n".join([f"{step} failed with status {finished.returncode}", *lines, *full, *where])
+            )
         return finished.stdout
 
     def _keep(self, output: str) -> str:

@@ -10,12 +10,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from agent.errors import ReportedError
+
+MAKE_ROOM: Final = " (`fab clean` removes what no run needs)"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def full_disk(path: Path, text: str) -> str:
+    """Return the host and the directory of a full disk if `text` reports one, else an empty string."""
+    if not any(os.strerror(number) in text for number in _FULL):
+        return ""
+    free = _free_bytes(path)
+    shown = "" if free is None else f", {free / 2**20:.1f} MiB are free"
+    return f"the disk with {path} on {socket.gethostname()} is full{shown}; do: make room there{MAKE_ROOM}"
 
 
 class StorageError(ReportedError, OSError):
@@ -25,8 +38,8 @@ class StorageError(ReportedError, OSError):
         self.path = path
         self.free_bytes = _free_bytes(path)
         advice = ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            advice = "; make room there, then go on with --resume"
+        if error.errno in _FULL:
+            advice = f"; make room on {socket.gethostname()}{MAKE_ROOM}, then go on with --resume"
         free = "" if self.free_bytes is None else f" ({self.free_bytes / 2**20:.1f} MiB free)"
         super().__init__(f"cannot write {path}: {error.strerror or error}{free}{advice}")
 

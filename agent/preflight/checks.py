@@ -110,13 +110,17 @@ def _judge_node(
         remedy = f"`fab run -- sudo chronyc makestep`, or {replace_remedy(host.name)}"
         cells["clock"] = wrong("clock", f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}", remedy)
     if found.free_bytes < FREE_LEAST:
-        cells["disk"] = wrong("disk", f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted")
+        cells["disk"] = wrong(
+            "disk",
+            f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted",
+            f"`fab clean` makes room, or {replace_remedy(host.name)}",
+        )
     if found.spec_sha256 != spec_sha256:
         what = "shows another spec of this run" if found.spec_sha256 else "does not show this run"
         cells["shared files"] = wrong("shared files", what)
     elif found.shared_free_bytes < SHARED_FREE_LEAST:
         free = f"{_mib(found.shared_free_bytes)} free"
-        cells["shared files"] = wrong("shared files", free, "`fab rm` removes a run")
+        cells["shared files"] = wrong("shared files", free, "`fab clean` removes what no run needs, `fab rm` a run")
     if not found.interface:
         cells["interface"] = wrong("interface", f"none has {host.address}")
     mine = dict(found.versions)

@@ -5,11 +5,14 @@ first, or a bare status.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import MAKE_ROOM
 from agent.files.listing import read_regular
 from agent.remote.command import SSH_FAILED
 from agent.runs.directory import RunDirectory
@@ -47,6 +50,9 @@ _TIMED_OUT: Final = "Connection timed out"
 """What Gloo, Open MPI and NCCL write when TCP has given up a node. Gloo alone writes the node's address before it."""
 _PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
 _MAX_PEER: Final = 40
+_RANK: Final = re.compile(r"\[(\d{1,9})\]<std")
+_FULL_LINES: Final = 200
+_FULL_SHOWN: Final = 200
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
 _OUT_OF_MEMORY: Final = re.compile(
@@ -92,7 +98,17 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
         or unreported_ranks(spec.hosts, log)
     )
     named = named or first_ended_rank(spec.hosts, log) or ended_host(log)
-    return named or f"the launcher ended with {describe_status(status)}"
+    return (named or f"the launcher ended with {describe_status(status)}") + full_disk_hint(spec.hosts, log)
+
+
+def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
+    """Return the host and the line of a rank that found its disk full, in the last lines of a log; "" without one."""
+    found = [line for line in log.split("\n")[-_FULL_LINES:] if os.strerror(errno.ENOSPC) in line]
+    if not found:
+        return ""
+    rank, places = _RANK.match(found[-1]), _places(hosts)
+    where = f" of {places[int(rank[1])]}" if rank and int(rank[1]) < len(places) else ""
+    return f"; a disk{where} is full: {found[-1].strip()[:_FULL_SHOWN]}; do: make room{MAKE_ROOM}"
 
 
 def last_attempt(log: str) -> str:

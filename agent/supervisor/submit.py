@@ -46,7 +46,9 @@ def start(runs: Runs, submission: Submission) -> RunDirectory:
     submission = dataclasses.replace(submission, spec=spec)
     try:
         _check_there(spec)
-        directory = _make(runs, submission, State.starting(spec))
+        with runs.mutex():  # `fab clean` removes trees under it.
+            check_trees(spec)
+            directory = _make(runs, submission, State.starting(spec))
         detach(runs, directory)
     except BaseException:
         runs.release(spec.run_id)
@@ -59,7 +61,12 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
     spec = submission.spec
     _check_new(runs, spec)
     runs.root.mkdir(parents=True, exist_ok=True)
-    RunQueue(runs=runs).add(spec.run_id, lambda: _make(runs, submission, _queued(spec)))
+
+    def make() -> None:
+        check_trees(spec)
+        _make(runs, submission, _queued(spec))
+
+    RunQueue(runs=runs).add(spec.run_id, make)
     return runs[spec.run_id]
 
 
@@ -76,7 +83,9 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
         _clear(runs, directory, spec)
         record.write_origin(directory, submission.origin)
         again = State.starting(spec)
-        resuming.reopen(directory, spec, again)
+        with runs.mutex():
+            check_trees(spec)
+            resuming.reopen(directory, spec, again)
         try:
             detach(runs, directory)
         except BaseException as error:
@@ -98,6 +107,7 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
 
     def reopen() -> None:
         _check_ended(runs, directory)
+        check_trees(spec)
         record.write_origin(directory, submission.origin)
         resuming.reopen(directory, spec, _queued(spec))
 
@@ -143,7 +153,7 @@ def check_trees(spec: RunSpec) -> None:
     """Raise SpecError where a tree that a run needs is not on the shared file system."""
     for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory):
         if not Path(tree).is_dir():
-            raise SpecError(f"{tree}, which run {spec.run_id} needs, is no longer there")
+            raise SpecError(f"{tree}, which run {spec.run_id} needs, is no longer there: repeat the command")
 
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:

@@ -16,6 +16,7 @@ TASKS: Final = Path(__file__).resolve().parents[1] / "tasks"
 MODULES: Final = {
     "run": ("run",),
     "bench": ("bench",),
+    "clean": ("clean",),
     "data": ("stage-data",),
     "deploy": ("doctor", "up", "down"),
     "plan": ("plan",),

@@ -15,7 +15,8 @@ from cluster.terminal.units import amount
 
 SHARED: Final = "the shared file system"
 REMEDIES: Final = {
-    "full": "make room there: `fab run -- df -h` shows all disks. Give the workers a larger worker_volume_gib, "
+    "full": "make room there: `fab clean` removes what no run needs, `fab run -- df -h` shows all disks. "
+    "Give the workers a larger worker_volume_gib, "
     "or a type with an instance store and scratch_mount; or stage less to each with --sharded. Then repeat the command",
     "damaged": "repeat the command: damaged files are staged again",
     "denied": "name the bucket in data_buckets of cdk.json, then `fab up`, and `fab replace` the workers that booted "

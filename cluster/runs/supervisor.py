@@ -23,6 +23,8 @@ from cluster.ssh.master import Master
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import doing
 
+CLEANING: Final = "fab clean"
+"""The task that holds nodes while it removes files there."""
 _DOING = {
     "start": "starting the run",
     "resume": "starting the run again",
@@ -59,7 +61,7 @@ def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesE
 
 def _describe_hold(held: Mapping[str, Any]) -> str:
     if held["hosts"]:
-        return f"ending {', '.join(held['hosts'])}"
+        return f"{'cleaning' if held['task'] == CLEANING else 'ending'} {', '.join(held['hosts'])}"
     return "ending all nodes" if held.get("every") else "changing the size of the worker group"
 
 

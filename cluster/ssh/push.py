@@ -274,8 +274,8 @@ def push(
         try:
             _upload(master, directories, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
         except RemoteError as error:
-            if os.strerror(errno.ENOSPC) in error.output:
-                error.remedy = "make room on the shared file system: `fab runs` lists the runs, `fab rm` removes one"
+            if any(os.strerror(number) in error.output for number in (errno.ENOSPC, errno.EDQUOT)):
+                error.remedy = f"make room below {payloads_root}: `fab clean` removes what no run needs, `fab rm` a run"
             raise
     return Pushed(tree=tree, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
 

@@ -12,6 +12,7 @@ from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import DeepcdkError
 from cluster.nodes import load as loads
+from cluster.nodes.leftovers import Leftovers, summary
 from cluster.nodes.occupancy import shortened
 from cluster.nodes.status import print_status, read_status
 from cluster.runs import starter
@@ -60,18 +61,21 @@ def status(
 
 
 def _show_runs(session: Session) -> None:
-    """Print the live runs, and who started each; a master that does not answer is reported."""
+    """Print the live runs, who started each, and the size of uploads; a master that does not answer is reported."""
     if not any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances):
         return
     try:
         with session.connect() as master:
-            occupied = session.supervisor(master).occupancy()
+            supervisor = session.supervisor(master)
+            occupied = supervisor.occupancy()
+            stored = Leftovers(master, session.stack, supervisor.directory, session.agent_directory).shared()
     except DeepcdkError as error:
-        print_note(f"the live runs are not known: {str(error.what).partition(chr(10))[0]}")
+        print_note(f"the live runs and the size of uploads are not known: {str(error.what).partition(chr(10))[0]}")
         return
     for run_id, hosts in occupied.hosts.items():
         by = starter.describe(occupied.starters.get(run_id))
         print_line(f"run {run_id} is live on {shortened(hosts)}" + (f", started by {by}" if by else ""))
+    print_line(summary(stored))
 
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:

@@ -118,6 +118,38 @@ def test_no_secret_stays_on_a_node(done: Any) -> None:
         assert cloud.on(node["InstanceId"], "find", *folders, "-type", "f", check=False).stdout == ""
 
 
+def test_what_no_run_needs_is_listed_and_removed(done: Any, tmp_path: Path) -> None:
+    """Source: ray-project/ray #55898 and Netflix/metaflow #1741."""
+    cluster, _, record, _ = done
+    (tmp_path / "logs" / "empty").mkdir(parents=True)
+    (tmp_path / ".project-root").touch()
+    (tmp_path / ".env").write_text("PASSWORD=x\n")
+    (tmp_path / "link").symlink_to("logs")
+    (tmp_path / "data.bin").write_bytes(b"x" * 1_000_000)
+    pushed = cluster.fab("push", "--payload", str(tmp_path), "--json", "--yes")
+    assert "not uploaded, because passwords or keys may be in it: .env" in pushed.stderr
+    where = json.loads(pushed.stdout)["directory"]
+    listed = cluster.fab("run", "--master", "--", "find", where, "-printf", "%P %l;").stdout
+    assert {"program/logs/empty ", "program/.project-root ", "program/link logs"} <= {*listed.split(";")}
+    assert ".env" not in listed
+    cluster.fab("stage-data", str(tmp_path / "data.bin"), "--to", "local", "--name", "unneeded", "--yes")
+    status = cluster.fab("status").stdout
+    assert "uploads on the shared file system: " in status and "`fab clean` frees " in status
+    found = {
+        (each["place"], each["path"])
+        for each in json.loads(cluster.fab("clean", "--dry-run", "--json").stdout)["unused"]
+    }
+    data = {(f"deeplearning-worker{n}", "/home/deepcdk-rank/files/data/unneeded") for n in (1, 2)}
+    assert {("shared file system", where), *data} <= found
+    spec = json.dumps(record)
+    assert not any(Path(path).name in spec for _, path in found if Path(path).name != "unneeded")
+    refused = cluster.fab("clean", check=False)
+    assert (refused.returncode, "give --yes" in refused.stderr) == (1, True)
+    removed = json.loads(cluster.fab("clean", "--json", "--yes").stdout)["removed"]
+    assert {(each["place"], each["path"]) for each in removed} == found
+    assert cluster.fab("clean").stdout == "nothing to remove\n"
+
+
 def test_requirements_without_an_index_fail_before_anything_starts(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import toy\n")
     (tmp_path / "requirements.txt").write_text("toy\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -14,17 +15,21 @@ from unittest import mock
 
 import pytest
 
+from agent.environment.virtual_environment import Installer, RuntimeSetupError
+from agent.files.atomic_write import StorageError, full_disk
 from agent.supervisor.attempts.program import stage
+from agent.supervisor.failure import full_disk_hint
 from cluster.cli import PROJECT
 from cluster.cli.loader import collection
-from cluster.errors import DeepcdkError, UsageError
+from cluster.data.report import REMEDIES
+from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.programs.program import Program
 from cluster.programs.upload import UploadError, survey
 from cluster.runs.provenance import read_diff
 from cluster.session import Session
 from cluster.ssh.bootstrap import EntryError, unpack, unpack_as
-from cluster.ssh.push import ASKED_FILES, pack
-from tests.factories import make_program_spec
+from cluster.ssh.push import ASKED_FILES, pack, push
+from tests.factories import make_nodes, make_program_spec
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"
 
@@ -438,3 +443,39 @@ def test_link_in_a_pushed_program_is_kept_in_the_copy_of_a_run(project: Path, tm
     stage(made)
     assert (Path(made.working_directory) / "link").readlink() == Path("train.py")
     assert (Path(made.working_directory) / "dangling").is_symlink()
+
+
+def test_a_full_disk_is_reported_with_its_host_its_path_and_fab_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: ray-project/ray #55898."""
+    error, host = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), socket.gethostname()
+    place = tmp_path / "x"
+    texts = [
+        str(StorageError(place, error)),
+        full_disk(place, str(error)),
+        full_disk(place, "pip: Disk quota exceeded"),
+    ]
+    master = mock.Mock(where="admin@198.51.100.7")
+    for text in texts:
+        assert host in text and str(place) in text and "`fab clean`" in text
+    assert full_disk(place, "Permission denied") == ""
+    monkeypatch.setattr(
+        "cluster.ssh.push._upload", mock.Mock(side_effect=RemoteError("x", status=1, output=str(error)))
+    )
+    monkeypatch.setattr("cluster.ssh.push.find_pushed", lambda *_: frozenset())
+    with pytest.raises(RemoteError) as caught:
+        push(master, "/mnt/efs/payloads", pack(tmp_path, [], "program"))
+    assert "/mnt/efs/payloads: `fab clean`" in str(caught.value.remedy)
+    assert "`fab clean`" in REMEDIES["full"]
+    log = "[supervisor] x\n[0]<stdout>:a\n[1]<stderr>:OSError: [Errno 28] No space left on device: '/tmp/a'\n"
+    hint = full_disk_hint(make_nodes(2), log)
+    assert hint.startswith("; a disk of deeplearning-worker2 is full: [1]<stderr>:OSError") and "`fab clean`" in hint
+    assert full_disk_hint(make_nodes(2), "[1]<stderr>:a\n") == ""
+
+
+def test_a_node_that_installs_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    """Source: ray-project/ray #55898."""
+    made = Installer(root=tmp_path)
+    with pytest.raises(RuntimeSetupError, match=r"failed with status 1\n.*\n.*is full.*`fab clean`"):
+        made.run("Installing", ["sh", "-c", "echo 'OSError: [Errno 28] No space left on device'; exit 1"])

@@ -93,7 +93,7 @@ class Attempt:
         began = time.monotonic()
         try:
             pythons, answers = self._prepare()
-            runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime}
+            runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime, "python": pythons.ranks}
             self.stored.record_step("prepared", runtime=runtime)
             facts = self._preflight().run(pythons, answers)
             self.stored.record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})

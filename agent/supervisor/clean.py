@@ -1,0 +1,285 @@
+"""Find and remove what no run needs: trees and wheels on the shared file system, environments and data of a node.
+
+    python3 -m agent.supervisor.clean shared MOUNT [PATH...]    # on the master
+    python3 -m agent.supervisor.clean node [ADDRESS:PATH...]         # the login user's environments on this node
+    python3 -m agent.supervisor.clean data ROOT [ADDRESS:PATH...]    # staged data on this node, as the user for ranks
+
+Without paths each prints the directories that it finds, as JSON. With paths it removes those that are still unused; of
+the paths of a node, those with one of its addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.environment import runtime
+from agent.environment.master_environment import MasterEnvironment
+from agent.environment.virtual_environment import DEFAULT_ROOT, Installer, used_lock
+from agent.files.atomic_write import write_atomically
+from agent.files.build_once import is_complete
+from agent.files.file_lock import AlreadyLockedError, file_lock
+from agent.files.listing import count_files, names_in, read_regular
+from agent.hardware.machine import own_addresses, this_node_kind
+from agent.remote.command import OWN_TREE
+from agent.runs.going_on import COURSE_FILE
+from agent.runs.store import Runs
+from agent.spec.kinds import runtime_kind
+from agent.spec.nodes import MASTERS_TREES
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DatasetError
+from agent.staging.manifest import SUFFIX, ManifestError
+from agent.supervisor.boot_hook import hooked_tree
+
+CACHE: Final = ".cache/deepcdk"
+"""Below the login user's home."""
+RECENT_S: Final = 3600.0
+"""What is incomplete may still be written for so long."""
+AGENT_S: Final = 24 * 3600.0
+"""Another laptop's task may run an agent that no run names."""
+_NAME: Final = re.compile("[0-9a-f]{16}")
+_NAMES: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
+_DATA: Final = re.compile(rb"/data/([A-Za-z0-9][A-Za-z0-9._-]*)")
+_INTERRUPTED: Final = re.compile(r"[0-9a-f]{16}\.partial-[0-9]+|\.removed-.*|[0-9a-f]{16}\.tmp")
+_REMOVED: Final = ".removed-"
+_CMDLINE_BYTES: Final = 1 << 20
+_OP: Final = "custom_op"
+"""In the wheels of the runtime of recipes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item:
+    """A directory that `fab clean` may remove."""
+
+    kind: str
+    path: str
+    size: int
+    used: bool
+    """Whether a run or a process needs it, or the next run will."""
+
+
+class Sizes:
+    """Measure directories. The size of a finished one is kept, because its content never changes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, int] = {}
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            known = json.loads(read_regular(file))
+            self._known = {str(key): value for key, value in known.items() if type(value) is int}
+        self._found: dict[str, int] = {}
+
+    def of(self, path: Path, *, final: bool) -> int:
+        """Return the bytes of the files below a directory."""
+        if not final:
+            return count_files(path)[1]
+        key = str(path)
+        self._found[key] = size = self._known[key] if key in self._known else count_files(path)[1]
+        return size
+
+    def store(self) -> None:
+        """Keep the sizes that were asked for."""
+        if self._found != self._known:
+            with contextlib.suppress(OSError):
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(self._file, json.dumps(self._found))
+
+
+def names_in_processes(proc: Path = Path("/proc")) -> frozenset[str]:
+    """Return the names of trees and environments on the command lines of this machine's processes."""
+    found: set[bytes] = set()
+    for process in names_in(proc):
+        if process.isdecimal() and int(process) != os.getpid():
+            with contextlib.suppress(OSError), (proc / process / "cmdline").open("rb") as file:
+                found.update(_NAMES.findall(file.read(_CMDLINE_BYTES)))
+    return frozenset(name.decode() for name in found)
+
+
+def needed(runs: Runs) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of trees and environments, and of data sets, that any run on the shared file system names.
+
+    Raises OSError for a spec that cannot be read: nothing may be removed then.
+    """
+    names, data = set(), set()
+    for run_id in runs.ids():
+        try:
+            spec = read_regular(runs[run_id].spec)
+        except FileNotFoundError:  # `fab rm` has removed the run in this moment.
+            if runs[run_id].path.exists():
+                raise
+            continue
+        course = b""
+        with contextlib.suppress(OSError):  # It is not there before the nodes are prepared.
+            course = read_regular(runs[run_id].path / COURSE_FILE)
+        names.update(_NAMES.findall(spec + b" " + course))
+        data.update(_DATA.findall(spec))
+    return frozenset(map(bytes.decode, names)), frozenset(map(bytes.decode, data))
+
+
+def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -> Iterator[Item]:
+    """Yield the trees and wheels on the shared file system, and the master's agents; `names` are needed."""
+    payloads, now = mount / "payloads", time.time()
+    names |= {OWN_TREE.name, hooked_tree().name}
+
+    def age(path: Path) -> float:
+        with contextlib.suppress(OSError):
+            return now - path.lstat().st_mtime
+        return 0.0
+
+    for folder in (payloads, home / MASTERS_TREES):
+        for name in sorted(names_in(folder)):
+            path = folder / name
+            if _NAME.fullmatch(name):
+                kind = next((each for each in ("agent", "payload", "program") if (path / each).is_dir()), "tree")
+                used = name in names or (kind == "agent" and age(path) < AGENT_S)
+                yield Item(kind=kind, path=str(path), size=sizes.of(path, final=True), used=used)
+            elif _INTERRUPTED.fullmatch(name):
+                size = sizes.of(path, final=False)
+                yield Item(kind="interrupted", path=str(path), size=size, used=age(path) < RECENT_S)
+    wheels = [payloads / ".wheelhouse" / name for name in sorted(names_in(payloads / ".wheelhouse"))]
+    wheels = [path for path in wheels if path.is_dir() and not path.is_symlink()]
+    newest = min((path for path in wheels if (path / _OP).is_dir()), key=age, default=None)
+    for path in wheels:
+        done = is_complete(path)
+        used = path.name in names or path == newest or next(path.glob("uv-*.whl"), None) is not None
+        used |= not done and age(path) < RECENT_S
+        yield Item(kind="wheels", path=str(path), size=sizes.of(path, final=done), used=used)
+
+
+def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator[Item]:
+    """Yield the environments of this node. `used`: by a process, or by the next run of a recipe."""
+    names = names_in_processes()
+    try:
+        kind = runtime_kind({"this node": this_node_kind()})
+        names |= {runtime.current(runtime.options_for(kind)).fingerprint, MasterEnvironment().fingerprint}
+        names |= {Installer(root=DEFAULT_ROOT).fingerprint}
+        made_here: tuple[Path, ...] = (DEFAULT_ROOT,)
+    except (ValueError, RuntimeError, OSError):  # Which runtime this node needs is not known: all of them stay.
+        made_here = ()
+    for root in roots or (*made_here, home / CACHE / "environments", home / CACHE / "layers"):
+        for name in sorted(names_in(root)) if os.access(root, os.W_OK) else ():
+            path = root / name
+            if _NAME.fullmatch(name) and path.is_dir():
+                size = sizes.of(path, final=is_complete(path))
+                yield Item(kind="environment", path=str(path), size=size, used=name in names)
+            elif _INTERRUPTED.fullmatch(name) and not (root / f"{name.removesuffix('.tmp')}.lock").exists():
+                yield Item(kind="interrupted", path=str(path), size=sizes.of(path, final=False), used=False)
+
+
+def data_items(root: Path) -> Iterator[Item]:
+    """Yield the staged data sets of this node."""
+    names = {name.removesuffix(".new").removesuffix(SUFFIX) for name in names_in(root) if SUFFIX in name}
+    for name in sorted(names):
+        with contextlib.suppress(ValueError):
+            staged = StagedDataset(root=root, name=name)
+            yield Item(kind="data", path=str(staged.directory), size=count_files(staged.directory)[1], used=False)
+
+
+def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
+    """Rename a directory under these locks, to be removed; None if it is gone, or another process has a lock.
+
+    What begins meanwhile finds it as a whole, or not at all.
+    """
+    gone = path.with_name(f"{_REMOVED}{path.name}-{secrets.token_hex(4)}")
+    with contextlib.suppress(AlreadyLockedError, FileNotFoundError), contextlib.ExitStack() as opened:
+        for lock in locks:
+            opened.enter_context(file_lock(lock, wait=False))
+        return path.rename(gone)
+    return None
+
+
+def remove(path: Path) -> bool:
+    """Remove an environment of this node; return False if it stays."""
+    if gone := set_aside(path, locks_of(path)):
+        shutil.rmtree(gone, ignore_errors=True)
+    return gone is not None
+
+
+def remove_data(path: Path) -> bool:
+    """Remove a staged data set and its manifests; return False while it is staged."""
+    try:
+        staged = StagedDataset(root=path.parent, name=path.name)
+        with staged.reserved(0.0), staged.locked():
+            staged.manifest_file.unlink(missing_ok=True)
+            staged.pending_manifest_file.unlink(missing_ok=True)
+            shutil.rmtree(staged.partial, ignore_errors=True)
+            shutil.rmtree(staged.directory)
+    except (DatasetError, ManifestError, ValueError, FileNotFoundError):
+        return False
+    return True
+
+
+def locks_of(path: Path) -> list[Path]:
+    """Return the locks that a process has while it makes or installs an environment or wheels."""
+    return [path.with_suffix(".lock"), used_lock(path)]
+
+
+def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
+    """List what is on the shared file system, or remove those of `wanted` that are unused. Raises OSError."""
+    runs, sizes = Runs(root=mount / "runs"), Sizes(home / ".deepcdk" / "sizes.json")
+    processes = names_in_processes()
+    with (
+        runs.mutex() if runs.root.is_dir() else contextlib.nullcontext()
+    ):  # A run that starts checks its trees under it.
+        names, data = needed(runs)
+        items = list(shared_items(mount, home, sizes, names | processes))
+        sizes.store()
+        if not wanted:
+            return {**_document(items), "names": sorted(names), "data": sorted(data)}
+        chosen = [item for item in items if item.path in wanted and not item.used]
+        moved = [
+            (item, set_aside(Path(item.path), locks_of(Path(item.path)) if item.kind == "wheels" else ()))
+            for item in chosen
+        ]
+    for _, gone in moved:
+        if gone:
+            shutil.rmtree(gone, ignore_errors=True)
+    return _document(item for item, gone in moved if gone)
+
+
+def on_node(items: Iterable[Item], words: Sequence[str], take: Callable[[Path], bool]) -> dict[str, Any]:
+    """List these items, or remove those that are unused and that `words` name, as ADDRESS:PATH."""
+    if not words:
+        return _document(items)
+    pairs, mine = [word.partition(":") for word in words], own_addresses()
+    wanted = {path for address, _, path in pairs if address in mine}
+    return _document(item for item in items if item.path in wanted and not item.used and take(Path(item.path)))
+
+
+def _document(items: Iterable[Item]) -> dict[str, Any]:
+    return {"items": [dataclasses.asdict(item) for item in items]}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line; return the exit status."""
+    command, *words = argv
+    home = Path.home()
+    try:
+        if command == "shared":
+            found = shared(Path(words[0]), home, frozenset(words[1:]))
+        elif command == "data":
+            found = on_node(data_items(Path(words[0])), words[1:], remove_data)
+        else:
+            sizes = Sizes(home / ".deepcdk" / "sizes.json")
+            items = list(node_items(home, sizes))
+            sizes.store()
+            found = on_node(items, words, remove)
+    except OSError as error:
+        print(f"{error.filename or 'agent.supervisor.clean'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

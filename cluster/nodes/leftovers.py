@@ -1,0 +1,164 @@
+"""List and remove directories that no run needs, on the shared file system and on node disks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, RANK_HOME, Node, workers
+from agent.spec.remote_command import RemoteCommand
+from cluster import answers
+from cluster.aws.stack import Stack
+from cluster.ssh import fanout
+from cluster.ssh.master import Master
+from cluster.terminal.status_line import doing, warn
+from cluster.terminal.tables import Table
+from cluster.terminal.units import amount
+
+SHARED: Final = "shared file system"
+_ITEMS: Final = answers.each(
+    answers.fields(kind=answers.text, path=answers.text, size=answers.whole, used=answers.flag)
+)
+_SHARED: Final = answers.fields(
+    items=_ITEMS, names=answers.maybe(answers.each(answers.text)), data=answers.maybe(answers.each(answers.text))
+)
+_BATCH: Final = 200
+"""So many paths in one command."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """A directory on the shared file system or on a node's disk."""
+
+    place: str
+    """`shared file system`, or the node's name."""
+    kind: str
+    path: str
+    size: int
+    used: bool = False
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return dataclasses.asdict(self)
+
+
+class Leftovers:
+    """Ask the master, and through it the nodes, for directories that `fab clean` may remove."""
+
+    def __init__(self, master: Master, stack: Stack, directory: str, shared_agent: str) -> None:
+        """Call the agent in `directory` on the master, and in `shared_agent` on the workers."""
+        self._master, self._stack, self._directory, self._shared_agent = master, stack, directory, shared_agent
+
+    def shared(self) -> list[Leftover]:
+        """Return what is on the shared file system, and the master's own agents."""
+        return self._read_shared(self._ask_master("shared", self._stack.efs_mount))
+
+    def all(self, nodes: Sequence[Node]) -> list[Leftover]:
+        """Return what is on the shared file system and on these nodes."""
+        answer = self._ask_master("shared", self._stack.efs_mount)
+        names, data = {*(answer.get("names") or ())}, {*(answer.get("data") or ())}
+        found = [*self._read_shared(answer), *self._of(MASTER_NAME, self._ask_master("node"))]
+        if workers(nodes):
+            for as_rank, words in self._of_workers():
+                for host, listed in self._ask_workers(words, as_rank=as_rank).items():
+                    found += self._of(host, listed)
+        needed = {True: data, False: names}
+        return [
+            dataclasses.replace(each, used=each.used or each.path.rpartition("/")[2] in needed[each.kind == "data"])
+            for each in found
+        ]
+
+    def remove(self, chosen: Iterable[Leftover], nodes: Sequence[Node]) -> list[Leftover]:
+        """Remove these directories unless a run needs them by now; return those that were removed."""
+        by_place: dict[str, list[Leftover]] = {}
+        for each in chosen:
+            by_place.setdefault(each.place, []).append(each)
+        addresses = {node.name: node.address for node in nodes}
+        removed: list[Leftover] = []
+        for batch in _batches([each.path for each in by_place.pop(SHARED, [])]):
+            removed += self._read_shared(self._ask_master("shared", self._stack.efs_mount, *batch))
+        for batch in _batches([f"{addresses[MASTER_NAME]}:{each.path}" for each in by_place.pop(MASTER_NAME, [])]):
+            removed += self._of(MASTER_NAME, self._ask_master("node", *batch))
+        rest = [each for leftovers in by_place.values() for each in leftovers if each.place in addresses]
+        for as_rank, words in self._of_workers():
+            root = f"{words[1]}/" if as_rank else ""
+            paths = [
+                f"{addresses[each.place]}:{each.path}"
+                for each in rest
+                if (each.kind == "data") == as_rank and each.path.startswith(root)
+            ]
+            for batch in _batches(paths):
+                for host, listed in self._ask_workers((*words, *batch), as_rank=as_rank).items():
+                    removed += self._of(host, listed)
+        return removed
+
+    def _of_workers(self) -> list[tuple[bool, tuple[str, ...]]]:
+        """Return the commands for workers, each with whether the user for ranks runs it."""
+        roots = [f"{RANK_HOME}/data", *([f"{self._stack.scratch_mount}/data"] if self._stack.scratch_mount else [])]
+        return [(False, ("node",)), *((True, ("data", root)) for root in roots)]
+
+    def _ask_master(self, *words: str) -> dict[str, Any]:
+        command = [NODE_PYTHON, "-m", "agent.supervisor.clean", *words]
+        with doing("measuring what is stored"):
+            done = self._master.check(command, directory=self._directory, doing="looking for what no run needs")
+        answer: dict[str, Any] = answers.read(done.text, _SHARED, "`clean`", where=self._master.where)
+        return answer
+
+    def _ask_workers(self, words: Sequence[str], *, as_rank: bool) -> dict[str, dict[str, Any]]:
+        command = ("env", f"PYTHONPATH={self._shared_agent}", NODE_PYTHON, "-m", "agent.supervisor.clean", *words)
+        request = RemoteCommand(command=command, as_rank=as_rank)
+        found = {}
+        with doing("measuring what is stored on the nodes"):
+            results = fanout.run(self._master, self._directory, request, None)
+        for result in results:
+            if result.failed:
+                warn(f"{fanout.short(result.name)} is left out: {result.reason}")
+                continue
+            text = result.stdout.decode(errors="replace")
+            found[result.name] = answers.read(text, answers.fields(items=_ITEMS), "`clean`", where=result.name)
+        return found
+
+    def _read_shared(self, answer: Mapping[str, Any]) -> list[Leftover]:
+        return self._of(SHARED, answer)
+
+    def _of(self, place: str, answer: Mapping[str, Any]) -> list[Leftover]:
+        return [
+            Leftover(place=place, kind=each["kind"], path=each["path"], size=each["size"], used=each["used"])
+            for each in answer["items"]
+        ]
+
+
+def _batches(paths: Sequence[str]) -> list[Sequence[str]]:
+    return [paths[at : at + _BATCH] for at in range(0, len(paths), _BATCH)]
+
+
+def unused(found: Iterable[Leftover]) -> list[Leftover]:
+    """Return what no run needs, the largest first."""
+    return sorted((each for each in found if not each.used), key=lambda each: -each.size)
+
+
+def size_of(found: Iterable[Leftover]) -> int:
+    """Return the bytes of these directories together."""
+    return sum(each.size for each in found)
+
+
+def table(found: Sequence[Leftover]) -> Table:
+    """Return the table of these directories."""
+    rows = tuple((fanout.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found)
+    return Table(
+        title="no live, queued or kept run needs",
+        columns=("where", "what", "size", "path"),
+        rows=rows,
+        footer=(f"together: {amount(size_of(found))}",),
+    )
+
+
+def summary(found: Sequence[Leftover]) -> str:
+    """Return what is stored on the shared file system, and how much of it is unused, in one line."""
+    kinds: dict[str, int] = {}
+    for each in found:
+        kinds[each.kind] = kinds.get(each.kind, 0) + each.size
+    listed = ", ".join(f"{kind} {amount(size)}" for kind, size in sorted(kinds.items(), key=lambda pair: -pair[1]))
+    free = size_of(unused(found))
+    return f"uploads on the {SHARED}: {listed or 'none'}" + (f"; `fab clean` frees {amount(free)}" if free else "")

@@ -1,0 +1,61 @@
+"""The task that removes what no run needs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+from agent.spec.nodes import MASTER_NAME, workers
+from cluster.cli import PROJECT
+from cluster.cli.task import Json, Key, Set, Yes, task
+from cluster.nodes.leftovers import SHARED, Leftovers, size_of, table, unused
+from cluster.runs.supervisor import CLEANING
+from cluster.session import Session, confirm
+from cluster.ssh.fanout import short
+from cluster.terminal.output import print_line, print_note, print_result
+from cluster.terminal.tables import print_table
+from cluster.terminal.units import amount
+
+
+@task()
+def clean(
+    set_: Set = (),
+    dry_run: Annotated[bool, "list, and remove nothing"] = False,
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
+) -> None:
+    """
+    Remove what no live, queued or kept run needs: uploaded programs, wheels, environments, data on node disks.
+
+    It lists them with their sizes and asks. Nodes of live runs, runs and data on the shared file system stay.
+
+    Example: fab clean --dry-run
+    """
+    session = Session(PROJECT, set_, key=key)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        nodes = session.nodes(master)
+        busy = {name for hosts in supervisor.occupancy().hosts.values() for name in hosts}
+        places = {SHARED, *({MASTER_NAME} if not busy else ()), *(node.name for node in nodes)} - busy
+        leftovers = Leftovers(master, session.stack, supervisor.directory, session.agent_directory)
+        found = [each for each in unused(leftovers.all(nodes)) if each.place in places]
+        if not json and found:
+            print_table(table(found))
+        if busy:
+            print_note(f"left out, because of live runs: the disks of {', '.join(sorted(map(short, busy)))}")
+        removed = []
+        if found and not dry_run:
+            confirm(f"remove {len(found)} directories, {amount(size_of(found))}.", yes=yes)
+            free = {node.name: node.instance_id for node in workers(nodes) if node.name in {e.place for e in found}}
+            with supervisor.hold(CLEANING, free) if free else contextlib.nullcontext():
+                removed = leftovers.remove(found, nodes)
+    kept = len(found) - len(removed)
+    if json:
+        listed = [each.to_document() for each in found]
+        print_result({"unused": listed, "removed": [each.to_document() for each in removed]}, json=True)
+    elif not found:
+        print_line("nothing to remove")
+    elif not dry_run:
+        stays = f"; {kept} stay, because something began to use them" if kept else ""
+        print_line(f"removed: {len(removed)} directories, {amount(size_of(removed))}{stays}")

@@ -1,0 +1,236 @@
+"""Facts about `fab clean` on the nodes: what it lists as unused, and what it removes while runs start."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.environment.virtual_environment import used_lock
+from agent.errors import SpecError
+from agent.files.build_once import COMPLETE
+from agent.files.file_lock import file_lock
+from agent.runs.going_on import COURSE_FILE
+from agent.runs.store import Runs
+from agent.spec.provenance import Submission
+from agent.spec.run import RunSpec
+from agent.staging.dataset import StagedDataset
+from agent.staging.manifest import Manifest
+from agent.supervisor import clean, submit
+from agent.supervisor.clean import Sizes, data_items, node_items, on_node, remove, remove_data, shared
+from tests.factories import make_program_spec, make_spec
+
+OLD = 100_000
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Path:
+    (tmp_path / "efs" / "runs").mkdir(parents=True)
+    return tmp_path / "efs"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def directory(path: Path, *, old: bool = True, size: int = 1000) -> Path:
+    path.mkdir(parents=True)
+    (path / "file").write_bytes(b"x" * size)
+    if old:
+        os.utime(path, (OLD, OLD))
+    return path
+
+
+def tree(mount: Path, name: str, folder: str) -> Path:
+    path = mount / "payloads" / name
+    directory(path / folder)
+    os.utime(path, (OLD, OLD))
+    return path
+
+
+def wheels(mount: Path, name: str, *inside: str) -> Path:
+    path = directory(mount / "payloads" / ".wheelhouse" / name)
+    for each in inside:
+        (path / each).mkdir()
+    (path / COMPLETE).touch()
+    return path
+
+
+def make_run(mount: Path, spec: RunSpec, course: object = None) -> Path:
+    path = mount / "runs" / spec.run_id
+    path.mkdir()
+    (path / "state.json").write_text("{}")
+    (path / "spec.json").write_text(spec.to_json())
+    if course:
+        (path / COURSE_FILE).write_text(json.dumps(course))
+    return path
+
+
+def unused(mount: Path, home: Path) -> set[str]:
+    return {Path(item["path"]).name for item in shared(mount, home, frozenset())["items"] if not item["used"]}
+
+
+def test_trees_of_kept_runs_stay_and_others_are_listed_with_their_sizes(mount: Path, home: Path) -> None:
+    """Source: ray-project/ray #55898."""
+    spec = make_program_spec(efs_mount=str(mount))
+    make_run(mount, spec)
+    for name, folder in (
+        (spec.agent, "agent"),
+        (spec.program, "program"),
+        ("1" * 16, "program"),
+        ("2" * 16, "payload"),
+    ):
+        tree(mount, name, folder)
+    found = {Path(item["path"]).name: item for item in shared(mount, home, frozenset())["items"]}
+    assert {name for name, item in found.items() if not item["used"]} == {"1" * 16, "2" * 16}
+    assert found["1" * 16]["kind"] == "program" and found["1" * 16]["size"] == 1000
+
+
+def test_only_named_and_unused_trees_are_removed(mount: Path, home: Path) -> None:
+    """Source: ray-project/ray #55898."""
+    spec = make_program_spec(efs_mount=str(mount))
+    make_run(mount, spec)
+    kept, gone, other = (tree(mount, name, "program") for name in (spec.program, "1" * 16, "2" * 16))
+    outside = directory(mount / "data" / "mine")
+    wanted = frozenset(map(str, (kept, gone, outside)))
+    removed = shared(mount, home, wanted)["items"]
+    assert [item["path"] for item in removed] == [str(gone)]
+    assert kept.exists() and other.exists() and outside.exists() and not gone.exists()
+    assert sorted(path.name for path in (mount / "payloads").iterdir()) == sorted([kept.name, other.name])
+
+
+def test_agents_stay_for_a_day_and_interrupted_uploads_for_an_hour(mount: Path, home: Path) -> None:
+    tree(mount, "1" * 16, "agent")
+    directory(mount / "payloads" / ("2" * 16) / "agent", old=False)
+    directory(mount / "payloads" / f"{'3' * 16}.partial-12")
+    directory(mount / "payloads" / f"{'4' * 16}.partial-12", old=False)
+    tree(home / ".deepcdk", "trees", "agent")
+    assert unused(mount, home) == {"1" * 16, f"{'3' * 16}.partial-12"}
+
+
+def test_wheels_of_a_run_the_newest_runtime_and_the_installer_stay(mount: Path, home: Path) -> None:
+    """Source: ray-project/ray #55898."""
+    course = {
+        "times": {},
+        "runtime": {"path": f"/opt/x/{'a' * 15}1", "python": f"/home/x/layers/{'a' * 15}2/bin/python"},
+    }
+    make_run(mount, make_spec(efs_mount=str(mount)), course)
+    for name in ("a" * 15 + "1", "a" * 15 + "2", "b" * 16):
+        wheels(mount, name)
+    os.utime(wheels(mount, "c" * 16, "custom_op"), (OLD, OLD))
+    wheels(mount, "d" * 16, "custom_op")
+    wheels(mount, "e" * 16, "uv-1.0-py3.whl")
+    assert unused(mount, home) == {"b" * 16, "c" * 16}
+
+
+def test_wheels_that_a_node_installs_from_stay(mount: Path, home: Path) -> None:
+    path = wheels(mount, "b" * 16)
+    with file_lock(used_lock(path), shared=True), file_lock(used_lock(path), shared=True):
+        assert shared(mount, home, frozenset([str(path)]))["items"] == []
+    assert path.exists()
+    assert len(shared(mount, home, frozenset([str(path)]))["items"]) == 1
+    assert not path.exists()
+
+
+def test_nothing_is_removed_if_the_spec_of_a_run_cannot_be_read(mount: Path, home: Path, tmp_path: Path) -> None:
+    path = make_run(mount, make_program_spec(efs_mount=str(mount)))
+    gone = tree(mount, "1" * 16, "program")
+    (path / "spec.json").rename(tmp_path / "spec.json")
+    (path / "spec.json").symlink_to(tmp_path / "spec.json")
+    with pytest.raises(OSError, match="symbolic links"):
+        shared(mount, home, frozenset([str(gone)]))
+    assert clean.main(["shared", str(mount), str(gone)]) == 1
+    assert gone.exists()
+
+
+def test_a_run_that_starts_while_its_tree_is_removed_starts_with_it_or_says_that_it_is_gone(
+    mount: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_program_spec(efs_mount=str(mount))
+    monkeypatch.setattr(submit, "detach", lambda *_, **__: None)
+    monkeypatch.setattr(submit, "_check_there", lambda _: None)
+    tree(mount, spec.agent, "agent")
+    runs, path = Runs(root=mount / "runs"), tree(mount, spec.program, "program")
+    monkeypatch.setattr(submit, "_claim", lambda *_: spec)
+    with runs.mutex():  # `fab clean` has it.
+        errors: list[BaseException] = []
+
+        def start() -> None:
+            try:
+                submit.start(runs, Submission(spec=spec))
+            except SpecError as error:
+                errors.append(error)
+
+        starting = threading.Thread(target=start)
+        starting.start()
+        starting.join(0.3)
+        assert starting.is_alive()
+        path.rename(path.with_name("removed"))
+    starting.join()
+    assert "is no longer there: repeat the command" in str(errors[0])
+    path.with_name("removed").rename(path)
+    submit.start(runs, Submission(spec=spec))
+    assert shared(mount, home, frozenset([str(path)]))["items"] == []
+    assert path.exists()
+
+
+def test_environments_without_a_process_are_removed_on_the_node_with_the_address(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: ray-project/ray #55898."""
+    root = home / "layers"
+    busy, idle, built = (directory(root / (letter * 16)) for letter in "abc")
+    monkeypatch.setattr(clean, "names_in_processes", lambda: frozenset([busy.name]))
+    monkeypatch.setattr(clean, "own_addresses", lambda: {"10.0.1.3": "eth0"})
+    items = list(node_items(home, Sizes(home / "sizes"), [root]))
+    assert {Path(item.path).name for item in items if not item.used} == {idle.name, built.name}
+    words = [f"10.0.1.3:{busy}", f"10.0.1.3:{built}", f"10.0.1.4:{idle}"]
+    with file_lock(built.with_suffix(".lock")):
+        assert on_node(items, words, remove)["items"] == []
+    removed = on_node(items, words, remove)["items"]
+    assert [item["path"] for item in removed] == [str(built)]
+    assert busy.exists() and idle.exists() and not built.exists()
+
+
+def test_staged_data_is_removed_with_its_manifest_unless_it_is_being_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "data"
+    staged = StagedDataset(root=root, name="digits")
+    staged.directory.mkdir(parents=True)
+    (staged.directory / "a").write_text("x")
+    staged.finish(Manifest(entries=()))
+    (root / "of mine").mkdir()
+    (root / "linked").symlink_to("/etc")
+    monkeypatch.setattr(clean, "own_addresses", lambda: {"10.0.1.3": "eth0"})
+    items = list(data_items(root))
+    assert [item.path for item in items] == [str(staged.directory)]
+    with staged.reserved():
+        assert not remove_data(staged.directory)
+    assert on_node(items, [f"10.0.1.3:{staged.directory}"], remove_data)["items"]
+    assert {path.name for path in root.iterdir() if not path.name.startswith(".")} == {"of mine", "linked"}
+
+
+def test_sizes_of_finished_directories_are_measured_once(tmp_path: Path) -> None:
+    path = directory(tmp_path / ("a" * 16))
+    sizes = Sizes(tmp_path / "sizes.json")
+    assert sizes.of(path, final=True) == 1000
+    sizes.store()
+    (path / "more").write_bytes(b"x")
+    assert Sizes(tmp_path / "sizes.json").of(path, final=True) == 1000
+    assert Sizes(tmp_path / "sizes.json").of(path, final=False) == 1001
+    (tmp_path / "sizes.json").write_text("[")
+    assert Sizes(tmp_path / "sizes.json").of(path, final=True) == 1001
+
+
+def test_names_on_command_lines_of_processes_are_found(tmp_path: Path) -> None:
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "cmdline").write_bytes(b"/x/" + b"a" * 16 + b"/bin/python\0-m\0" + b"b" * 32)
+    (tmp_path / "self").mkdir()
+    assert clean.names_in_processes(tmp_path) == {"a" * 16}
