@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections import defaultdict
@@ -52,20 +53,24 @@ class TogetherWatch:
         if self._is_over or self._clock() - self._looked < _LOOK_S:
             return False
         self._looked = self._clock()
-        self._read()
-        return self._judge(ended=False)
+        before = self.warning
+        with contextlib.suppress(OSError):  # The run goes on if its directory cannot be read for a moment.
+            self._read()
+            self._judge(ended=False)
+        return self.warning != before
 
     def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Look once more when all ranks have ended; return whether the warning has changed."""
         if self._is_over:
             return False
         before = self.warning
-        self._read()
-        self._judge(ended=True)
-        until = self._clock() + _LAST_LOOK_S
-        while self.warning and self._clock() < until:  # A node may yet report a connection of the last seconds.
-            sleep(POLL_S)
+        with contextlib.suppress(OSError):
+            self._read()
             self._judge(ended=True)
+            until = self._clock() + _LAST_LOOK_S
+            while self.warning and self._clock() < until:  # A node may yet report a connection of the last seconds.
+                sleep(POLL_S)
+                self._judge(ended=True)
         self._is_over = True
         return self.warning != before
 
@@ -74,9 +79,8 @@ class TogetherWatch:
         """Return whether the user wants the run to stop for the warning."""
         return bool(self.warning) and self._spec.together == REQUIRED
 
-    def _judge(self, *, ended: bool) -> bool:
-        before, self.warning = self.warning, self._found(ended=ended)
-        return self.warning != before
+    def _judge(self, *, ended: bool) -> None:
+        self.warning = self._found(ended=ended)
 
     def _found(self, *, ended: bool) -> str:
         names = set(names_in(self._directory.path))

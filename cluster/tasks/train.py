@@ -174,7 +174,7 @@ def train(
         if not several and trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
             ask_to_train_apart(trouble, options.ranks, yes=yes, report=report)
         if missing := request.missing_gpus(lambda: session.nodes(master)):
-            confirm(f"{missing} Start the run anyway?", yes=yes)
+            confirm(f"{missing} Start the run anyway?", yes=yes, remedy="use workers with GPUs, or give --yes")
         found = ready_nodes(request, launch, master, packed.trees)
         if packed.kind and packed.kind != kind_of_hosts(found, nodes):
             # The workers that joined have another Python than the master, or than was to be expected.

@@ -194,5 +194,5 @@ def test_a_failed_run_has_its_own_reason(efs: Path) -> None:
 def test_require_fails_the_run_and_stops_it(efs: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr("agent.supervisor.together.SAME_S", 1.0)
     state, _ = supervise(efs, script, "require")
-    assert (state.state, "--together=require" in state.reason) == ("failed", True)
+    assert (state.state, "--together=require" in state.reason) == ("failed", True), state.reason
     assert state.reason.startswith("the ranks do not train together")
