@@ -17,6 +17,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,15 +27,17 @@ from agent.environment.horovod_build import default_cache
 from tools import demo
 
 CLOUD: Final = "tour"
-TIMEOUT_S: Final = 300.0
+TIMEOUT_S: Final = 900.0
+"""How long a step may take before it is killed."""
 HEAD: Final = """\
 # A tour of all tasks
 
 This is one session on the embedded cloud, recorded by `python -m tools.tour`: what was typed, what was printed to a
-pipe, and how long it took on one machine with {cores} processors, on which all hosts of the cloud ran. On a terminal
-there are boxes, bars and colours. `cdk.json` says `ssh_cidr = {cidr}` and `retain_data = false`. Nothing of it ran
-on AWS; prices are those of the table that ships. `~/shards` holds four files of random bytes, as large as the shards
-of a small data set. A line `[...]` stands for lines left out.
+pipe, and how long it took on one machine with {cores} processors, on which all hosts of the cloud ran. The load
+average before was {load:.1f}; other work makes each step slower. On a terminal there are boxes, bars and colours.
+`cdk.json` says `ssh_cidr = {cidr}` and `retain_data = false`. Nothing of it ran on AWS. The prices are those of the
+included price list. `~/shards` holds four files of random bytes, as large as the shards of a small data set. A line
+`[...]` stands for lines left out.
 """
 SHARDS: Final = 4
 SHARD_BYTES: Final = 8_000_000
@@ -165,12 +168,16 @@ def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
     )  # fmt: skip
     if process.stdout is None:
         raise TourError("no pipe")
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if step.until and step.until in line:
-            process.send_signal(signal.SIGINT)
-    status = process.wait(timeout=TIMEOUT_S)
+    lines, watchdog = [], threading.Timer(TIMEOUT_S, process.kill)
+    watchdog.start()
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if step.until and step.until in line:
+                process.send_signal(signal.SIGINT)
+        status = process.wait()
+    finally:
+        watchdog.cancel()
     if status != step.status:
         raise TourError(f"`fab {shlex.join(step.words)}` ended with {status}, not {step.status}\n{''.join(lines)}")
     return "".join(lines), time.monotonic() - began
@@ -192,8 +199,8 @@ def make_shards(directory: Path) -> None:
         (directory / name).write_bytes(draw.randbytes(SHARD_BYTES))
 
 
-def record(cloud: str, cores: int) -> str:
-    """Run all steps on a cloud that is up; return the document."""
+def record(cloud: str, cores: int, load: float) -> str:
+    """Run all steps on a cloud that is up; return the document. `load`: the machine's load average before."""
 
     def laptop(*command: str) -> list[str]:
         return demo.localcloud("run", "--name", cloud, "--", *command)
@@ -209,7 +216,7 @@ def record(cloud: str, cores: int) -> str:
         (str(default_cache({"HOME": str(Path.home())})), "~/.cache"),
     ]
     settings, run_id, first = demo.settings(2), "", ""
-    parts = [HEAD.format(cores=cores, cidr=demo.LAPTOP_CIDR)]
+    parts = [HEAD.format(cores=cores, load=load, cidr=demo.LAPTOP_CIDR)]
     for line in TOUR.splitlines():
         if line.startswith("## "):
             parts.append(f"{line}\n")
@@ -234,14 +241,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cloud", default=CLOUD, help="name for its embedded cloud")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell starts its background jobs with SIGINT ignored.
-    name = ["--name", options.cloud]
+    name, (load, *_) = ["--name", options.cloud], os.getloadavg()
     try:
         for command in (
             demo.localcloud("start", *name, *demo.owned(), *demo.runtime_mount()),
             demo.localcloud("run", *name, "--", "sh", "-c", demo.shell(demo.SSH_KEYGEN)),
         ):
             subprocess.run(command, cwd=demo.ROOT, env=demo.environment(), check=True)
-        options.into.write_text(record(options.cloud, len(os.sched_getaffinity(0))), encoding="utf-8")
+        options.into.write_text(record(options.cloud, len(os.sched_getaffinity(0)), load), encoding="utf-8")
     except (TourError, subprocess.CalledProcessError) as error:
         print(f"the tour stopped: {error}", file=sys.stderr)
         return 1

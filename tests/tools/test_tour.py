@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from fabfile import ns
-from tools import demo
-from tools.tour import TOUR, Step, parse_step, render, resolve_names, shortened, with_settings, without_places
+from tools import demo, tour
+from tools.tour import (
+    TOUR,
+    Step,
+    TourError,
+    parse_step,
+    render,
+    resolve_names,
+    run_step,
+    shortened,
+    with_settings,
+    without_places,
+)
 
 STOPS = [parse_step(line) for line in TOUR.splitlines() if not line.startswith("## ")]
 
@@ -56,3 +69,15 @@ def test_a_command_is_shown_as_a_shell_would_take_it() -> None:
     assert render(stop, ["stage-data", "~/shards", "--name", "a b"], "done\n", 1.26) == (
         "Why. (1.3 s)\n\n```\n$ fab stage-data ~/shards --name 'a b'\ndone\n```\n"
     )
+
+
+def test_a_step_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tour, "TIMEOUT_S", 0.2)
+    step = Step(words=("tensorboard",), why="Why?", until="never printed")
+    with pytest.raises(TourError, match="ended with -9, not 0\nserving"):
+        run_step(step, ["sh", "-c", "echo serving; exec sleep 600"])
+
+
+def test_a_step_is_interrupted_after_its_line() -> None:
+    step = Step(words=("tensorboard",), why="Why?", until="serving", status=-2)
+    assert run_step(step, ["sh", "-c", "echo serving; exec sleep 600"])[0] == "serving\n"
