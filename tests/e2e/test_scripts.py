@@ -129,7 +129,8 @@ def test_what_no_run_needs_is_listed_and_removed(done: Any, tmp_path: Path) -> N
     pushed = cluster.fab("push", "--payload", str(tmp_path), "--json", "--yes")
     assert "not uploaded, because passwords or keys may be in it: .env" in pushed.stderr
     where = json.loads(pushed.stdout)["directory"]
-    listed = cluster.fab("run", "--master", "--", "find", where, "-printf", "%P %l;").stdout
+    find = ("find", where, "-printf", "%P %l;")
+    listed = cluster.laptop("fab", "run", "--master", *demo.settings(2), "--", *find).stdout
     assert {"program/logs/empty ", "program/.project-root ", "program/link logs"} <= {*listed.split(";")}
     assert ".env" not in listed
     cluster.fab("stage-data", str(tmp_path / "data.bin"), "--to", "local", "--name", "unneeded", "--yes")
