@@ -138,7 +138,8 @@ class Aws:
                 "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
             }
             environment |= {"AWS_SESSION_TOKEN": frozen.token} if frozen.token else {}
-        return {**environment, **({"AWS_REGION": region} if region else {})}
+        # Version 1 of the AWS CLI reads AWS_DEFAULT_REGION alone.
+        return {**environment, **({"AWS_REGION": region, "AWS_DEFAULT_REGION": region} if region else {})}
 
     @property
     def price_region(self) -> str:

@@ -205,7 +205,7 @@ def test_an_mfa_code_is_asked_for_once_and_the_session_is_kept_as_by_the_aws_cli
     assert cached.stat().st_mode & 0o77 == 0
     assert "AWS_PROFILE" not in child
     assert child["AWS_SESSION_TOKEN"]
-    assert child["AWS_REGION"] == "us-east-1"
+    assert child["AWS_REGION"] == child["AWS_DEFAULT_REGION"] == "us-east-1"
 
 
 def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_keys_of_the_environment_are_passed_on_as_they_are(home: Path, monkeypat
     """Source: aws-cdk #32312."""
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", **HERE}.items():
         monkeypatch.setenv(name, value)
-    assert Aws().environment() == dict(os.environ)
+    assert Aws().environment() == {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 def test_without_credentials_no_program_is_started(home: Path) -> None:

@@ -37,3 +37,14 @@ def test_errors_come_back_as_errors(cloud: Cloud) -> None:
     with pytest.raises(ClientError) as caught:
         cloud.loopback.client("s3").head_bucket(Bucket="nowhere")
     assert caught.value.response["Error"]["Code"] == "404"
+
+
+def test_a_signer_that_adds_host_reaches_the_bucket_of_the_path(cloud: Cloud) -> None:
+    """Source: aws-cli #9949: with botocore[crt] the signer adds this header, and the CDK's bootstrap failed here."""
+    s3 = cloud.loopback.client("s3")
+    s3.create_bucket(Bucket="signed")
+    s3.meta.events.register_first(
+        "before-send", lambda request, **_: request.headers.__setitem__("host", "loopback.invalid")
+    )
+    s3.put_object(Bucket="signed", Key="key", Body=b"text")
+    assert s3.get_object(Bucket="signed", Key="key")["Body"].read() == b"text"

@@ -74,7 +74,9 @@ class Loopback:
         body = request.body or b""
         data = bytes(body) if isinstance(body, bytes | bytearray) else body if isinstance(body, str) else body.read()
         given: Iterable[tuple[str, Any]] = request.headers.items()  # botocore encodes most of the values.
-        headers = [(k, v.decode() if isinstance(v, bytes) else str(v)) for k, v in given]
+        # With awscrt the signer adds Host, and moto would take the first part of this address for a bucket.
+        named = [(name, value) for name, value in given if name.lower() != "host"]
+        headers = [(k, v.decode() if isinstance(v, bytes) else str(v)) for k, v in named]
         path, _, query = request.url[len(_ENDPOINT) :].partition("?")
         builder = EnvironBuilder(
             path=path or "/", query_string=query, method=request.method, headers=headers, data=data
