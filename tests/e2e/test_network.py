@@ -104,9 +104,9 @@ def test_workers_reach_each_other_on_every_port(cluster: EmbeddedCloud, workers:
 def test_a_worker_reaches_no_port_of_the_master(
     cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
 ) -> None:
-    with listening(cluster, ["exec", master["id"]], 8080):
+    with listening(cluster, ["exec", master["id"]], 8081):
         reached = {
-            port: probe(cluster, ["exec", workers[0]["id"]], master["private"], port) for port in (22, 8080, 65535)
+            port: probe(cluster, ["exec", workers[0]["id"]], master["private"], port) for port in (22, 8081, 65535)
         }
     assert reached == dict.fromkeys(reached, CLOSED)
 
