@@ -51,7 +51,10 @@ def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervis
     assert json.loads(second.stdout) == {"live": "one", "state": "live", "held": [{"run_id": "one", "hosts": []}]}
     assert "run one is live" in second.stderr
     assert not (efs / "runs" / "two").exists()
-    assert json.loads(supervisor("status", "--live").stdout) == {"live": [{"run_id": "one", "hosts": []}], "queued": []}
+    assert json.loads(supervisor("status", "--live").stdout) == {
+        "live": [{"run_id": "one", "hosts": [], "started_by": None}],
+        "queued": [],
+    }
     supervisor("stop", "one", "--grace", "0")
 
 

@@ -209,7 +209,11 @@ def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: 
             "run two has deeplearning-worker3"
         )
         assert resolve(master.runs, "two").run_id == "two"
-        assert occupancy(master.runs)["live"][1] == {"run_id": "two", "hosts": ["deeplearning-worker3"]}
+        assert occupancy(master.runs)["live"][1] == {
+            "run_id": "two",
+            "hosts": ["deeplearning-worker3"],
+            "started_by": None,
+        }
         master.runs["two"].mark_failed("over")  # and still clears its nodes
         assert resolve(master.runs, "").run_id == "one"
         assert [run["run_id"] for run in occupancy(master.runs)["live"]] == ["one"]
