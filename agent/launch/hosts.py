@@ -15,7 +15,7 @@ from typing import IO, Final
 from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
-from agent.remote.command import OWN_TREE, Completed, answers, clear_command, remote_command
+from agent.remote.command import OWN_TREE, Completed, answers, as_root, remote_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -58,9 +58,25 @@ class Hosts:
         commands = {host.name if host else MASTER: self.remote(host, argv, as_rank=as_rank) for host in hosts}
         return self._run_all(commands, timeout_s)
 
+    def prepare(
+        self, argv: Sequence[str], timeout_s: float, *, admission: str
+    ) -> tuple[dict[str, Completed], dict[str, Completed]]:
+        """Prepare the master and all hosts by one command, and meanwhile have root of each host admit this run alone.
+
+        Return the results of both.
+        """
+        hosts = {host.name: host for host in self._spec.hosts}
+        commands = {name: self.remote(host, argv) for name, host in {MASTER: None, **hosts}.items()}
+        admitting = {f"root@{name}": as_root(host, admission) for name, host in hosts.items()}
+        done = self._run_all({**commands, **admitting}, timeout_s)
+        return (
+            {name: done[name] for name in commands if name in done},
+            {name: done[f"root@{name}"] for name in hosts if f"root@{name}" in done},
+        )
+
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
         """Remove what ranks have left on hosts, as their root; keep every host's result."""
-        return self._run_all({host.name: clear_command(host) for host in hosts}, timeout_s)
+        return self._run_all({host.name: as_root(host, "leftovers") for host in hosts}, timeout_s)
 
     def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
         """Run a command for each host at once."""

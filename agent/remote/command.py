@@ -47,9 +47,12 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
     return ["/bin/sh", "-c", script] if host is None else [SSH, *(AS_RANK if as_rank else ()), host.name, script]
 
 
-def clear_command(host: Node) -> list[str]:
-    """Build the command that removes what ranks have left on a host: all that the master can do as its root."""
-    return [SSH, "-l", "root", host.name, "leftovers"]
+def as_root(host: Node, words: str) -> list[str]:
+    """Build the command by which root of a host removes what ranks have left, or admits a run.
+
+    There is nothing else that the master can do as root (`stacks/scripts/leftovers.sh`).
+    """
+    return [SSH, "-l", "root", host.name, words]
 
 
 def execute(command: Sequence[str], timeout_s: float) -> Completed:

@@ -8,13 +8,14 @@ below it, which is theirs.
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import socket
 from pathlib import Path
 from typing import Final
 
-from agent.spec.nodes import RANK_HOME, RANK_TEMPORARY, RANK_UID, RANK_USER
+from agent.spec.nodes import RANK_HOME, RANK_TEMPORARY, RANK_UID, RANK_USER, RUN_GIDS, RUN_GROUP
 
 _NO_NEW_PRIVILEGES: Final = 38
 """PR_SET_NO_NEW_PRIVS of Linux's prctl."""
@@ -40,6 +41,14 @@ def check(node: str, remedy: str) -> None:
         raise RankUserError(
             f"the user {RANK_USER} of {node} has the number {uid}, and must have {RANK_UID}; do: {remedy}"
         )
+
+
+def check_groups(master: str, remedy: str) -> None:
+    """Raise RankUserError if the master lacks the groups that keep runs apart."""
+    try:
+        grp.getgrgid(RUN_GIDS[-1])
+    except KeyError:
+        raise RankUserError(f"{master} has no groups {RUN_GROUP}1 and so on for runs; do: {remedy}") from None
 
 
 def check_firewall(node: str, remedy: str) -> None:

@@ -7,12 +7,15 @@ import dataclasses
 import errno
 import fcntl
 import fnmatch
+import grp
 import json
 import os
 import re
 import secrets
+import shlex
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +24,7 @@ from agent.files.listing import is_listed, names_in, open_regular, read_regular
 from agent.runs import going_on
 from agent.runs.process_identity import ProcessIdentity
 from agent.spec import json_text
+from agent.spec.nodes import RUN_GIDS, RUN_GROUP
 from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, MAX_STOP_GRACE_S, STATES, STOP_GRACE_S
 
@@ -150,6 +154,27 @@ def _end_of(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
+def in_group(gid: int, script: str) -> list[str]:
+    """Build the command that runs a script with a run's group as its first one: NFS is told of 16 others at most."""
+    return ["sg", f"{RUN_GROUP}{gid - RUN_GIDS.start + 1}", "-c", script]
+
+
+def change_group(path: Path, gid: int) -> bool:
+    """Give a directory of this user to a group; return False if this machine has no such group. Raises OSError."""
+    try:
+        os.chown(path, -1, gid, follow_symlinks=False)
+    except PermissionError:
+        try:
+            grp.getgrgid(gid)
+        except KeyError:
+            return False
+        command = in_group(gid, shlex.join(["chgrp", "-h", "--", f"{gid}", f"{path}"]))
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(errno.EPERM, f"group {gid}: {done.stderr.strip()}", f"{path}") from None
+    return True
+
+
 def _move_directory(path: Path) -> None:
     """Rename a directory that a rank has made in place of a file. No file can replace a directory."""
     if path.is_dir() and not path.is_symlink():
@@ -273,13 +298,30 @@ class RunDirectory:
             return STOP_GRACE_S
         return grace_s if 0 <= grace_s <= MAX_STOP_GRACE_S else STOP_GRACE_S
 
-    def open_to_ranks(self) -> None:
+    @property
+    def group(self) -> int:
+        """Return the number of the group whose members may use the directory while it is open."""
+        return self.path.stat().st_gid
+
+    def open_to_ranks(self, others: Collection[str] = ()) -> None:
         """Let the ranks of a run that begins add files, of which none but they and this user can change any.
 
-        In a directory with the sticky bit, as /tmp is, nobody replaces the files of another user. The ranks of any run
-        have the same user, and so the directories of all other runs are closed to it.
+        `others`: ids of the live runs. Ranks of all runs have the same user, and those of one run a group that no
+        other live run has. In a directory with the sticky bit, as /tmp is, nobody replaces the files of another user.
+        On a machine without these groups the directory stays closed. Raises OSError.
         """
-        self.path.chmod(0o1777)
+        with self._changing_state():
+            taken = set()
+            for run_id in {*others} - {self.run_id}:
+                with contextlib.suppress(OSError):
+                    taken.add(self.path.with_name(run_id).stat().st_gid)
+            if self.group not in RUN_GIDS or self.group in taken:
+                free = [gid for gid in RUN_GIDS[:-1] if gid not in taken]
+                if not free:
+                    raise OSError(errno.EAGAIN, f"{len(taken)} runs are live, each with a group of its own")
+                if not change_group(self.path, free[0]):
+                    return
+            self.path.chmod(0o1770)
 
     def close_to_ranks(self) -> None:
         """Keep a run that waits or has ended from the ranks of others, also to read. Only its supervisor calls this."""

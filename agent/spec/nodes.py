@@ -29,6 +29,13 @@ RANK_USER: Final = "deepcdk-rank"
 """The user that ranks run as, on all nodes (`agent.remote.rank_user`)."""
 RANK_UID: Final = 60900
 """Between the numbers that systems give to people and those that systemd gives to services. As in node.sh."""
+RUN_GROUP: Final = "deepcdk-run"
+RUN_GIDS: Final = range(60901, 61000)
+"""Groups deepcdk-run1 to deepcdk-run99 of the master (`stacks/scripts/shared.sh`), one for each live run.
+
+They keep the ranks of a run, which all have the same user, from the files of the others. A worker's ranks have the
+group of the run that is there (`stacks/scripts/leftovers.sh`). No run gets the last one.
+"""
 RANK_HOME: Final = "/home/deepcdk-rank/files"
 """What `HOME` is to ranks."""
 RANK_TEMPORARY: Final = "tmp"

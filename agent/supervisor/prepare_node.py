@@ -194,6 +194,7 @@ def ready(python: Path, runtime: Path) -> Prepared:
 def prepare_master(spec: RunSpec) -> Prepared:
     """Make the environment of the run's launcher. Raises as `prepare_host`."""
     rank_user.check("this master", END_THE_MASTER)
+    rank_user.check_groups("this master", END_THE_MASTER)
     if spec.rank_launcher != HOROVOD:
         return Prepared(python=NODE_PYTHON)
     from agent.environment import master_environment  # Not at the top, as in `prepare_host`.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.remote.command import AS_RANK, SSH, Completed, execute
-from agent.runs.directory import RunDirectory
-from agent.spec.nodes import MASTER_NAME
+from agent.runs.directory import RunDirectory, change_group, in_group
+from agent.spec.nodes import MASTER_NAME, RUN_GIDS
 
 TIMEOUT_S: Final = 600.0
 """Tens of thousands of files over NFS take minutes."""
@@ -28,19 +28,21 @@ def make_readable(directory: RunDirectory, run: Run = execute) -> str:
     """
     if not _unreadable(directory, run):
         return ""
-    run(_as_rank(f"chmod -fR u+rX,a+rX -- {shlex.quote(str(directory.path))}"), TIMEOUT_S)
+    run(_as_rank(f"chmod -fR u+rX,a+rX -- {shlex.quote(str(directory.path))}", directory.group), TIMEOUT_S)
     left = _unreadable(directory, run)
     return f"{left} cannot be read" if left else ""
 
 
 def remove(path: Path, run: Run = execute) -> None:
     """Remove a run's directory, with what ranks have made in it. Raises OSError where something stays."""
-    path.chmod(0o1777)
+    path.chmod(0o700)
     try:
         shutil.rmtree(path)
     except PermissionError:
-        quoted = shlex.quote(str(path))
-        run(_as_rank(f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete"), TIMEOUT_S)
+        quoted, gid = shlex.quote(str(path)), RUN_GIDS[-1]
+        if change_group(path, gid):
+            path.chmod(0o1770)
+        run(_as_rank(f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete", gid), TIMEOUT_S)
         shutil.rmtree(path)
 
 
@@ -53,5 +55,6 @@ def _unreadable(directory: RunDirectory, run: Run) -> str:
     return lines[0] if lines else ""
 
 
-def _as_rank(script: str) -> list[str]:
-    return [SSH, *AS_RANK, MASTER_NAME, script]
+def _as_rank(script: str, gid: int) -> list[str]:
+    """Build the command that runs a script with the user of ranks and the group of a run."""
+    return [SSH, *AS_RANK, MASTER_NAME, shlex.join(in_group(gid, script)) if gid in RUN_GIDS else script]

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Remove what ranks have left on this worker: processes, shared memory, timed jobs and files.
+# Remove what ranks have left on this worker: processes, shared memory, timed jobs and files. Or give it to a run.
 #
 # Runs as root, from this node's own disk. sshd starts it for the master's key, whatever command the master names. No
 # process is spared: a rank can enter each process of its user, also one that the master has started.
@@ -8,6 +8,14 @@ shopt -s dotglob nullglob extglob
 umask 022
 
 rank=60900 home=/home/deepcdk-rank/files
+
+# With a run's group and the addresses of its hosts: make ranks members of this group, and admit ranks of these hosts.
+if [[ ${SSH_ORIGINAL_COMMAND:-} =~ ^run\ (609[0-9]{2})\ ([0-9.,]+)$ ]]; then
+  sed -i '/^deepcdk-run:/d' /etc/group && echo "deepcdk-run:*:${BASH_REMATCH[1]}:deepcdk-rank" >>/etc/group \
+    && nft "flush set inet deepcdk mates; add element inet deepcdk mates { ${BASH_REMATCH[2]} }" \
+    && exec echo "$SSH_ORIGINAL_COMMAND"
+  exit 1
+fi
 deadline=$((SECONDS + 10))
 
 # Kill all processes of the ranks' user in one call, during which none of them can fork. The caller has a real user id

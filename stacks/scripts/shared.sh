@@ -5,6 +5,15 @@ for work in payloads runs data; do
   if [[ ! -d $efs/$work ]]; then mkdir "$efs/$work" && chown -h "$login_uid:$login_gid" "$efs/$work"; fi
 done
 
+need sg shadow-utils passwd
+# A group for each live run (agent/spec/nodes.py). The login user gives directories to them, and ranks' files are removed
+# here in the name of their user.
+if ! grep -q '^deepcdk-run1:' "$root/etc/group"; then
+  for gid in {60901..60999}; do
+    echo "deepcdk-run$((gid - 60900)):*:$gid:$DEEPCDK_LOGIN_USER,deepcdk-rank"
+  done >>"$root/etc/group"
+fi
+
 step="making the cluster's key"
 key=$root$login_home/.ssh/id_ed25519
 if [[ ! -e $key ]]; then

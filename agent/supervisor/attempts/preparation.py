@@ -43,10 +43,12 @@ def prepare(
     """
     hosts_now = {host.instance_id for host in spec.hosts}
     cleared &= hosts_now  # Any other run may have had the rest since.
-    answers = hosts.everywhere([None, *spec.hosts], prepare_node.command(spec), TIMEOUT_S)
+    # Root of each host gives ranks the group of this run's files, and lets no rank of another host reach them.
+    admission = f"run {Path(spec.run_directory).stat().st_gid} {','.join(host.address for host in spec.hosts)}"
+    answers, admitted = hosts.prepare(prepare_node.command(spec), TIMEOUT_S, admission=admission)
     if is_stopped():
         return NO_RUNTIME, {}
-    if found := failures(answers):
+    if found := failures(answers) or _not_admitted(admitted, admission):
         raise PreparationError(found)
     prepared = {}
     for name, done in answers.items():
@@ -68,6 +70,15 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
         name: tail(done.output) + (f"; do: {replace_remedy(name)}" if done.status == SSH_FAILED else "")
         for name, done in answers.items()
         if done.status != 0
+    }
+
+
+def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str, str]:
+    """Return the last lines of each host whose root has not repeated the admission of this run."""
+    return {
+        name: f"it does not keep ranks of two runs apart: {tail(done.output)}; do: {replace_remedy(name)}"
+        for name, done in answers.items()
+        if done.status != 0 or admission not in done.output.splitlines()
     }
 
 

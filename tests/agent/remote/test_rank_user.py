@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import pwd
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from agent.remote import rank_user
 from agent.remote.rank_user import RankUserError
-from agent.spec.nodes import RANK_HOME, RANK_UID, RANK_USER
+from agent.spec.nodes import RANK_HOME, RANK_UID, RANK_USER, RUN_GIDS, RUN_GROUP
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -39,6 +40,19 @@ def test_a_node_without_the_user_or_with_another_of_its_name_is_rejected(monkeyp
         rank_user.check("deeplearning-worker2", "replace it")
     monkeypatch.setattr(pwd, "getpwnam", lambda name: entry(name, RANK_UID))
     rank_user.check("deeplearning-worker2", "replace it")
+
+
+def test_a_master_without_the_groups_of_runs_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(gid: int) -> grp.struct_group:
+        raise KeyError(gid)
+
+    shared = (PROJECT / "stacks" / "scripts" / "shared.sh").read_text()
+    assert f"for gid in {{{RUN_GIDS[0]}..{RUN_GIDS[-1]}}}; do" in shared
+    monkeypatch.setattr(grp, "getgrgid", nobody)
+    with pytest.raises(RankUserError, match=r"^this master has no groups deepcdk-run1 and so on .*; do: replace it$"):
+        rank_user.check_groups("this master", "replace it")
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((f"{RUN_GROUP}99", "*", gid, [])))
+    rank_user.check_groups("this master", "replace it")
 
 
 def test_a_node_that_has_not_loaded_the_firewall_since_it_booted_is_rejected(

@@ -80,7 +80,7 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     monkeypatch.setattr(rank_files, "make_readable", readable)
     supervise(efs, "true", Bounds())
     # The ranks' user makes its own files readable, for which it has to enter the directory.
-    assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1777, 0o1777, 0o700)
+    assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1770, 0o1770, 0o700)
 
 
 def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,10 @@ def test_a_runs_directory_is_open_to_ranks_while_it_is_live_and_closed_while_it_
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "sleep 6000"))
-    assert modes() == [0o1777, 0o700]
+    assert modes() == [0o1770, 0o700]
     supervisor("stop", "one", "--grace", "0")
     supervisor_of_two = live_state(efs, "two")["pid"]
-    assert modes() == [0o700, 0o1777]
+    assert modes() == [0o700, 0o1770]
     os.kill(supervisor_of_two, signal.SIGKILL)
     # Before any other rank starts, whose user is the same.
     supervisor("start", stdin=spec(efs, "three", "sleep 6000"))

@@ -76,6 +76,7 @@ def prepared(
     monkeypatch.setattr("agent.environment.runtime.ensure", ensure)
     monkeypatch.setattr("agent.environment.master_environment.ensure", lambda: Path("/masters/python"))
     monkeypatch.setattr("agent.remote.rank_user.check", lambda node, remedy: None)  # this machine has none
+    monkeypatch.setattr("agent.remote.rank_user.check_groups", lambda master, remedy: None)
     monkeypatch.setattr("agent.remote.rank_user.check_firewall", lambda node, remedy: None)
     # Ranks on hosts of an embedded cloud are processes of this machine, too.
     monkeypatch.setattr("agent.remote.rank_leftovers.processes_are_there", lambda: False)

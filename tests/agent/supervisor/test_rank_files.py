@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +46,7 @@ def test_where_all_can_be_read_nobody_logs_in(directory: RunDirectory) -> None:
 
 def test_what_ranks_alone_can_read_they_are_made_to_show(directory: RunDirectory) -> None:
     hidden = f"{directory.path}/work/deep"
+    os.chown(directory.path, -1, os.getgid())
     master = Master(f"find: '{hidden}': Permission denied\n{hidden}\n", "")
     assert rank_files.make_readable(directory, master) == ""
     assert master.as_rank == [f"chmod -fR u+rX,a+rX -- '{directory.path}'"]
@@ -68,6 +71,54 @@ def test_what_the_login_user_cannot_remove_ranks_remove_first(
     monkeypatch.setattr(shutil, "rmtree", refused_once)
     master = Master()
     rank_files.remove(directory.path, master)
+    (command,) = master.as_rank
     quoted = f"'{directory.path}'"
-    assert master.as_rank == [f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete"]
+    script = f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete"
+    assert shlex.split(command) == ["sg", "deepcdk-run99", "-c", script], "a group that no run gets"
     assert not directory.path.exists()
+
+
+def opened(directory: RunDirectory) -> tuple[int, int]:
+    found = directory.path.stat()
+    return found.st_gid, found.st_mode & 0o7777
+
+
+@pytest.mark.root
+def test_each_live_run_is_open_to_a_group_of_its_own(tmp_path: Path) -> None:
+    one, two, three = (RunDirectory(path=tmp_path / name) for name in ("one", "two", "three"))
+    for each in (one, two, three):
+        each.path.mkdir()
+    one.open_to_ranks(["one"])
+    two.open_to_ranks(["one", "two"])
+    assert (opened(one), opened(two)) == ((60901, 0o1770), (60902, 0o1770))
+    two.open_to_ranks(["one", "two"])
+    assert opened(two) == (60902, 0o1770), "a new supervisor finds the ranks of the lost one"
+    one.close_to_ranks()
+    three.open_to_ranks(["two", "three"])
+    assert (opened(one), opened(three)) == ((60901, 0o700), (60901, 0o1770))
+    one.open_to_ranks(["one", "two", "three"])
+    assert opened(one) == (60903, 0o1770), "another run has its former group"
+
+
+@pytest.mark.root
+def test_no_two_live_runs_share_a_group_when_all_are_taken(tmp_path: Path) -> None:
+    names = [f"run{number}" for number in range(1, 100)]
+    for name in names:
+        (tmp_path / name).mkdir()
+    for name in names[:-1]:
+        RunDirectory(path=tmp_path / name).open_to_ranks(names)
+    with pytest.raises(OSError, match="98 runs are live, each with a group of its own"):
+        RunDirectory(path=tmp_path / names[-1]).open_to_ranks(names)
+    assert len({opened(RunDirectory(path=tmp_path / name)) for name in names[:-1]}) == 98
+
+
+def test_a_directory_stays_closed_where_there_are_no_groups_for_runs(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, uid: int, gid: int, *, follow_symlinks: bool) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(os, "chown", refused)
+    directory.close_to_ranks()
+    directory.open_to_ranks()
+    assert opened(directory)[1] == 0o700

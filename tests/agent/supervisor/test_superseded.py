@@ -53,7 +53,7 @@ def test_a_supervisor_whose_run_another_has_taken_leaves_its_files_open_to_the_r
     directory.write_state(make_state(owner=OTHER))
     with pytest.raises(SupersededError):
         directory.write_own_state(make_state(state="failed"))
-    assert directory.path.stat().st_mode & 0o7777 == 0o1777
+    assert directory.path.stat().st_mode & 0o7777 == 0o1770
 
 
 def test_a_supervisor_whose_run_was_marked_as_failed_does_not_bring_it_back(directory: RunDirectory) -> None:

@@ -88,12 +88,12 @@ REFUSED = {
 REACHED = {
     "deeplearning-master": [],
     "deeplearning-worker1": [22],
-    "deeplearning-worker2": [22],
+    "deeplearning-worker2": [],
     "the file server": [],
     "the metadata service": [],
     "the resolver": [],
 }
-"""TCP ports that answer a rank on worker1."""
+"""TCP ports that answer a rank on worker1, the only node of its run."""
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,154 @@ print("let go", flush=True)
 """A program whose ranks work until a file appears in the run's directory."""
 
 
+HOSTILE: Final = """\
+import ctypes, errno, glob, json, os, signal, socket, struct, subprocess, sys, threading, time
+
+run, work = os.path.dirname(os.getcwd()), os.getcwd()
+secret = os.environ["TOKEN"]
+memory = ctypes.create_string_buffer(("in memory: " + secret).encode())
+os.makedirs(f"{run}/outputs", exist_ok=True)
+for path in (f"{work}/secret", f"{run}/outputs/weights", os.path.expanduser("~/secret"), "/tmp/secret",
+             "/dev/shm/secret"):
+    with open(path, "w") as file:
+        file.write(secret)
+kept = open(f"{work}/secret")
+met = []
+
+def serve(kind, address, family=socket.AF_INET):
+    server = socket.socket(family, kind)
+    server.bind(address)
+    if kind == socket.SOCK_STREAM:
+        server.listen(9)
+    def answer():
+        while True:
+            met.append(server.accept()[1] if kind == socket.SOCK_STREAM else server.recvfrom(99)[1])
+    threading.Thread(target=answer, daemon=True).start()
+    return server
+
+servers = [serve(socket.SOCK_STREAM, ("", 29511)), serve(socket.SOCK_DGRAM, ("", 29511)),
+           serve(socket.SOCK_STREAM, ("", 2222)), serve(socket.SOCK_STREAM, "\\0deepcdk-test", socket.AF_UNIX)]
+with open(f"{work}/here.json", "w") as file:
+    json.dump({"pid": os.getpid(), "address": ctypes.addressof(memory)}, file)
+while not os.path.exists(f"{work}/other.json"):
+    time.sleep(0.1)
+with open(f"{work}/other.json") as file:
+    other = json.load(file)
+libc = ctypes.CDLL(None, use_errno=True)
+theirs = f"{os.path.dirname(run)}/{other['run']}"
+needle = other["secret"].encode()
+
+def outcome(action, *words):
+    try:
+        result = action(*words)
+    except OSError as error:
+        return errno.errorcode.get(error.errno, type(error).__name__)
+    return f"done: {result!r}"[:200]
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(1 << 20)
+
+def append(path):
+    with open(path, "a") as file:
+        file.write("x")
+
+def checked(result):
+    if result == -1:
+        raise OSError(ctypes.get_errno(), "")
+    return result
+
+def connect(kind, address, family=socket.AF_INET, mark=None):
+    with socket.socket(family, kind) as client:
+        client.settimeout(2)
+        if mark is not None:
+            client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
+        client.connect(address)
+        client.send(b"x")
+        if kind == socket.SOCK_DGRAM:
+            time.sleep(0.3)
+            client.send(b"x")
+
+def read_memory(pid):
+    out = ctypes.create_string_buffer(64)
+    iovec = lambda at: struct.pack("PP", at, 64)
+    size = checked(libc.process_vm_readv(pid, iovec(ctypes.addressof(out)), 1, iovec(other["address"]), 1, 0))
+    if needle not in out.raw:
+        raise OSError(errno.ESRCH, "another process")
+    return size
+
+def trace(pid):
+    status = read(f"/proc/{pid}/environ")
+    if needle not in status:
+        raise OSError(errno.ESRCH, "another process")
+    return checked(libc.ptrace(16, pid, None, None))
+
+def kill(pid):
+    if needle not in read(f"/proc/{pid}/environ"):
+        raise OSError(errno.ESRCH, "another process")
+    os.kill(pid, signal.SIGUSR1)
+
+def in_memory_file(pid):
+    with open(f"/proc/{pid}/mem", "rb") as file:
+        file.seek(other["address"])
+        if needle not in file.read(64):
+            raise OSError(errno.ESRCH, "another process")
+
+found = []
+for pattern in ("/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline", "/proc/[0-9]*/fd/*", "/tmp/*", "/dev/shm/*",
+                "/home/deepcdk-rank/files/*", "/home/deepcdk-rank/files/.cache/deepcdk/*"):
+    for path in glob.glob(pattern):
+        try:
+            if os.path.isfile(path) and needle in read(path):
+                found.append(path)
+        except OSError:
+            pass
+stream, datagram, address = socket.SOCK_STREAM, socket.SOCK_DGRAM, other["node"]
+groups = "import os; os.setgroups([%d])" % other["gid"]
+unshare = ["unshare", "--user", "--map-root-user"]
+def as_group(*words):
+    done = subprocess.run([*words], capture_output=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise OSError(errno.EPERM, done.stderr.decode())
+names = "work/secret", "outputs/weights", "spec.json", "launcher.log", "work/here.json"
+files = [f"{theirs}/{name}" for name in names]
+result = {
+    "files": {
+        **{f"read {path}": outcome(read, path) for path in files},
+        **{f"append {path}": outcome(append, path) for path in (f"{theirs}/work/secret", f"{theirs}/new")},
+        "list": outcome(os.listdir, theirs), "list work": outcome(os.listdir, f"{theirs}/work"),
+        "open": outcome(os.chmod, theirs, 0o777), "replace": outcome(os.rename, theirs, f"{theirs}-mine"),
+        "link": outcome(os.link, f"{theirs}/work/secret", f"{work}/linked"),
+        "the group": outcome(os.setgid, other["gid"]), "groups": outcome(os.setgroups, [other["gid"]]),
+        "the group's files": outcome(os.chown, f"{work}/secret", -1, other["gid"]),
+        "as root of a namespace": outcome(as_group, *unshare, "cat", f"{theirs}/work/secret"),
+        "groups in a namespace": outcome(as_group, *unshare, sys.executable, "-c", groups),
+        "newgrp": outcome(as_group, "sg", "deepcdk-run", "-c", f"cat {theirs}/work/secret"),
+    },
+    "ports": {
+        "TCP": outcome(connect, stream, (address, 29511)), "another": outcome(connect, stream, (address, 2222)),
+        "UDP": outcome(connect, datagram, (address, 29511)),
+        "IPv6": outcome(connect, stream, (f"::ffff:{address}", 29511), socket.AF_INET6),
+        "marked": outcome(connect, stream, (address, 29511), socket.AF_INET, 0),
+        "from a namespace": outcome(as_group, *unshare, "bash", "-c", f"echo x >/dev/tcp/{address}/29511"),
+        "ssh": outcome(as_group, "ssh", "-oBatchMode=yes", "-oStrictHostKeyChecking=no", address, "true"),
+    },
+    "processes": {
+        "signal": outcome(kill, other["pid"]), "ptrace": outcome(trace, other["pid"]),
+        "process_vm_readv": outcome(read_memory, other["pid"]), "mem": outcome(in_memory_file, other["pid"]),
+    },
+    "found": found,
+}
+with open(f"{work}/told.json", "w") as file:
+    json.dump(result, file)
+while not os.path.exists(f"{work}/end"):
+    time.sleep(0.1)
+with open(f"{work}/met.json", "w") as file:
+    json.dump([str(each) for each in met], file)
+"""
+"""A rank that keeps secrets wherever a rank may, and then attacks a rank of another run."""
+
+
 @pytest.fixture
 def four_workers(cluster: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
     """Give the shared cluster four workers; leave it with two, and no run."""
@@ -110,3 +258,37 @@ def test_of_three_runs_one_is_stopped_one_loses_its_node_and_a_fourth_waits(
         log = (cloud.run(run).path / "launcher.log").read_text()
         assert log.count("let go") == len(records[run]["state"]["hosts"])
         assert not [other for other in others if other in log]
+
+
+def test_ranks_of_two_live_runs_attack_each_other_in_vain(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "attack.py").write_text(HOSTILE)
+    secrets = ("swordfish-of-one", "swordfish-of-two")
+    attack = ("--payload", str(tmp_path), "--entry", "attack.py", "--launcher", "plain")
+    for secret in secrets:
+        (tmp_path.parent / secret).write_text(secret)
+    names = [start(cluster, 1, *attack, "--secret", f"TOKEN=@{tmp_path.parent / secret}") for secret in secrets]
+    stored = [cluster.run(name) for name in names]
+    try:
+        eventually(lambda: all((run.path / "work/here.json").exists() for run in stored), what=lambda: runs(cluster))
+        nodes = [record(cluster, name)["spec"]["hosts"][0] for name in names]
+        assert nodes[0]["name"] != nodes[1]["name"], "no node ever has two runs"
+        for own, other in ((0, 1), (1, 0)):
+            facts = json.loads((stored[other].path / "work/here.json").read_text())
+            facts |= {"run": names[other], "secret": secrets[other], "node": nodes[other]["address"]}
+            facts["gid"] = stored[other].path.stat().st_gid
+            (stored[own].path / "work/other.new").write_text(json.dumps(facts))
+            (stored[own].path / "work/other.new").rename(stored[own].path / "work/other.json")
+        eventually(lambda: all((run.path / "work/told.json").exists() for run in stored), what=lambda: runs(cluster))
+        # Of each run the other's rank is alive, and what it keeps is there.
+        assert all(cluster.run(name).state == "running" for name in names)
+    finally:
+        for run in stored:
+            (run.path / "work/end").touch()
+    eventually(lambda: {cluster.run(name).state for name in names} == {"succeeded"}, what=lambda: runs(cluster))
+    for run, secret in zip(stored, secrets, strict=True):
+        told = json.loads((run.path / "work/told.json").read_text())
+        for attacks in (told["files"], told["ports"], told["processes"]):
+            assert not {attack: end for attack, end in attacks.items() if end.startswith("done")}
+        assert told["found"] == []
+        assert json.loads((run.path / "work/met.json").read_text()) == [], "the other rank has connected"
+        assert (run.path / "work/secret").read_text() == secret

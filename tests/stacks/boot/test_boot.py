@@ -250,6 +250,8 @@ RANKS = """\
     ip6 daddr { fd00:ec2::123, fd00:ec2::253 } accept
     ip daddr 169.254.0.0/16 reject
     ip6 daddr fd00:ec2::/32 reject
+    ip dscp set 43
+    ip6 dscp set 43
   }
 """
 
@@ -282,7 +284,7 @@ def test_where_systemd_runs_it_loads_the_firewall_before_the_network_is_up(lab: 
 
 def test_ranks_of_a_cluster_that_names_buckets_may_ask_for_the_role_of_their_node(lab: Lab) -> None:
     rules = booted(lab.node("worker", 1, ranks_have_role=True)).text("rules")
-    assert "th dport { 988, 2049 } reject\n}" in rules
+    assert "th dport { 988, 2049 } reject\nip dscp set 43\n" in rules
     assert "169.254" not in rules
 
 

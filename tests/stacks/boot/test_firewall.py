@@ -101,3 +101,100 @@ def test_with_the_role_of_its_node_a_rank_reaches_the_metadata_service(tmp_path:
 def test_other_users_reach_everything_and_a_second_load_changes_nothing(tmp_path: Path, uid: int) -> None:
     twice = f"bash {SCRIPTS}/firewall.sh; bash {SCRIPTS}/firewall.sh"
     assert attack(tmp_path, uid, twice) == {"files": ["sent"], "metadata": ["sent"], "others": ["sent"]}
+
+
+TWO_NODES = """
+set -e
+mount -t tmpfs none /run && mount -t tmpfs none /mnt
+cp -r /etc /mnt/etc && mount --bind /mnt/etc /etc
+mkdir -p /run/netns
+for node in one two three; do
+  ip netns add $node && ip -n $node link set lo up
+done
+# `two` is a switch too.
+for node in one three; do
+  ip link add $node netns $node type veth peer name $node netns two
+  ip -n two link set $node up && ip -n $node link set $node up
+  ip netns exec $node sh -c "echo 0 >/proc/sys/net/ipv6/conf/$node/accept_dad"
+done
+ip -n two link add bridge type bridge && ip -n two link set bridge up
+ip -n two link set one master bridge && ip -n two link set three master bridge
+ip -n one address add 10.8.0.1/24 dev one && ip -n two address add 10.8.0.2/24 dev bridge
+ip -n three address add 10.8.0.3/24 dev three
+ip -n one address add fd00:8::1/64 dev one nodad && ip -n two address add fd00:8::2/64 dev bridge nodad
+for node in one two three; do DEEPCDK_ROOT=/run ip netns exec $node bash SCRIPTS/firewall.sh; done
+ip netns exec two setpriv --reuid 60900 --regid 60900 --clear-groups PYTHON -c '
+import socket
+for family in (socket.AF_INET, socket.AF_INET6):
+    server = socket.socket(family)
+    if family == socket.AF_INET6: server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    server.bind(("", 3000))
+    server.listen(99)
+    globals()[f"kept{family}"] = server
+import time; time.sleep(60)' &
+sleep 1
+reach() {
+  for address in 10.8.0.2 ::ffff:10.8.0.2 fd00:8::2; do
+    ip netns exec $1 setpriv --reuid $2 --regid $2 --clear-groups timeout 2 PYTHON -c "
+import socket, sys
+family = socket.AF_INET6 if ':' in '$address' else socket.AF_INET
+client = socket.socket(family)
+client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0)
+client.connect(('$address', 3000))
+client.send(b'x')" 2>/dev/null && printf 'yes ' || printf 'no '
+  done
+}
+admit() { SSH_ORIGINAL_COMMAND="$1" ip netns exec two bash SCRIPTS/leftovers.sh; }
+"""
+
+
+def on_two_nodes(*commands: str) -> str:
+    """Run commands beside a node `two`, which serves port 3000, and nodes `one` and `three`; return what they print."""
+    script = TWO_NODES.replace("SCRIPTS", str(SCRIPTS)).replace("PYTHON", sys.executable)
+    words = [
+        "unshare",
+        "--mount",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "bash",
+        "-c",
+        "\n".join([script, *commands]),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.root
+def test_a_node_admits_ranks_of_the_nodes_of_its_run_alone() -> None:
+    """By IPv4, by IPv4 from a socket of IPv6, and by IPv6, which no run uses between its nodes.
+
+    The rank that listens answers the other users of all nodes.
+    """
+    admission = "run 60907 10.8.0.1,10.8.0.2"
+    told = on_two_nodes(
+        "reach one 60900; echo",
+        f"admit '{admission}'; grep ^deepcdk-run: /etc/group",
+        "reach one 60900; reach three 60900; reach two 60900; echo",
+        "admit 'run 60908 10.8.0.3'; grep ^deepcdk-run: /etc/group",
+        "reach one 60900; reach three 60900; reach one 1000; reach one 0; echo",
+    )
+    assert told.splitlines() == [
+        "no no no ",
+        admission,
+        "deepcdk-run:*:60907:deepcdk-rank",
+        "yes yes no no no no yes yes yes ",
+        "run 60908 10.8.0.3",
+        "deepcdk-run:*:60908:deepcdk-rank",
+        "no no no yes yes no yes yes yes yes yes yes ",
+    ]
+
+
+@pytest.mark.root
+def test_a_node_without_the_firewall_admits_no_run() -> None:
+    assert (
+        on_two_nodes("ip netns exec two nft delete table inet deepcdk", "admit 'run 60907 10.8.0.1' || echo no")
+        == "no\n"
+    )

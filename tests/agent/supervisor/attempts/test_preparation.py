@@ -50,13 +50,19 @@ class Prepared(Hosts):
         self.spec = spec
         self.found: dict[str, bool] = {}
         self.cleared: list[str] = []
+        self.refused: dict[str, Completed] = {}
 
-    def everywhere(
-        self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
-    ) -> dict[str, Completed]:
+    def prepare(
+        self, argv: Sequence[str], timeout_s: float, *, admission: str
+    ) -> tuple[dict[str, Completed], dict[str, Completed]]:
+        self.admission = admission
         processes, files = (self.found.get(name, False) for name in ("has_rank_processes", "has_rank_files"))
         line = prepare_node.Prepared(python="/python", has_rank_processes=processes, has_rank_files=files).line
-        return {host.name if host else MASTER: done(0, line) for host in hosts}
+        names = [host.name for host in self.spec.hosts]
+        return (
+            {name: done(0, line) for name in (MASTER, *names)},
+            {name: done(0, f"a banner\n{admission}\n") for name in names} | self.refused,
+        )
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
         self.cleared = [host.name for host in hosts]
@@ -69,8 +75,14 @@ class Prepared(Hosts):
         return self.cleared
 
 
-def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run() -> None:
-    spec = make_spec(hosts=(ONE, TWO))
+@pytest.fixture
+def spec(tmp_path: Path) -> RunSpec:
+    found = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
+    Path(found.run_directory).mkdir(parents=True)
+    return found
+
+
+def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run(spec: RunSpec) -> None:
     hosts, cleared = Prepared(spec), {ONE.instance_id, "i-00000000"}
     assert hosts.prepared(cleared, has_rank_files=True) == [TWO.name]
     assert cleared == {ONE.instance_id, TWO.instance_id}, "what has left the run may have had another one since"
@@ -79,8 +91,24 @@ def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run() -> 
     assert hosts.prepared(set()) == []
 
 
-def test_a_host_on_which_a_process_stays_gets_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts, cleared = Prepared(make_spec(hosts=(ONE, TWO))), {ONE.instance_id}
+def test_root_of_each_host_admits_the_group_and_the_hosts_of_the_run_alone(spec: RunSpec) -> None:
+    hosts = Prepared(spec)
+    hosts.prepared(set())
+    gid = Path(spec.run_directory).stat().st_gid
+    assert hosts.admission == f"run {gid} {ONE.address},{TWO.address}"
+
+
+@pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
+def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
+    """A node that an older version booted removes leftovers and prints nothing, whatever it is asked."""
+    hosts = Prepared(spec)
+    hosts.refused = {TWO.name: answer}
+    with pytest.raises(PreparationError, match=f"{TWO.name}: it does not keep ranks of two .*`fab replace worker2`"):
+        hosts.prepared(set())
+
+
+def test_a_host_on_which_a_process_stays_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts, cleared = Prepared(spec), {ONE.instance_id}
     monkeypatch.setattr(
         hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "processes of an earlier run stay: 7")}
     )
