@@ -107,6 +107,12 @@ def test_every_test_that_a_guide_names_exists() -> None:
     assert [f"{file}::{name}" for file, name in named if name not in tests[file]] == []
 
 
+def test_the_matrix_of_who_reaches_what_cites_each_test_that_is_listed_below_it() -> None:
+    matrix, listed = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").split("\n## ")[0].split("\n1. ")
+    cited = {int(number) for number in re.findall(r"\[(\d+)\]", matrix)}
+    assert cited == {1, *(int(number) for number in re.findall(r"^(\d+)\. ", listed, flags=re.MULTILINE))}
+
+
 def test_the_readme_fits_on_150_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
