@@ -76,6 +76,7 @@ export -f need install_package log
 step='installing missing commands'
 need curl curl curl
 need flock util-linux util-linux
+need setpriv util-linux util-linux
 need ssh-keygen openssh openssh-client
 need mount.nfs4 nfs-utils nfs-common
 
@@ -108,6 +109,11 @@ if [[ -z $rank_uid ]]; then
 elif [[ $rank_uid != 60900 ]]; then
   log "this image has a user deepcdk-rank with the number $rank_uid, and ranks need 60900" && exit 1
 fi
+# All processes of ranks together leave some memory and process ids to the others, where systemd runs.
+read -r _ memory _ </proc/meminfo
+mkdir -p "$root/etc/systemd/system/user-60900.slice.d"
+printf '[Slice]\nMemoryMax=%sK\nTasksMax=33%%\n' $((memory * 63 / 64 - 65536)) \
+  >"$root/etc/systemd/system/user-60900.slice.d/deepcdk.conf"
 # No service manager of its own, which would start programs without the limits of a rank and outlive its logins; and no
 # timed jobs. Where at has no such file, root alone may use it.
 mkdir -p "$root/etc/systemd/system"

@@ -73,7 +73,8 @@ look() {
 }
 
 # Let the master log in, from its address alone: as the login user, as the user of ranks to run commands, and as root for
-# the one command that removes what ranks have left. The key is in a parameter that only the master's role may write.
+# the one command that removes what ranks have left. All that it starts as the user of ranks gets no new privileges and
+# at most a third of the process ids, and the kernel ends it first if memory is short. The key is in a parameter that only the master's role may write.
 # Root on any node can write another key on the shared file system. Such a key is only a reason to ask AWS: soon at
 # first, then once a minute, since it may be written again and again. Without a reason AWS is asked once an hour.
 admit_master() {
@@ -96,7 +97,8 @@ admit_master() {
   fi
   admitted=$text
   admission="from=\"${BASH_REMATCH[2]}\" ${BASH_REMATCH[1]} deepcdk-master"$'\n'
-  put_block "$root$rank_home/.ssh/authorized_keys" "restrict,$admission"
+  # shellcheck disable=SC2016 # the shell of ranks expands it
+  put_block "$root$rank_home/.ssh/authorized_keys" 'restrict,command="ulimit -u $(($(</proc/sys/kernel/pid_max) / 3)) 2>/dev/null; echo 500 >/proc/self/oom_score_adj; exec setpriv --nnp bash -c \"$SSH_ORIGINAL_COMMAND\"",'"$admission"
   put_block "$root$login_home/.ssh/authorized_keys" "restrict,pty,port-forwarding,$admission" 600
   put_block "$root/root/.ssh/authorized_keys" "restrict,command=\"/opt/deepcdk/bin/leftovers\",$admission" 600
   if [[ -n $hint && $hint != "$admitted" ]]; then

@@ -282,6 +282,14 @@ def test_where_systemd_runs_it_loads_the_firewall_before_the_network_is_up(lab: 
     assert "enable deepcdk-firewall.service\n" in node.text("systemctl")
 
 
+def test_where_systemd_runs_ranks_leave_memory_and_processes_to_others(lab: Lab) -> None:
+    """Only the text is compared: no systemd runs here."""
+    node = booted(lab.node("worker", 1))
+    memory = int(re.findall(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[0])
+    limits = f"[Slice]\nMemoryMax={memory * 63 // 64 - 65536}K\nTasksMax=33%\n"
+    assert node.text("etc/systemd/system/user-60900.slice.d/deepcdk.conf") == limits
+
+
 def test_ranks_of_a_cluster_that_names_buckets_may_ask_for_the_role_of_their_node(lab: Lab) -> None:
     rules = booted(lab.node("worker", 1, ranks_have_role=True)).text("rules")
     assert "th dport { 988, 2049 } reject\nip dscp set 43\n" in rules

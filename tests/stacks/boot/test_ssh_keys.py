@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,12 @@ import pytest
 from tests.nfs import nfs_client
 from tests.stacks.boot.nodelab import Lab, booted, key_of
 from tests.waiting import eventually
+
+LIMITS = (
+    "ulimit -u $(($(</proc/sys/kernel/pid_max) / 3)) 2>/dev/null; echo 500 >/proc/self/oom_score_adj; "
+    'exec setpriv --nnp bash -c "$SSH_ORIGINAL_COMMAND"'
+)
+"""What a worker runs when the master logs in as the user of ranks."""
 
 
 def test_the_clusters_private_key_is_on_the_master_alone(lab: Lab) -> None:
@@ -43,7 +52,9 @@ def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
 
 def test_the_master_logs_in_as_the_user_of_ranks_everywhere_for_commands_alone(lab: Lab) -> None:
     nodes = [booted(lab.node("master", 1)), booted(lab.node("worker", 2))]
-    for node, options in zip(nodes, ("restrict", f'restrict,from="{nodes[0].ip}"'), strict=True):
+    forced = LIMITS.replace('"', '\\"')
+    on_worker = f'restrict,command="{forced}",from="{nodes[0].ip}"'
+    for node, options in zip(nodes, ("restrict", on_worker), strict=True):
         keys = node.root / "home/deepcdk-rank/.ssh/authorized_keys"
         lines = [line for line in keys.read_text().splitlines() if not line.startswith("#")]
         assert lines == [f"{options} {nodes[0].environment()['LAB_KEY']} deepcdk-master"]
@@ -53,6 +64,41 @@ def test_the_master_logs_in_as_the_user_of_ranks_everywhere_for_commands_alone(l
     assert nodes[1].refresh()[0] == 0
     assert keys.read_text().count("restrict,") == 1
     assert second.environment()["LAB_KEY"] in keys.read_text()
+
+
+FORK_BOMB = """
+import os, time
+made = 0
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(60)
+        made += 1
+    except OSError as error:
+        print(made < 400, error.errno, flush=True)
+        break
+"""
+
+
+@pytest.mark.root
+def test_what_the_master_starts_as_the_user_of_ranks_is_limited() -> None:
+    """A fork bomb in a process namespace with 600 ids leaves two thirds of them to the other users."""
+    shown = "grep NoNewPrivs /proc/self/status; cat /proc/self/oom_score_adj; ulimit -Hu"
+    rank = f"setpriv --reuid 60999 --regid 60999 --clear-groups env SSH_ORIGINAL_COMMAND=\"$1\" bash -c '{LIMITS}'"
+    body = "\n".join(
+        [
+            "echo 600 >/proc/sys/kernel/pid_max",
+            f"set -- {shlex.quote(shown)}",
+            rank,
+            f"set -- {shlex.quote(shlex.join([sys.executable, '-c', FORK_BOMB]))}",
+            rank,
+            "for each in {1..50}; do sleep 9 & done",
+            "jobs | wc -l",
+        ]
+    )
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", body]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split("\n") == ["NoNewPrivs:\t1", "500", "200", "True 11", "50", ""], done.stderr
 
 
 def test_the_master_logs_in_as_root_on_workers_for_one_command_alone(lab: Lab) -> None:

@@ -105,7 +105,7 @@ def test_its_policies_are_within_the_sizes_that_iam_takes(template: Template) ->
 
 def test_its_user_data_and_parameters_are_within_their_limits(template: Template) -> None:
     for group in ("MasterGroup", "WorkerGroup"):
-        assert len(template.user_data(group).encode()) < USER_DATA_LIMIT - 256
+        assert len(template.user_data(group).encode()) < USER_DATA_LIMIT - 128
     for parameter in template.of("AWS::SSM::Parameter").values():
         assert len(resolve(parameter["Value"])) < PARAMETER_CHARACTERS
 
