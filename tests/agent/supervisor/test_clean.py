@@ -20,7 +20,16 @@ from agent.spec.run import RunSpec
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Manifest
 from agent.supervisor import clean, submit
-from agent.supervisor.clean import Sizes, data_items, node_items, on_node, remove, remove_data, shared
+from agent.supervisor.clean import (
+    Sizes,
+    data_items,
+    names_in_processes,
+    node_items,
+    on_node,
+    remove,
+    remove_data,
+    shared,
+)
 from tests.factories import make_program_spec, make_spec
 
 OLD = 100_000
@@ -234,4 +243,4 @@ def test_names_on_command_lines_of_processes_are_found(tmp_path: Path) -> None:
     (tmp_path / "12").mkdir()
     (tmp_path / "12" / "cmdline").write_bytes(b"/x/" + b"a" * 16 + b"/bin/python\0-m\0" + b"b" * 32)
     (tmp_path / "self").mkdir()
-    assert clean.names_in_processes(tmp_path) == {"a" * 16}
+    assert names_in_processes(tmp_path) == {"a" * 16}
