@@ -151,7 +151,8 @@ def _check_there(spec: RunSpec) -> None:
 
 def check_trees(spec: RunSpec) -> None:
     """Raise SpecError where a tree that a run needs is not on the shared file system."""
-    for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory):
+    wheels = [f"{spec.efs_mount}/payloads/{spec.wheels}"] if spec.wheels else []
+    for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory, *wheels):
         if not Path(tree).is_dir():
             raise SpecError(f"{tree}, which run {spec.run_id} needs, is no longer there: repeat the command")
 
