@@ -95,6 +95,7 @@ resume --detach --skip-preflight | Go on with it.
 stop | And stop it for good.
 compare FIRST RUN | Beside the first run: what differed? | lines=12
 rm RUN --yes | Remove it from the shared file system.
+clean --dry-run | What does no run need any more?
 ## Other nodes, and the end
 scale 3 --yes | One worker more.
 replace worker3 --yes | A fresh one for a bad one.

@@ -349,7 +349,7 @@ def main(argv: Sequence[str]) -> int:
         stderr=pipe,
         env={**os.environ, **variables},
         start_new_session=True,  # mpirun and torchrun signal a whole group; the tree decides who is asked.
-        preexec_fn=tree.die_with_parent,  # this process has no threads
+        preexec_fn=tree.begin,  # this process has no threads
     ) as process:
         try:
             status = Rank(process, tree, output, _wait_watch(launcher, tree)).follow()

@@ -123,9 +123,15 @@ class RankTree:
         self._killed_at = 0.0
         """Time of SIGKILL for leftover processes; 0 before their SIGTERM."""
 
-    def die_with_parent(self) -> None:
-        """Let the kernel kill this process when its parent dies. For a child, before it executes its program."""
+    def begin(self) -> None:
+        """Prepare a child, before it executes its program: the kernel kills it when its parent dies.
+
+        SIGINT and SIGQUIT get their default actions, as from a terminal. If whoever started the launcher ignores them,
+        all processes would look as if a shell had started them in the background.
+        """
         self._libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        for each in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(each, signal.SIG_DFL)
 
     def find(self) -> list[Process]:
         """Return the rank's processes."""

@@ -107,12 +107,13 @@ PYTHON = f"{sys.executable} -u train.py"
 
 
 def start_rank(folder: Path, launcher: str, *words: str) -> subprocess.Popen[bytes]:
-    """Start the parent of a rank; its output is in the file `log`."""
+    """Start the parent of a rank, with SIGQUIT ignored as below `nohup ... &`; its output is in the file `log`."""
     (folder / "train.py").write_text(SAVES)
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, *RANK_PARENT, launcher, *words],
             cwd=folder, env={**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}, stdout=log, stderr=log,
+            preexec_fn=lambda: signal.signal(signal.SIGQUIT, signal.SIG_IGN) and None,
         )  # fmt: skip
 
 

@@ -140,5 +140,5 @@ def test_each_command_of_the_list_is_told_by_help() -> None:
     finished = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, env=dict(os.environ)
     )
-    for name in ("setup", "demo", "test", "test-unit", "lint", "bench", "lock", "clean"):
+    for name in ("setup", "demo", "test", "test-unit", "lint", "benchmarks", "lock", "clean"):
         assert f"make {name} " in finished.stdout

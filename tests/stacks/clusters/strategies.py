@@ -148,6 +148,7 @@ def _compute(draw: Draw) -> Values:
         "efa": efa,
         "scratch_mount": draw(st.sampled_from(["", "/mnt/scratch", "/scratch"])) if disks else "",
         "termination_notice_s": draw(st.sampled_from([30, 600, 7200] if rebalanced else [0, 30, 600, 7200])),
+        "boot_commands": draw(_some(st.sampled_from(["install_package mesa-libGL libgl1", "echo $(uname -r)"]), 0, 2)),
         "ready_timeout_min": draw(st.integers(1, 60 if update == "rolling" else 720)),
         "capacity_policy": f"at-least {draw(st.integers(1, workers))}" if workers and draw(_BOTH) else "all",
         "update_policy": update,

@@ -97,7 +97,7 @@ def test_the_graviton_master_has_an_image_for_its_processor(inspected: Callable[
 
 
 def test_the_documented_cluster_of_p3_is_the_one_by_name() -> None:
-    (block,) = re.findall(r"```json\n(.*?)```", (PROJECT / "docs" / "compute.md").read_text("utf-8"), flags=re.DOTALL)
+    (block,) = re.findall(r"```json\n(\{.*?)```", (PROJECT / "docs" / "compute.md").read_text("utf-8"), flags=re.DOTALL)
     assert json.loads(block) == CLUSTERS["16 x p3.16xlarge"].values
 
 
