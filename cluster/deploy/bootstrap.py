@@ -152,13 +152,9 @@ def examine(aws: Aws, names: Names) -> Bootstrap:
     with aws_errors("reading the account's id"):
         account = aws.client("sts").get_caller_identity()["Account"]
     stack = describe_stack(aws, names.toolkit)
-    bucket_exists: bool | None = True
+    bucket_exists: bool | None = None
     with aws_errors("looking for the CDK's bucket"), IgnoredCodes("403", "AccessDenied"):
-        bucket_exists = None
-        with IgnoredCodes(*_NOT_THERE):
-            bucket_exists = False
-            aws.client("s3").head_bucket(Bucket=names.bucket(account, aws.region), ExpectedBucketOwner=account)
-            bucket_exists = True
+        bucket_exists = _has_bucket(aws, names.bucket(account, aws.region), account)
     return Bootstrap(
         names=names,
         account=account,
@@ -167,6 +163,14 @@ def examine(aws: Aws, names: Names) -> Bootstrap:
         bucket_exists=bucket_exists,
         status=str((stack or {}).get("StackStatus", "")),
     )
+
+
+def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
+    """Return whether the account has a bucket. Raises ClientError with 403 if AWS does not say."""
+    with IgnoredCodes(*_NOT_THERE):
+        aws.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
+        return True
+    return False
 
 
 def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:

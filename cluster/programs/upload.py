@@ -8,11 +8,12 @@ begins with `!` uploads what would be left out. Private keys and passwords are n
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,15 +35,19 @@ CACHES: Final = frozenset(
 _ENVIRONMENT_MARKS: Final = ("pyvenv.cfg", "conda-meta")
 _SECRET_NAME: Final = re.compile(
     r"\.env(rc)?|\.env\.(?!(example|sample|template|dist|defaults?)$).*|[._]netrc|\.pgpass|\.git-credentials|\.pypirc"
+    r"|(?!(.*[._-])?(example|sample|template|dist|defaults?)\.env$).+\.env|\.(boto|s3cfg|databrickscfg|vault-token)"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|kaggle\.json|.*\.(p12|pfx|jks|keystore|kdbx|ppk)",
     re.IGNORECASE,
 )
-_SECRET_PATH: Final = re.compile(r"(.*/)?(\.aws/credentials|\.docker/config\.json|\.kube/config)")
+_SECRET_PATH: Final = re.compile(
+    r"(.*/)?(\.aws/credentials|\.docker/config\.json|\.kube/config|\.streamlit/secrets\.toml)"
+)
 _SECRET_TEXT: Final = re.compile(
     rb"^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----"
     rb'|"private_key"\s*:\s*"-----BEGIN'
     rb'|"refresh_token"\s*:\s*"[^"]+"'
-    rb"|^\s*aws_secret_access_key\s*=\s*\S"
+    rb"|^([^#\n]*[\s\"'])?(?i:aws_secret_access_key)[\"']?[ \t]*[=:][ \t]*[\"']?[^\s\"'$`%<{(]"
+    rb'|"auths"\s*:\s*\{[\s\S]{0,4000}?"(auth|identitytoken|password)"\s*:\s*"[^"$]'
     rb"|^(\S*[:/])?\S*_authToken\s*=\s*[^\s$]"
     rb"|^AGE-SECRET-KEY-1",
     re.MULTILINE,
@@ -110,7 +115,10 @@ class Upload:
         if self.special:
             lines.append(f"not uploaded: sockets, pipes and devices ({_listed(self.special)})")
         if self.without_git:
-            lines.append(f"git is not installed, so .gitignore has no effect: name in {IGNORE_FILE} what is to stay")
+            lines.append(
+                "git is not installed (on a Mac: `xcode-select --install`), so .gitignore has no effect: "
+                f"name in {IGNORE_FILE} what is to stay"
+            )
         return lines
 
     def reason_against(self, file: Path) -> str:
@@ -153,6 +161,7 @@ class _Search:
         self.folders: set[str] = set()
         self.ignored: set[str] = set()
         self.without_git = False
+        self.is_environment = functools.cache(_is_environment)
 
     def verdict(self, path: str) -> bool | None:
         """Return True if `.deepcdkignore` leaves a path out, False if a line with `!` asks for it, else None."""
@@ -174,39 +183,39 @@ class _Search:
                 self.collect(name.rstrip("/") + "/")  # A submodule, or a repository within this one.
             else:
                 self.paths.add(name)
-        self._add_folders(directory, below)
-        self._add_ignored(directory, below)
+        self._add_folders(directory, below, self._add_ignored(directory, below))
 
-    def _add_folders(self, directory: Path, below: str) -> None:
+    def _add_folders(self, directory: Path, below: str, ignored: Collection[str]) -> None:
         """Add the empty directories that git does not ignore."""
         untracked = self._git(directory, "ls-files", "-o", "--directory", "--exclude-standard") or []
         empty = [
             name[len(below) :]
             for each in untracked
             if each.endswith("/") and not os.path.lexists(directory / each / ".git")
-            for name in self._empty_below(below + each)
+            for name in self._empty_below(below + each, ignored)
         ]
         if empty:
             dropped = self._git(directory, "check-ignore", "--stdin", stdin=[f"{name}/" for name in empty]) or []
             self.folders |= {below + name for name in empty if f"{name}/" not in dropped}
 
-    def _empty_below(self, name: str) -> Iterator[str]:
+    def _empty_below(self, name: str, ignored: Collection[str]) -> Iterator[str]:
         """Yield the empty directories below a directory, and itself if it is one."""
-        if not self._is_cached(name):
+        if name not in ignored and not self._is_cached(name):
             folders, others = self._entries(name)
             if not folders and not others:
                 yield name.rstrip("/")
             for folder in folders:
-                yield from self._empty_below(folder)
+                yield from self._empty_below(folder, ignored)
 
-    def _add_ignored(self, directory: Path, below: str) -> None:
-        """Add the names that git ignores, and the files among them that `.deepcdkignore` asks for."""
+    def _add_ignored(self, directory: Path, below: str) -> set[str]:
+        """Add the names that git ignores, and the files among them that `.deepcdkignore` asks for; return the names."""
         options = ("ls-files", "-oi", "--exclude-standard")
         names = {below + name for name in self._git(directory, *options, "--directory") or []}
         self.ignored |= {name for name in names if not self._is_cached(name) and self.verdict(name) is None}
         if self.rules and any(pattern.include is False for pattern in self.rules.patterns):
             wanted = {below + name for name in self._git(directory, *options) or []}
             self.paths |= {name for name in wanted if not name.endswith("/") and self.verdict(name) is False}
+        return names
 
     def _walk(self, below: str) -> None:
         """Add all files below a directory, except caches and environments."""
@@ -230,7 +239,7 @@ class _Search:
                         continue
                     if not entry.is_dir(follow_symlinks=False):
                         others.append(name)
-                    elif not _is_environment(self.root / name) and self.verdict(f"{name}/") is not True:
+                    elif not self.is_environment(self.root / name) and self.verdict(f"{name}/") is not True:
                         folders.append(f"{name}/")
         except FileNotFoundError:  # It was removed after its parent was read.
             if not below:
@@ -244,7 +253,7 @@ class _Search:
         parts = name.rstrip("/").split("/")
         if any(part in CACHES for part in parts) or parts[-1].endswith((".pyc", ".pyo")):
             return True
-        return any(_is_environment(self.root.joinpath(*parts[: n + 1])) for n in range(len(parts)))
+        return any(self.is_environment(self.root.joinpath(*parts[: n + 1])) for n in range(len(parts)))
 
     def _git(self, directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
         """Return the names that git lists, None outside of a repository. Raises UploadError for git's own errors."""
@@ -258,11 +267,14 @@ class _Search:
                 check=False,
             )
         except FileNotFoundError:
-            self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
+            self._note_no_git(directory)
             return None
         except OSError as error:
             raise unreadable(directory, error) from None
         trouble = os.fsdecode(done.stderr).strip()
+        if done.returncode != 0 and trouble.startswith(("xcrun:", "xcode-select:")):  # Apple's stand-in for git.
+            self._note_no_git(directory)
+            return None
         if _NO_REPOSITORY in trouble:
             return None
         if closed := re.search("could not open directory '(.*)': (.*)", trouble):
@@ -277,6 +289,9 @@ class _Search:
             line = next(iter(trouble.splitlines()), f"status {done.returncode}")
             raise UploadError(f"git cannot list {directory}: {line}", remedy=f"{remedy}; nothing was uploaded")
         return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+    def _note_no_git(self, directory: Path) -> None:
+        self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
         """Sort the paths that were found by their kinds."""
@@ -325,11 +340,23 @@ def is_secret(path: Path, name: str, size: int) -> bool:
     if path.suffix in _TEXT_SUFFIXES or size > MAX_SECRET_BYTES:
         return False
     try:
-        return _SECRET_TEXT.search(read_regular(path, 2 * MAX_SECRET_BYTES)) is not None
+        return has_secret_text(read_regular(path, 2 * MAX_SECRET_BYTES), name)
     except PermissionError:
         raise
     except OSError:  # It changes in this moment; to pack it reports that.
         return False
+
+
+def has_secret_text(content: bytes, name: str) -> bool:
+    """Return whether a text, from a file of this name, has a private key or a password in it."""
+    return Path(name).suffix not in _TEXT_SUFFIXES and _SECRET_TEXT.search(content) is not None
+
+
+def stays(root: Path, names: Iterable[str]) -> list[str]:
+    """Return the names that stay on the laptop: those of secrets, and those that `.deepcdkignore` leaves out."""
+    rules = _read_rules(root / IGNORE_FILE)
+    verdicts = {name: rules.check_file(name).include if rules else None for name in names}
+    return [name for name, out in verdicts.items() if out or (out is None and _has_secret_name(name))]
 
 
 def _has_secret_name(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from cluster.aws.inventory import Inventory, refresh
 from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.errors import AwsError
+from cluster.programs.upload import has_secret_text, stays
 from cluster.runs import starter
 from stacks.config import ClusterConfig
 
@@ -90,10 +92,27 @@ def template_sha256(template: Mapping[str, Any]) -> str:
 def read_diff(source: Path, without: Collection[str] = ()) -> str:
     """Return what differs from the commit below a directory, as `git diff` writes it; "" without git.
 
-    `without`: files whose content no record may have.
+    `without`: files whose content no record may have. Files that are not uploaded, and files with a key or a password
+    before or after the change, do not appear either. Of a deleted file only the name is recorded.
     """
-    left_out = [f":(exclude,literal){name}" for name in sorted(without)]
-    return _git(source, "diff", "HEAD", "--no-color", "--no-ext-diff", "--", ".", *left_out) or ""
+    changed = _git(source, "diff", "HEAD", "--name-only", "--no-renames", "--relative", "-z", "--", ".") or ""
+    left_out = {*without, *stays(source, filter(None, changed.split("\0")))}
+    command = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--irreversible-delete")
+    paths = ("--", ".", *(f":(exclude,literal){name}" for name in sorted(left_out)))
+    whole = _files_of(_git(source, *command, f"--unified={1 << 30}", *paths) or "")
+    shown = _files_of(_git(source, *command, *paths) or "")
+    return "".join(text for name, text in shown.items() if name in whole and not _has_secret(name, whole[name]))
+
+
+def _files_of(diff: str) -> dict[str, str]:
+    """Return the parts of a diff by their first lines, which name the files."""
+    parts = re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part for part in parts if part}
+
+
+def _has_secret(name: str, diff: str) -> bool:
+    content = "\n".join(line[1:] for line in diff.split("\n") if line.startswith((" ", "+", "-")))
+    return has_secret_text(content.encode(), name.rstrip('"'))
 
 
 def git_commit(project: Path) -> str:

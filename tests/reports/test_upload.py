@@ -184,6 +184,12 @@ def test_caches_and_environments_stay_unless_git_tracks_them(project: Path, with
         ("adc.json", '{"client_secret": "a", "refresh_token": "b"}'),
         ("settings.ini", "[a]\naws_secret_access_key = abc\n"),
         (".npmrc", "//registry.example/:_authToken=abc\n"),
+        ("env.sh", "export AWS_ACCESS_KEY_ID=AKIA\nexport AWS_SECRET_ACCESS_KEY='abc'\n"),
+        ("env.yaml", "env:\n  AWS_SECRET_ACCESS_KEY: abc\n"),
+        ("keys.json", '{"AWS_SECRET_ACCESS_KEY": "abc"}'),
+        ("prod.env", "x"),
+        (".streamlit/secrets.toml", "x"),
+        ("config.json", '{"auths": {"https://registry.example/": {"auth": "YTpi"}}}'),
         ("store.p12", "x"),
     ],
 )
@@ -202,11 +208,14 @@ def test_key_files_stay_with_one_line_that_names_the_secret_option(
 
 
 def test_files_that_only_resemble_keys_are_uploaded(project: Path) -> None:
-    names = ("ca.pem", "id_rsa.pub", ".env.example", "environment", "keys.py", ".npmrc", "env.json")
+    names = ("ca.pem", "id_rsa.pub", ".env.example", "environment", "keys.py", ".npmrc", "env.json", "example.env")
     for name in names:
         write(project, name, "-----BEGIN CERTIFICATE-----\n" if name.endswith("pem") else "a = 1\n")
     write(project, "keys.py", f'KEY = """\n{PEM}"""\n')
-    assert files(project) == {"train.py", *names}
+    write(project, "env.sh", 'AWS_SECRET_ACCESS_KEY=$OTHER\nexport AWS_SECRET_ACCESS_KEY="${OTHER}"\n')
+    write(project, "unset.sh", "export AWS_SECRET_ACCESS_KEY=\npython train.py\n# AWS_SECRET_ACCESS_KEY=...\n")
+    write(project, "docker.json", '{"auths": {"registry.example": {}}, "credsStore": "desktop"}')
+    assert files(project) == {"train.py", "env.sh", "unset.sh", "docker.json", *names}
 
 
 def test_ignored_env_file_is_named_as_secret_too(project: Path) -> None:
@@ -224,9 +233,29 @@ def test_secret_files_are_in_no_recorded_diff(project: Path) -> None:
     git(project, "commit", "-m", "a")
     write(project, ".env", "PASSWORD=new\n")
     write(project, "train.py", "print('changed')\n")
-    assert "PASSWORD" in read_diff(project)
-    diff = read_diff(project, survey(project).secrets)
+    diff = read_diff(project)
     assert "changed" in diff and "PASSWORD" not in diff
+
+
+def test_no_diff_has_what_a_deleted_an_ignored_or_a_cleaned_file_had(project: Path) -> None:
+    lines = "".join(f"line {number}\n" for number in range(20))
+    for name in (".env", "old.txt", "private/notes.txt", "id.txt"):
+        write(project, name, f"hunter2\n{lines}")
+    write(project, "job.sh", f"export AWS_SECRET_ACCESS_KEY=hunter2\n{lines}end\n")
+    write(project, "far.txt", f"{PEM}{lines}hunter2\n")
+    git(project, "init")
+    git(project, "add", ".")
+    git(project, "commit", "-m", "a")
+    (project / ".env").unlink()
+    (project / "old.txt").unlink()
+    write(project, ".deepcdkignore", "private/\n")
+    write(project, "private/notes.txt", "hunter2 again\n")
+    write(project, "job.sh", lines)
+    write(project, "far.txt", f"{PEM}{lines}hunter3\n")
+    write(project, "train.py", "print('changed')\n")
+    diff = read_diff(project)
+    assert "hunter" not in diff
+    assert "changed" in diff and "a/old.txt" in diff
 
 
 def test_links_within_the_directory_are_kept_and_others_are_named(project: Path, tmp_path: Path) -> None:
@@ -361,6 +390,25 @@ def test_repository_without_git_installed_says_so(project: Path, monkeypatch: py
     monkeypatch.setenv("PATH", "/nowhere")
     assert files(project) == {"train.py", ".gitignore", "data"}
     assert any("git is not installed" in note for note in survey(project).notes())
+
+
+def test_apples_stand_in_for_git_counts_as_none(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the command line tools: `xcrun: error: invalid active developer path`."""
+    git(project, "init")
+    fake_git(tmp_path, monkeypatch, "echo 'xcrun: error: invalid active developer path (/Library)' >&2; exit 1")
+    assert files(project) == {"train.py"}
+    assert any("xcode-select --install" in note for note in survey(project).notes())
+
+
+def test_unreadable_directory_that_git_ignores_does_no_harm(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(project, "init")
+    write(project, ".gitignore", "cache/\n")
+    write(project, "pkg/cache/data")
+    write(project, "pkg/module.py")
+    (project / "pkg" / "empty").mkdir()
+    Denied(project / "pkg" / "cache", monkeypatch)
+    assert files(project) == {"train.py", ".gitignore", "pkg/module.py"}
+    assert survey(project).folders == (Path("pkg/empty"),)
 
 
 def test_variables_of_another_repositorys_hook_have_no_effect(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from cluster.aws.client import Aws
 from cluster.deploy import bootstrap
@@ -143,6 +144,22 @@ def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
     put(aws, "hnb659fds")
     bootstrap.make(aws, project, there(version=None, bucket_exists=False, status=""), told.append)
     assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time")
+
+
+@pytest.mark.parametrize(("code", "exists"), [("404", False), ("403", None), ("AccessDenied", None), ("", True)])
+def test_a_bucket_that_aws_does_not_show_is_unknown(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, code: str, exists: bool | None
+) -> None:
+    def answer(**_: object) -> None:
+        if code:
+            raise ClientError({"Error": {"Code": code}}, "HeadBucket")
+
+    put(aws, "hnb659fds", bucket=False)
+    monkeypatch.setattr(aws.client("s3"), "head_bucket", answer)
+    found = bootstrap.examine(aws, Names())
+    assert found.bucket_exists is exists
+    if exists is not False:
+        found.check()
 
 
 def test_a_bootstrap_that_failed_is_told_where_no_other_one_succeeds(aws: Aws, project: Path) -> None:
