@@ -19,7 +19,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from cluster.programs.keras3_lint import modules
+from cluster.programs.keras3_lint import is_guard, modules, names_in
 from cluster.programs.program_packages import RUNTIME_MODULES, Environment
 
 MAX_SHOWN: Final = 8
@@ -43,7 +43,6 @@ DISTRIBUTIONS: Final = {
     "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 """Distributions with modules of an unlike name; one that ends in - has variants."""
-_GUARDS: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -130,40 +129,20 @@ def _installed() -> Mapping[str, Sequence[str]]:
 
 def imports(tree: ast.AST, file: str) -> Iterator[Import]:
     """Yield the modules that a file imports by absolute names, without those that may be missing."""
-    yield from _imports(tree, file, is_conditional=False)
-
-
-def _imports(node: ast.AST, file: str, *, is_conditional: bool) -> Iterator[Import]:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield Import(
-                file=file, line=node.lineno, module=alias.name.partition(".")[0], is_conditional=is_conditional
-            )
-    elif isinstance(node, ast.ImportFrom):
-        if node.module and not node.level:
-            top = node.module.partition(".")[0]
-            yield Import(file=file, line=node.lineno, module=top, is_conditional=is_conditional)
-    elif isinstance(node, ast.If) and _names(node.test) & {"TYPE_CHECKING"}:
-        for other in node.orelse:
-            yield from _imports(other, file, is_conditional=is_conditional)
-    elif not _is_guard(node):
-        is_main = isinstance(node, ast.If) and "__name__" in _names(node.test)
-        is_branch = isinstance(node, ast.If | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_main
-        for child in ast.iter_child_nodes(node):
-            yield from _imports(child, file, is_conditional=is_conditional or is_branch)
-
-
-def _is_guard(node: ast.AST) -> bool:
-    """Return whether imports in a statement may fail: it handles their error."""
-    if isinstance(node, ast.Try):
-        return any(handler.type is None or _names(handler.type) & _GUARDS for handler in node.handlers)
-    return isinstance(node, ast.With) and any(_names(item.context_expr) & _GUARDS for item in node.items)
-
-
-def _names(node: ast.AST) -> set[str]:
-    walked = list(ast.walk(node))
-    names = {each.id for each in walked if isinstance(each, ast.Name)}
-    return names | {each.attr for each in walked if isinstance(each, ast.Attribute)}
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, is_conditional = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            absolute = isinstance(node, ast.Import) or (node.module and not node.level)
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for top in [name.partition(".")[0] for name in names if absolute]:
+                yield Import(file=file, line=node.lineno, module=top, is_conditional=is_conditional)
+        elif isinstance(node, ast.If) and names_in(node.test) & {"TYPE_CHECKING"}:
+            waiting += [(other, is_conditional) for other in node.orelse]
+        elif not is_guard(node):
+            is_main = isinstance(node, ast.If) and "__name__" in names_in(node.test)
+            is_branch = isinstance(node, ast.If | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not is_main
+            waiting += [(child, is_conditional or is_branch) for child in ast.iter_child_nodes(node)]
 
 
 def _modules_of(wheels: Sequence[Path]) -> set[str]:

@@ -6,14 +6,24 @@ import ast
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from agent.spec.horovod import MPI
 from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN, has_placeholder
 from cluster.errors import UsageError
-from cluster.programs.keras3_lint import dotted, import_names, imports, modules
+from cluster.programs.keras3_lint import (
+    dotted,
+    import_names,
+    imported,
+    imports,
+    is_guard,
+    modules,
+    names_in,
+    parsed_text,
+)
 from cluster.terminal.paths import is_file
 
 _CALLS: Final = {
@@ -78,11 +88,36 @@ _ONE_NODES: Final = {
     "mpiexec": (),
 }
 """Launchers that an entry may start by itself, with the flags without which they start ranks of one node only."""
+_BEFORE: Final = frozenset(
+    (
+        *(
+            "env",
+            "exec",
+            "command",
+            "time",
+            "nohup",
+            "nice",
+            "ionice",
+            "numactl",
+            "taskset",
+            "timeout",
+            "stdbuf",
+            "setsid",
+        ),
+        *("sudo", "srun", "if", "elif", "then", "else", "do", "while", "until", "!", "{", "$"),
+    )
+)
+"""Words of a shell text before which no other command stands, and which start the command behind them."""
+_RUNNERS: Final = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm", "pixi", "rye", "hatch")
+"""Programs whose `run` starts the command behind it."""
+_ARGUMENT: Final = re.compile(r"\$(?:[@*1]|\{[@*1][^}]*\})")
+"""Where a shell text uses the words behind it."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
 _SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 _LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
+_READS: Final = {"environ", "getenv"}
 _GPU_CALLS: Final = ("torch.cuda.set_device",)
 _IS_GUARD: Final = re.compile(r"cuda|gpu|is_available|accelerator", re.IGNORECASE)
 
@@ -95,6 +130,8 @@ class Use:
     line: int
     name: str
     launcher: str = ""
+    is_guarded: bool = False
+    """Whether it comes from an import that may fail."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} uses {self.name}" if self.line else f"{self.file} starts {self.name}"
@@ -119,7 +156,7 @@ class Joining:
     @property
     def uses(self) -> list[Use]:
         """Return what joins the ranks."""
-        return self.calls or self.libraries
+        return self.calls or [use for use in self.libraries if not use.is_guarded] or self.libraries
 
     @property
     def _groups(self) -> list[Use]:
@@ -150,6 +187,8 @@ class Joining:
         for launcher in (HOROVOD, PLAIN):
             if read := [use for use in self.variables if use.name in _VARIABLES[launcher]]:
                 return launcher, str(read[0])
+        if not self.files and not self.has_placeholder:
+            return HOROVOD, "it is the default: its sources were not found; give --launcher if it needs another"
         return HOROVOD, "it is the default: nothing in the sources joins ranks"
 
     def trouble(self, launcher: str, controller: str, *, nodes: int) -> str:
@@ -160,7 +199,8 @@ class Joining:
             return ""
         if any(use.name in _VARIABLES[launcher] for use in self.variables):
             return ""
-        if served := [use for use in self.uses if use.launcher in _SERVES[launcher]]:
+        found = [*self.uses, *(use for use in self.libraries if use.is_guarded)]
+        if served := [use for use in found if use.launcher in _SERVES[launcher]]:
             if controller != MPI and all(use.name.startswith("mpi4py") for use in served):
                 return f"{served[0]}, which needs --controller mpi"
             return ""
@@ -194,10 +234,18 @@ def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
 
 
 def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]) -> Iterator[Start]:
-    before = ""
+    before, command = "", _command(words)
     for index, word in enumerate(words):
         name, rest = Path(word).name, words[index + 1 :]
-        if name in _ONE_NODES and "." not in name and not (name == "accelerate" and list(rest[:1]) != ["launch"]):
+        if index == command and (path := _console_script(directory, bases, word)):
+            yield Start(kind="python", name=_shown(path, directory), path=path)
+            return
+        if (
+            index == command
+            and name in _ONE_NODES
+            and "." not in name
+            and not (name == "accelerate" and list(rest[:1]) != ["launch"])
+        ):
             yield Start(kind="launcher", name=name, words=tuple(rest))
         elif word in ("-m", "--module") and rest and re.fullmatch(r"[A-Za-z_][\w.]*", rest[0]):
             if rest[0] in _ONE_NODES:
@@ -205,11 +253,13 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
             else:
                 path = _module_file(directory, bases, rest[0])
                 yield Start(kind="python" if path else "module", name=_shown(path, directory) or rest[0], path=path)
+                if path is None:  # It may start what follows, such as cProfile, pdb or coverage.
+                    yield from _starts(rest[1:], directory, bases, seen)
                 return
         elif re.fullmatch(r"-[a-z]*c", word) and rest and (before in _SHELLS or _PYTHON.fullmatch(before)):
             if before in _SHELLS:
                 yield Start(kind="shell", name=f"{before} -c", text=rest[0])
-                yield from _commands_start(rest[0], directory, bases, seen)
+                yield from _commands_start(rest[0], rest[2:], directory, bases, seen)
             else:
                 yield Start(kind="python", name=f"{before} -c", text=rest[0])
             return
@@ -221,26 +271,76 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
                 seen.add(path)
                 text = path.read_text(encoding="utf-8", errors="replace")
                 yield Start(kind="shell", name=_shown(path, directory), path=path, text=text)
-                yield from _commands_start(text, directory, bases, seen)
+                yield from _commands_start(text, rest, directory, bases, seen)
             if kind:
                 return
         if not word.startswith("-"):
             before = name
 
 
-def _commands_start(text: str, directory: Path, bases: Sequence[Path], seen: set[Path]) -> Iterator[Start]:
-    """Yield what the commands of a shell text start."""
+def _command(words: Sequence[str]) -> int:
+    """Return the place of the word that is the command: behind assignments, `env`, `exec`, `numactl` and the like."""
+    index = 0
+    while index < len(words):
+        word, following = words[index], next(iter(words[index + 1 :]), "")
+        name = Path(word).name
+        if name == "command" and following.startswith("-"):
+            break  # It prints where a command is.
+        if name in _RUNNERS and following == "run":
+            index += 2
+        elif name in _BEFORE or re.match(r"\w+=", word) or (index and re.fullmatch(r"[\d.,]+[smhd]?|--", word)):
+            index += 1
+        elif index and word.startswith("-"):
+            is_command = Path(following).name in (*_ONE_NODES, *_SHELLS) or _PYTHON.fullmatch(Path(following).name)
+            index += 1 if "=" in word or is_command or following.startswith("-") else 2
+        else:
+            break
+    return index
+
+
+def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path | None:
+    """Return the module of the program that its pyproject.toml gives a command of this name."""
+    try:
+        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+        places = (found.get("project", {}), found.get("tool", {}).get("poetry", {}))
+        scripts = {name: text for place in places for name, text in place.get("scripts", {}).items()}
+        target = scripts.get(word)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    module = target.partition(":")[0].strip() if isinstance(target, str) else ""
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", module):
+        return None
+    return _module_file(directory, bases, module, "__init__.py")
+
+
+def _commands_start(
+    text: str, words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]
+) -> Iterator[Start]:
+    """Yield what the commands of a shell text start; it uses `words` as `$@`."""
     bases = list(bases)
-    for command in _commands(text):
+    for line in _commands(text):
+        command = [
+            each
+            for word in line
+            for each in (words if _ARGUMENT.fullmatch(word.strip('"')) and "1" not in word else [word])
+        ]
         if command[0] == "cd" and command[1:] and (moved := bases[0] / command[1]).is_dir():
             bases.append(moved)
         else:
             yield from _starts(command, directory, bases, seen)
+    if _ARGUMENT.search(text):
+        yield from _starts(words, directory, bases, seen)
 
 
 def _commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each simple command of a shell text, as far as it can be read without running it."""
+    end = ""
     for line in re.sub(r"\\\n", " ", text).splitlines():
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        if document := re.search(r"(?<!<)<<-?\s*[\\\"']?([A-Za-z_]\w*)", line):
+            end = document[1]
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
         lexer.whitespace_split, lexer.commenters = True, "#"
         try:
@@ -277,10 +377,10 @@ def _script_kind(path: Path) -> str:
     return "shell" if path.suffix in (".sh", ".bash") or Path(interpreter).name in _SHELLS else ""
 
 
-def _module_file(directory: Path, bases: Sequence[Path], module: str) -> Path | None:
+def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: str) -> Path | None:
     for base in (*bases, directory / "src"):
         path = base.joinpath(*module.split("."))
-        for candidate in (path.with_suffix(".py"), path / "__main__.py"):
+        for candidate in (path.parent / f"{path.name}.py", *(path / name for name in others or ("__main__.py",))):
             if is_file(candidate):
                 return candidate
     return None
@@ -294,6 +394,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int) -> Joining:
     """Read the sources of a program, from what its entry starts on; the first words may have placeholders."""
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
     seen: set[Path] = set()
+    installed: list[str] = []
     for start in starts(directory, words):
         if start.kind == "launcher":
             found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
@@ -301,64 +402,58 @@ def examine(directory: Path, words: Sequence[str], entry_words: int) -> Joining:
             if "--standalone" in start.words or not any(word.startswith(flags) for word in start.words if flags):
                 found.alone.append(f"{start.name} in the entry starts ranks of one node only, on each node")
         elif start.kind == "module":
-            found.files.append(f"the module {start.name}")
+            installed.append(f"the module {start.name}")
             _note(found, "the entry", 0, start.name)
         elif start.kind == "shell":
             for name in re.findall(r"\$\{?([A-Z_]+)\b", start.text):
                 if name in _NAMES:
                     found.variables.append(Use(file=start.name, line=1, name=f"${name}"[1:]))
         elif start.path is None:
-            if (tree := _parsed(start.text)) is not None:
+            if (tree := parsed_text(start.text)) is not None:
                 found.files.append(start.name)
                 _read(found, start.name, tree)
-        elif start.path not in seen:
-            for path, tree in modules(directory, start.path, named=True):
-                if path not in seen:
-                    seen.add(path)
-                    found.files.append(_shown(path, directory))
-                    _read(found, found.files[-1], tree)
+                for path in imported(tree, directory, directory / "text.py", named=True):
+                    if path.is_file():
+                        _follow(found, directory, path, seen)
+        else:
+            _follow(found, directory, start.path, seen)
+    found.files += installed
     return found
 
 
-def _parsed(text: str) -> ast.AST | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError):
-        return None
+def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> None:
+    """Note what a script and the modules that it imports tell."""
+    if script not in seen:
+        for path, tree in modules(directory, script, named=True):
+            if path not in seen:
+                seen.add(path)
+                found.files.append(_shown(path, directory))
+                _read(found, found.files[-1], tree)
 
 
-def _note(found: Joining, file: str, line: int, name: str) -> None:
+def _note(found: Joining, file: str, line: int, name: str, *, is_guarded: bool = False) -> None:
     """Note a name that joins the ranks."""
     for known, uses in ((_CALLS, found.calls), (_LIBRARIES, found.libraries)):
         for prefix, launcher in known.items():
             if f"{name}.".startswith(f"{prefix}."):
-                uses.append(Use(file=file, line=line, name=name, launcher=launcher))
+                noted = found.libraries if is_guarded else uses
+                noted.append(Use(file=file, line=line, name=name, launcher=launcher, is_guarded=is_guarded))
                 return
 
 
 def _read(found: Joining, file: str, tree: ast.AST) -> None:
     """Note what one module tells."""
-    names = import_names(tree)
-    sets_meeting, localhost = [], False
+    names, optional = import_names(tree), _optional(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             for name in imports(node, relative=False):
-                _note(found, file, node.lineno, name)
+                _note(found, file, node.lineno, name, is_guarded=name.partition(".")[0] in optional)
         elif isinstance(node, ast.Attribute) and (name := _meant(dotted(node), names)):
-            _note(found, file, node.lineno, name)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value in _NAMES:
-                found.variables.append(Use(file=file, line=node.lineno, name=node.value))
-            localhost = localhost or bool(_LOCALHOST.fullmatch(node.value))
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-                    name = str(target.slice.value)
-                    if name in _MEETING and dotted(target.value).endswith("environ"):
-                        sets_meeting.append((node.lineno, name))
-    if localhost:
-        for line, name in sets_meeting:
-            found.alone.append(f"{file}:{line} sets {name}, to an address of the own node: other nodes do not join")
+            _note(found, file, node.lineno, name, is_guarded=name.partition(".")[0] in optional)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _NAMES:
+            found.variables.append(Use(file=file, line=node.lineno, name=node.value))
+    for line, name in _own_addresses(tree):
+        found.alone.append(f"{file}:{line} sets {name}, to an address of the own node: other nodes do not join")
     for call in _unguarded(tree):
         name = _meant(dotted(call.func), names)
         backend = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "backend")]
@@ -377,11 +472,67 @@ def _meant(name: str, names: dict[str, str]) -> str:
     return ""
 
 
-def _unguarded(node: ast.AST) -> Iterator[ast.Call]:
+def _optional(tree: ast.AST) -> set[str]:
+    """Return the first names of the packages that a module imports only where their absence is handled."""
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    guarded = {id(each) for node in ast.walk(tree) if is_guard(node) for each in ast.walk(node)}
+    tops: tuple[set[str], set[str]] = (set(), set())
+    for node in statements:
+        tops[id(node) in guarded].update(name.partition(".")[0] for name in imports(node, relative=False))
+    return tops[True] - tops[False]
+
+
+def _own_addresses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each variable for the meeting that is set to the own node, whatever the launcher gives."""
+    asked, values = set(), dict[str, list[ast.AST]]()
+    for node in ast.walk(tree):
+        if _asks(node):
+            asked |= {id(each) for each in ast.walk(node)}
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(node.value)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or id(node) in asked:
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                name = str(target.slice.value)
+                if name in _MEETING and dotted(target.value).endswith("environ") and _is_own(node.value, values):
+                    yield target.lineno, name
+
+
+def _asks(node: ast.AST) -> bool:
+    """Return whether a statement depends on what the launcher gives."""
+    if isinstance(node, ast.ExceptHandler):
+        return node.type is not None and "KeyError" in names_in(node.type)
+    return isinstance(node, ast.If) and bool(names_in(node.test) & _READS or _strings(node.test) & _NAMES)
+
+
+def _is_own(value: ast.AST, values: Mapping[str, list[ast.AST]]) -> bool:
+    """Return whether a value is an address of the own node for certain; `values`: what the names in it are set to."""
+    owners = {id(node.value) for node in ast.walk(value) if isinstance(node, ast.Attribute)}
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name) and id(node) not in owners}
+    parts = [value, *(each for name in names for each in values.get(name, ()))]
+    walked = [node for part in parts for node in ast.walk(part)]
+    if any(isinstance(node, ast.IfExp | ast.BoolOp) for node in walked) or any(names_in(p) & _READS for p in parts):
+        return False
+    return any(_LOCALHOST.fullmatch(text) for part in parts for text in _strings(part))
+
+
+def _strings(node: ast.AST) -> set[str]:
+    return {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+
+
+def _unguarded(tree: ast.AST) -> Iterator[ast.Call]:
     """Yield all calls that no condition on the device guards."""
-    if isinstance(node, ast.If | ast.IfExp) and _IS_GUARD.search(ast.unparse(node.test)):
-        return
-    if isinstance(node, ast.Call):
-        yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _unguarded(child)
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If | ast.IfExp):
+            words = names_in(node.test) | _strings(node.test)
+            if any(map(_IS_GUARD.search, words)):
+                continue
+        if isinstance(node, ast.Call):
+            yield node
+        waiting += reversed(list(ast.iter_child_nodes(node)))

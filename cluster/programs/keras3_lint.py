@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeGuard
@@ -21,6 +22,7 @@ _TRAPS: Final = {
     "elastic.TensorFlowKerasState": "fails with Keras 3",
 }
 _TRAP_OF: Final = {f"{module}.{trap}": trap for module in _MODULES for trap in _TRAPS}
+_GUARDS: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 SILENT: Final = ("DistributedOptimizer",)
 
 
@@ -86,9 +88,11 @@ def import_names(tree: ast.AST) -> dict[str, str]:
 
 def dotted(node: ast.expr) -> str:
     """Return a name with its attributes, such as `hvd.callbacks`; what is no name counts as ""."""
-    if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.append(node.attr)
+        node = node.value
+    return ".".join([node.id if isinstance(node, ast.Name) else "", *reversed(attributes)])
 
 
 def _trap(name: str, names: dict[str, str]) -> str:
@@ -113,13 +117,13 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
         if (tree := parsed(path)) is None:
             continue
         yield path, tree
-        for place in _imported(tree, directory, path, named=named):
+        for place in imported(tree, directory, path, named=named):
             if place not in seen and place.is_file():
                 seen.add(place)
                 waiting.append(place)
 
 
-def _imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
+def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
     """Yield where the modules that one imports may be."""
     roots = (directory, path.parent, directory / "src")
     for node in ast.walk(tree):
@@ -143,9 +147,33 @@ def _is_script(value: object) -> TypeGuard[str]:
 def parsed(path: Path) -> ast.AST | None:
     """Return the AST of a Python file, None if it cannot be parsed."""
     try:
-        return ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, OSError):
+        return parsed_text(path.read_bytes())
+    except OSError:
         return None
+
+
+def parsed_text(source: str | bytes) -> ast.AST | None:
+    """Return the AST of a Python text, None if it cannot be parsed; its warnings are no matter of this project."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # The last two: an expression is too long.
+            return None
+
+
+def is_guard(node: ast.AST) -> bool:
+    """Return whether imports in a statement may fail: it handles their error."""
+    if isinstance(node, ast.Try):
+        return any(handler.type is None or names_in(handler.type) & _GUARDS for handler in node.handlers)
+    return isinstance(node, ast.With) and any(names_in(item.context_expr) & _GUARDS for item in node.items)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return all names and attributes in a part of a program."""
+    walked = list(ast.walk(node))
+    names = {each.id for each in walked if isinstance(each, ast.Name)}
+    return names | {each.attr for each in walked if isinstance(each, ast.Attribute)}
 
 
 def imports(tree: ast.AST, *, relative: bool = True) -> Iterator[str]:

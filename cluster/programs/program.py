@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import os
@@ -9,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.programs.joining import Joining, examine, starts
-from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, parsed
+from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed_text
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.programs.project_files import chosen_file, refuse_others
 from cluster.programs.upload import Upload, survey, unreadable
@@ -28,6 +29,8 @@ MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
 PYTHONS: Final = ("python", "python3")
 _SHELLS: Final = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
+_FRAMEWORKS: Final = re.compile(rb"horovod|tensorflow|keras|torch")
+"""What a file names that imports anything that decides the environment."""
 MAX_TREE_BYTES: Final = 1 << 30
 """Of a program's directory: code, not data. It is held in memory while it is packed."""
 
@@ -168,22 +171,35 @@ class Program:
 
     def wanted(self, *, horovod: bool) -> Wanted:
         """Return what it asks of its environment; `horovod`: Horovod starts it."""
-        trees = [parsed(self.directory / name) for name in self.upload.files if name.suffix == ".py"]
         return Wanted(
             directory=self.directory,
             requirements=self.requirements,
             extras=self.extras,
             groups=self.groups,
             uploaded=frozenset(self.upload.files),
-            modules=frozenset(module for tree in trees if tree for module in imports(tree, relative=False)),
+            modules=self._modules,
             keras=self.keras,
             horovod=horovod,
         )
 
+    @functools.cached_property
+    def _modules(self) -> frozenset[str]:
+        """Return what its script and the modules that it imports import; without a script, what any file imports."""
+        trees: Iterator[ast.AST | None]
+        if self.script is not None:
+            trees = (tree for _, tree in modules(self.directory, self.script, named=True))
+        else:
+            texts = (_read(self.directory / name) for name in self.upload.files if name.suffix == ".py")
+            trees = (parsed_text(text) for text in texts if _FRAMEWORKS.search(text))
+        return frozenset(module for tree in trees if tree for module in imports(tree, relative=False))
+
     def keras_traps(self) -> list[Trap]:
         """Find what the program does with Horovod that Keras 3 does not bear; with Keras 2 all is well."""
-        script = self.script
-        return find(self.directory, script) if script is not None and self.keras == 3 else []
+        return self._traps if self.keras == 3 else []
+
+    @functools.cached_property
+    def _traps(self) -> list[Trap]:
+        return find(self.directory, self.script) if self.script is not None else []
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -260,6 +276,13 @@ def check_word(flag: str, word: str) -> None:
         raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
         raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # To pack it reports that.
+        return b""
 
 
 def _begins_with(path: Path, *starts: bytes) -> bool:

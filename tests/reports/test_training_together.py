@@ -13,8 +13,10 @@ import pytest
 from agent.spec.horovod import Knobs
 from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
 from cluster.errors import DeepcdkError, UsageError
+from cluster.programs.import_check import missing
 from cluster.programs.joining import Joining
 from cluster.programs.program import Program
+from cluster.programs.program_packages import RUNTIME
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.tasks.train import TrainRequest, ask_to_train_apart, with_launcher
 
@@ -49,6 +51,7 @@ JAX: Final = "import jax, os\njax.distributed.initialize(process_id=int(os.geten
 HVD: Final = "import torch\nimport horovod.torch as hvd\nimport torch.utils.data.distributed\nhvd.init()\n"
 DDP: Final = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
 ALONE: Final = "import torch\nmodel = torch.nn.Linear(4, 1)\n"
+OPTIONAL: Final = "try:\n    import horovod.torch as hvd\n    hvd.init()\nexcept ImportError:\n    hvd = None\n"
 SOCKETS: Final = "import os\nrank = int(os.environ['RANK'])\n"
 
 
@@ -100,6 +103,30 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("python -c 'import horovod.torch'", {}, HOROVOD, "python -c"),
         ("torchrun --nnodes {num_nodes} t.py", {"t": DDP}, PLAIN, "the entry starts torchrun itself"),
         ("./a.sh", {"a.sh": "#!/bin/sh\naccelerate launch --num_machines 2 t.py\n", "t": DDP}, PLAIN, "accelerate"),
+        *((f"sh -c '{before} torchrun --nnodes 2 t.py'", {"t": DDP}, PLAIN, "starts torchrun") for before in (
+            "A=1", "exec", "time", "nohup", "env -u B A=1", "numactl -N 0 -m 0", "srun -n 1", "uv run --frozen",
+            "conda run -n x", "timeout 60", "if true; then",
+        )),
+        # What only names a launcher does not start it.
+        *((f"sh -c '{before}; python t.py'", {"t": DDP}, TORCHRUN, "t.py:2") for before in (
+            "pip install deepspeed", "which mpirun", "command -v torchrun", "echo torchrun", "uv pip install deepspeed",
+        )),
+        ("./a.sh", {"a.sh": "#!/bin/sh\ncat <<EOF\ntorchrun\nEOF\npython t.py\n", "t": DDP}, TORCHRUN, "t.py:2"),
+        # Through the words behind a shell script, a module that runs another one, an inline text, a console script.
+        ("./a.sh t.py", {"a.sh": '#!/bin/sh\nexec python "$@"\n', "t": DDP}, TORCHRUN, "t.py:2"),
+        ("./a.sh -m p.t", {"a.sh": '#!/bin/sh\nexec python $*\n', "p/t": DDP}, TORCHRUN, "p/t.py:2"),
+        ("sh a.sh t.py", {"a.sh": 'python "$1" --x\n', "t": DDP}, TORCHRUN, "t.py:2"),
+        ("./a.sh --nnodes 2 t.py", {"a.sh": '#!/bin/sh\ntorchrun "$@"\n', "t": DDP}, PLAIN, "starts torchrun"),
+        *((f"sh -c 'python -m {name} t.py'", {"t": DDP}, TORCHRUN, "t.py:2") for name in (
+            "cProfile -o x", "pdb", "debugpy --listen 5678", "coverage run",
+        )),
+        ("python -c 'import t; t.main()'", {"t": DDP}, TORCHRUN, "t.py:2"),
+        ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p.t:main'\n", "p/t": DDP}, TORCHRUN, "p/t.py:2"),
+        ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p:main'\n", "src/p/__init__": DDP}, TORCHRUN, "src/p"),
+        ("fit", {}, HOROVOD, "its sources were not found; give --launcher"),
+        # An import that may fail is a hint alone.
+        ("t.py", {"t": OPTIONAL + "from lightning import Trainer\n"}, TORCHRUN, "lightning.Trainer"),
+        ("t.py", {"t": OPTIONAL}, HOROVOD, "horovod.torch"),
     ],
 )  # fmt: skip
 def test_launcher_is_chosen_by_the_sources(
@@ -150,6 +177,43 @@ def test_programs_whose_ranks_train_alone_are_named(
     """Sources: minGPT, nanoGPT, pytorch/examples mnist and ddp-tutorial-series, accelerate, keras.io's guide."""
     found = examined(tmp_path, entry, files).trouble(launcher, "auto", nodes=2)
     assert (says in found) if says else found == "", found
+
+
+@pytest.mark.parametrize(
+    ("line", "is_alone"),
+    [
+        ("os.environ['MASTER_ADDR'] = 'localhost'", True),
+        ("address = '127.0.0.1'\nos.environ['MASTER_ADDR'] = address", True),
+        ("if 'MASTER_ADDR' not in os.environ:\n    os.environ['MASTER_ADDR'] = 'localhost'", False),
+        ("if 'RANK' in os.environ:\n    pass\nelse:\n    os.environ['MASTER_ADDR'] = 'localhost'", False),
+        ("os.environ['MASTER_ADDR'] = os.environ.get('MASTER_ADDR', '127.0.0.1')", False),
+        ("os.environ['MASTER_ADDR'] = os.getenv('MASTER_ADDR') or 'localhost'", False),
+        ("master = 'localhost'\nos.environ['MASTER_ADDR'] = args.master", False),
+        ("os.environ.setdefault('MASTER_ADDR', 'localhost')", False),
+        ("try:\n    os.environ['MASTER_ADDR']\nexcept KeyError:\n    os.environ['MASTER_ADDR'] = '::1'", False),
+    ],
+)
+def test_only_a_fixed_address_of_the_own_node_counts(tmp_path: Path, line: str, is_alone: bool) -> None:
+    assert bool(examined(tmp_path, "t.py", {"t": f"import os\n{line}\n"}).alone) == is_alone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "+".join(["a"] * 20_000),
+        "if a == 0:\n    pass\n" + "".join(f"elif a == {each}:\n    pass\n" for each in range(1000)),
+        "x = a" + ".b" * 5000,
+        "if " + "+".join(["a"] * 900) + ":\n    pass",
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_very_long_statements_and_bad_escapes_do_no_harm(tmp_path: Path, text: str) -> None:
+    text = f"pattern = '\\d'\n{text}\nimport lacking\n"
+    found = examined(tmp_path, "t.py", {"t": text})
+    assert found.choose()[0] == HOROVOD
+    program = Program.from_arguments(str(tmp_path), "t.py", ())
+    assert not program.wanted(horovod=True).uses_torch
+    missing(tmp_path, [tmp_path / "t.py"], [], RUNTIME, lambda: "3.12", horovod=True)
 
 
 def test_placeholders_after_the_dashes_give_no_rank(tmp_path: Path) -> None:

@@ -188,10 +188,19 @@ def test_what_its_files_import_is_known_by_full_names_and_what_does_not_compile_
         "def late():\n    import horovod.torch as hvd\nfrom tensorflow import keras\nfrom . import other\n"
     )
     (directory / "venv" / "lib" / "own.py").write_text("import mxnet\n")
-    wanted = make(directory, "train.py").wanted(horovod=True)
+    wanted = make(directory, "sh -c 'python package/train.py'").wanted(horovod=True)
     assert wanted.modules == {"horovod.torch", "tensorflow", "tensorflow.keras"}
     assert wanted.uses_torch and wanted.uses_tensorflow
-    assert not make(directory, "train.py").wanted(horovod=False).uses_torch
+    assert not make(directory, "-m package.train").wanted(horovod=False).uses_torch
+
+
+def test_a_file_that_the_script_does_not_import_does_not_decide_the_environment(directory: Path) -> None:
+    (directory / "train.py").write_text("import horovod.tensorflow\nfrom package import train\n")
+    (directory / "package" / "train.py").write_text("import keras\n")
+    (directory / "other.py").write_text("import horovod.torch\n")
+    wanted = make(directory, "train.py").wanted(horovod=True)
+    assert not wanted.uses_torch and {"horovod.tensorflow", "keras"} <= wanted.modules
+    assert make(directory, "sh start.sh").wanted(horovod=True).uses_torch
 
 
 def test_a_lock_travels_beside_the_program_and_makes_another_tree_of_it(directory: Path, tmp_path: Path) -> None:
