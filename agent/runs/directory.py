@@ -15,7 +15,7 @@ import secrets
 import shlex
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -303,16 +303,17 @@ class RunDirectory:
         """Return the number of the group whose members may use the directory while it is open."""
         return self.path.stat().st_gid
 
-    def open_to_ranks(self, others: Collection[str] = ()) -> None:
+    def open_to_ranks(self, live: Callable[[], Collection[str]] = tuple) -> None:
         """Let the ranks of a run that begins add files, of which none but they and this user can change any.
 
-        `others`: ids of the live runs. Ranks of all runs have the same user, and those of one run a group that no
+        `live` returns the ids of the live runs. It is called under the lock: of two runs that start together, the second
+        one sees the group of the first. Ranks of all runs have the same user, and those of one run a group that no
         other live run has. In a directory with the sticky bit, as /tmp is, nobody replaces the files of another user.
         On a machine without these groups the directory stays closed. Raises OSError.
         """
         with self._changing_state():
             taken = set()
-            for run_id in {*others} - {self.run_id}:
+            for run_id in {*live()} - {self.run_id}:
                 with contextlib.suppress(OSError):
                     taken.add(self.path.with_name(run_id).stat().st_gid)
             if self.group not in RUN_GIDS or self.group in taken:

@@ -114,7 +114,7 @@ class Supervisor:
             self._stored.update(reason="preparing the nodes")
             self._stored.record_step("started", **{WANTED: self._wanted})
         try:
-            self.directory.open_to_ranks(self.runs.live())
+            self.directory.open_to_ranks(self.runs.live)
             outcome = self._take_up(self._before) if self._before else self._attempt.carry_out()
             while outcome.fault and self._restart(outcome):
                 outcome = self._attempt.carry_out().repeats(self._restarts)

@@ -108,6 +108,8 @@ class TogetherWatch:
         for line in self._tail.lines():
             if not (found := _LINE.match(line)) or found[3].startswith(_NOT_THE_PROGRAMS):
                 continue
+            if int(found[1]) >= self._spec.ranks:  # a program may print such a line itself
+                continue
             if self._first is None:
                 self._first = self._clock()
             lines = self._lines[found[2]][int(found[1])]

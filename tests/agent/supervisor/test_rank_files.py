@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -88,16 +89,29 @@ def test_each_live_run_is_open_to_a_group_of_its_own(tmp_path: Path) -> None:
     one, two, three = (RunDirectory(path=tmp_path / name) for name in ("one", "two", "three"))
     for each in (one, two, three):
         each.path.mkdir()
-    one.open_to_ranks(["one"])
-    two.open_to_ranks(["one", "two"])
+    one.open_to_ranks(lambda: ["one"])
+    two.open_to_ranks(lambda: ["one", "two"])
     assert (opened(one), opened(two)) == ((60901, 0o1770), (60902, 0o1770))
-    two.open_to_ranks(["one", "two"])
+    two.open_to_ranks(lambda: ["one", "two"])
     assert opened(two) == (60902, 0o1770), "a new supervisor finds the ranks of the lost one"
     one.close_to_ranks()
-    three.open_to_ranks(["two", "three"])
+    three.open_to_ranks(lambda: ["two", "three"])
     assert (opened(one), opened(three)) == ((60901, 0o700), (60901, 0o1770))
-    one.open_to_ranks(["one", "two", "three"])
+    one.open_to_ranks(lambda: ["one", "two", "three"])
     assert opened(one) == (60903, 0o1770), "another run has its former group"
+
+
+def test_live_runs_are_listed_while_no_other_run_can_choose_a_group(directory: RunDirectory) -> None:
+    seen = []
+
+    def live() -> list[str]:
+        with (directory.path.parent / ".states").open("ab") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        seen.append(directory.run_id)
+        return seen
+
+    directory.open_to_ranks(live)
+    assert seen == [directory.run_id]
 
 
 @pytest.mark.root
@@ -106,9 +120,9 @@ def test_no_two_live_runs_share_a_group_when_all_are_taken(tmp_path: Path) -> No
     for name in names:
         (tmp_path / name).mkdir()
     for name in names[:-1]:
-        RunDirectory(path=tmp_path / name).open_to_ranks(names)
+        RunDirectory(path=tmp_path / name).open_to_ranks(lambda: names)
     with pytest.raises(OSError, match="98 runs are live, each with a group of its own"):
-        RunDirectory(path=tmp_path / names[-1]).open_to_ranks(names)
+        RunDirectory(path=tmp_path / names[-1]).open_to_ranks(lambda: names)
     assert len({opened(RunDirectory(path=tmp_path / name)) for name in names[:-1]}) == 98
 
 

@@ -67,6 +67,13 @@ def test_ranks_without_a_connection_are_reported_a_minute_after_the_first_output
     assert ALONE in attempt.at_end()
 
 
+def test_lines_of_ranks_that_the_run_does_not_have_are_not_kept(attempt: Attempt) -> None:
+    for rank in (0, 1, 2, 999_999_999):
+        attempt.print("loss 1", rank=rank)
+    attempt.after(3)
+    assert sorted(attempt.watch._lines["stdout"]) == list(range(attempt.spec.ranks))
+
+
 def test_the_warning_goes_if_a_connection_is_made_later(attempt: Attempt) -> None:
     attempt.report(APART, 0, 1)
     attempt.print("a", rank=0)
