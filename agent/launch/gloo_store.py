@@ -17,6 +17,7 @@ import contextlib
 import functools
 import os
 import resource
+import select
 import shlex
 import socket
 import subprocess
@@ -70,7 +71,7 @@ class Store(ThreadingHTTPServer):
     def __init__(self, address: str, sizes: dict[str, int], *, waits: bool = False) -> None:
         """Open the port. `waits`: whether requests of ranks wait for a value."""
         super().__init__((address, 0), _Request)
-        self._waits, self._reported_s, self._began = waits, 0.0, 0.0
+        self._waits, self._reported_s, self._began, self._looked = waits, 0.0, 0.0, 0.0
         self._sizes, self._left = sizes, Counter[str]()
         self._values: dict[str, dict[str, bytes]] = {}
         self._lock = threading.Condition()
@@ -87,11 +88,14 @@ class Store(ThreadingHTTPServer):
 
     def _report(self) -> None:
         """Print the ranks that have not joined, some time after the first one has."""
-        missing = [
-            str(rank) for rank in range(self._sizes["global"]) if str(rank) not in self._values.get("global", {})
-        ]
-        waited_s = time.monotonic() - self._began
-        if self._began and missing and waited_s >= max(REPORT_S, 2 * self._reported_s):
+        now = time.monotonic()
+        waited_s = now - self._began
+        if not self._began or waited_s < max(REPORT_S, 2 * self._reported_s) or now < self._looked + _LOOK_S:
+            return
+        self._looked = now
+        joined = self._values.get("global", {})
+        missing = [str(rank) for rank in range(self._sizes["global"]) if str(rank) not in joined]
+        if missing:
             self._reported_s = waited_s
             print(f"{_MISSING}{waited_s:.0f} {' '.join(missing)}", flush=True)
 
@@ -128,9 +132,12 @@ class _Request(BaseHTTPRequestHandler):
 
     def _is_open(self) -> bool:
         """Return whether the rank that asks has not closed the connection."""
-        with contextlib.suppress(BlockingIOError, TimeoutError):
-            return bool(self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        return True
+        poll = select.poll()  # `recv` would wait for the time-out of the connection, and the store is locked meanwhile.
+        poll.register(self.connection, select.POLLIN)
+        try:
+            return not poll.poll(0) or bool(self.connection.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
 
     def do_PUT(self) -> None:
         length = self.headers.get("Content-Length", "")

@@ -38,7 +38,7 @@ def read_sample(root: Path = Path("/")) -> Sample:
     available, size = memory.get("MemAvailable:", 0) << 10, memory.get("MemTotal:", 0) << 10
     for limit, used in _cgroups(root):
         if limit < size:
-            available, size = min(available, max(0, limit - used)), limit
+            available, size = min(available, max(0, limit - max(0, used))), limit
     return Sample(kills=_fields(root / "proc/vmstat").get("oom_kill", 0), available=available, size=size)
 
 
@@ -51,7 +51,10 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the limit and the use of each memory cgroup that this process is in, bytes; of version 2 and 1."""
+    """Yield the limit and the use of each memory cgroup that this process is in, bytes; of version 2 and 1.
+
+    Cached files do not count as used: the kernel drops them before it kills a process.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -72,7 +75,9 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
                 limit, used = (int((folder / name).read_text(encoding="ascii")) for name in names)
             except (OSError, ValueError):  # no limit, or not visible here
                 continue
-            yield limit, used
+            fields = _fields(folder / "memory.stat")  # of version 1 only `total_` includes the cgroups below
+            cached = sum(fields.get(f"total_{name}", fields.get(name, 0)) for name in ("inactive_file", "active_file"))
+            yield limit, used - cached
 
 
 class MemoryWatch:

@@ -27,15 +27,15 @@ _MAX_WORDS: Final = 60
 
 
 def cpu_s(processes: Sequence[Process]) -> float:
-    """Return the CPU time of processes, s."""
-    ticks = 0
+    """Return the CPU time of processes, s, and of those that have exited below them or below this process."""
+    ticks, ended = 0, os.times()
     for each in processes:
         with contextlib.suppress(OSError, IndexError, ValueError):  # it has exited
             fields = (
                 Path(f"/proc/{each.pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             )
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system
 
 
 def waits_for(pid: int, meeting: tuple[str, int]) -> str:

@@ -1,7 +1,7 @@
 """The node's side of the fan-out, as text for its Python's -c, and what it is sent.
 
 It reads what to run, runs it in a session of its own, forwards its output, and ends it when the connection ends. A
-background process that the command leaves behind keeps the connection no longer than the command. Sixty-four of them
+background process that the command leaves behind keeps the connection for a second at most. Sixty-four of them
 may start at once: so no site, no import that `os` has not made already, nothing from the shared file system.
 """
 
@@ -17,7 +17,7 @@ FLAGS: Final = ("-X", "utf8", "-I", "-S")
 
 # Signals by their numbers: 15 TERM, 9 KILL; 13 PIPE and 25 XFSZ, which Python ignores, are the command's own again.
 _HEAD: Final = """
-import os, select, sys
+import os, select, sys, time
 def take(size):
     found = b""
     while len(found) < size:
@@ -75,10 +75,15 @@ try:
             break
         if 0 in readable and not os.read(0, 4096):
             raise BrokenPipeError
+    # A round reads as much as a pipe holds: the first one gets all that the command has written.
+    until = time.monotonic() + 1
     while sources and (readable := select.select([*sources], [], [], 0.2)[0]):
         forward(readable)
+        if time.monotonic() > until:
+            break
     if sources:
-        note = b"the command has exited; processes that it left in the background run on, without output here"
+        note = b"the command has exited; processes that it left in the background continue, and each one fails at its"
+        note += b" next write (SIGPIPE). To keep such a process, start it with >FILE 2>&1"
         os.write(2, b"deepcdk: " + note + b"\\n")
 except BrokenPipeError:
     end(15)

@@ -226,15 +226,16 @@ class RunDirectory:
         with open(self.log, "r+b", buffering=0, opener=no_follow) as file:
             if os.fstat(file.fileno()).st_size <= most_bytes:
                 return False
-            count, kept = self.lines_before(file.read(_MAX_CUT)), b""
+            count = self.lines_before(file.read(_MAX_CUT))
             file.seek(0)
             while block := file.read(1 << 20):
                 count += block.count(b"\n")
-                kept = (kept + block)[-kept_bytes:]
+            size = file.tell()
+            file.seek(max(0, size - kept_bytes))
+            kept = b"".join(iter(lambda: file.read(min(1 << 20, size - file.tell())), b""))
             whole, newline, rest = kept.rpartition(b"\n")
             self.write(self.earlier_log, whole.partition(b"\n")[2] + newline)
-            while block := file.read(1 << 20):  # written since
-                rest += block
+            rest += b"".join(iter(lambda: file.read(1 << 20), b""))  # written since
             file.truncate(0)
         with open_to_append(self.log) as appended:
             limit = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes} bytes"
@@ -306,8 +307,8 @@ class RunDirectory:
     def open_to_ranks(self, live: Callable[[], Collection[str]] = tuple) -> None:
         """Let the ranks of a run that begins add files, of which none but they and this user can change any.
 
-        `live` returns the ids of the live runs. It is called under the lock: of two runs that start together, the second
-        one sees the group of the first. Ranks of all runs have the same user, and those of one run a group that no
+        `live` returns the ids of the live runs. It is called under the lock: if two runs start together, the second one
+        sees the group of the first. Ranks of all runs have the same user, and those of one run a group that no
         other live run has. In a directory with the sticky bit, as /tmp is, nobody replaces the files of another user.
         On a machine without these groups the directory stays closed. Raises OSError.
         """

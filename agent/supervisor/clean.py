@@ -78,14 +78,16 @@ class Sizes:
             known = json.loads(read_regular(file))
             self._known = {str(key): value for key, value in known.items() if type(value) is int}
         self._found: dict[str, int] = {}
+        self._measured: dict[tuple[Path, bool], int] = {}
 
     def of(self, path: Path, *, final: bool) -> int:
-        """Return the bytes of the files below a directory."""
-        if not final:
-            return count_files(path)[1]
-        key = str(path)
-        self._found[key] = size = self._known[key] if key in self._known else count_files(path)[1]
-        return size
+        """Return the bytes of the files below a directory. Each is measured once."""
+        known = self._known.get(str(path)) if final else None
+        if known is None and (known := self._measured.get((path, final))) is None:
+            known = self._measured[path, final] = count_files(path)[1]
+        if final:
+            self._found[str(path)] = known
+        return known
 
     def store(self) -> None:
         """Keep the sizes that were asked for."""
@@ -227,13 +229,15 @@ def locks_of(path: Path) -> list[Path]:
 def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
     """List what is on the shared file system, or remove those of `wanted` that are unused. Raises OSError."""
     runs, sizes = Runs(root=mount / "runs"), Sizes(home / ".deepcdk" / "sizes.json")
+    for _ in shared_items(mount, home, sizes, frozenset()):
+        pass  # Measured before the mutex: this takes minutes, and no run can start or end under it.
+    sizes.store()
     processes = names_in_processes()
     with (
         runs.mutex() if runs.root.is_dir() else contextlib.nullcontext()
     ):  # A run that starts checks its trees under it.
         names, data = needed(runs)
         items = list(shared_items(mount, home, sizes, names | processes))
-        sizes.store()
         if not wanted:
             return {**_document(items), "names": sorted(names), "data": sorted(data)}
         chosen = [item for item in items if item.path in wanted and not item.used]

@@ -141,6 +141,18 @@ def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
     assert "line 899\n" in directory.last_text(200)
 
 
+def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path) -> None:
+    """Report of this project, as above: a log is read in blocks of 1 MiB."""
+    directory = RunDirectory(path=tmp_path)
+    lines = [b"[0]<stdout>:line %d\n" % number for number in range(200_000)]
+    directory.log.write_bytes(b"".join(lines) + b"a line without an en")
+    assert directory.cut_log(1 << 20, 3 << 19)
+    note, rest = directory.log.read_bytes().splitlines()
+    assert note.startswith(b"[supervisor] 200000 lines were before this one") and rest == b"a line without an en"
+    kept = directory.earlier_log.read_bytes()
+    assert (3 << 19) - 100 < len(kept) < 3 << 19 and b"".join(lines).endswith(b"\n" + kept)
+
+
 def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None:
     """Report of this project, as above."""
     runs = tmp_path / "one"

@@ -20,7 +20,7 @@ from agent.launch.process_group import Host, ProcessGroup
 from agent.launch.rank import environment
 from agent.launch.rank_memory import RECENT_S, MemoryWatch, Sample, read_sample
 from agent.launch.rank_tree import Process, RankTree, whom_to_ask
-from agent.launch.rank_wait import WaitWatch, waits_for
+from agent.launch.rank_wait import WaitWatch, cpu_s, waits_for
 from agent.remote import rank_leftovers, rank_user
 from agent.remote.node_stub import FLAGS, READY, SCRIPT, message
 from agent.spec.launchers import LAUNCHERS, RANK_PARENT
@@ -268,11 +268,12 @@ def test_limit_of_a_cgroup_counts_if_it_is_below_the_memory_of_the_node(tmp_path
         "proc/self/cgroup": "0::/user.slice/session.scope\n",
         "sys/fs/cgroup/user.slice/memory.max": "409600\n",
         "sys/fs/cgroup/user.slice/memory.current": "307200\n",
+        "sys/fs/cgroup/user.slice/memory.stat": "anon 1000\ninactive_file 40960\nactive_file 20480\nshmem 7\n",
         "sys/fs/cgroup/user.slice/session.scope/memory.max": "max\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert read_sample(tmp_path) == Sample(kills=3, available=102400, size=409600)
+    assert read_sample(tmp_path) == Sample(kills=3, available=163840, size=409600)
     assert read_sample(tmp_path / "none") == Sample(kills=0, available=0, size=0)
 
 
@@ -294,6 +295,13 @@ def test_fab_run_returns_when_the_command_has_exited(left: str) -> None:
     done, seconds = run_on_node("sh", "-c", f"{left} echo done; echo wrong >&2; exit 3")
     assert (done.returncode, done.stdout) == (3, READY + b"done\n") and seconds < 5
     assert done.stderr.startswith(b"wrong\ndeepcdk: the command has exited; processes that it left in the background")
+
+
+def test_fab_run_returns_while_a_background_process_keeps_writing() -> None:
+    """Reported as skypilot #3803."""
+    done, seconds = run_on_node("sh", "-c", "yes in the background & sleep 0.1; exit 3")
+    assert done.returncode == 3 and seconds < 8
+    assert b"deepcdk: the command has exited; processes that it left in the background" in done.stderr
 
 
 def test_fab_run_leaves_services_alone_and_forwards_all_output() -> None:
@@ -363,3 +371,13 @@ def test_rank_that_computes_in_silence_is_not_reported(monkeypatch: pytest.Monke
     watch = WaitWatch(RankTree.__new__(RankTree), ("", 1), clock=lambda: now)
     for now in range(0, 500, 10):  # noqa: B007  # read by the clock
         assert watch.look() == ""
+
+
+def test_cpu_time_of_children_that_have_exited_counts() -> None:
+    """Reported as horovod #1374. A rank may compute in many short processes."""
+    pipe, busy = subprocess.PIPE, f"{sys.executable} -c 'sum(range(30_000_000))'"
+    with subprocess.Popen(["bash", "-c", f"{busy}; echo; read"], stdin=pipe, stdout=pipe, text=True) as shell:
+        found, before_s = [Process(pid=shell.pid, parent=1, name="bash")], sum(os.times()[2:4])
+        assert shell.stdout and shell.stdout.readline()
+        assert cpu_s(found) - before_s > 0.2
+        shell.communicate()

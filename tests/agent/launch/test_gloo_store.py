@@ -6,6 +6,7 @@ import http.client
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,6 +17,7 @@ import pytest
 
 from agent.launch.gloo_store import MAX_VALUE, RemoteStore, scope_sizes
 from agent.spec.launchers import RANK_PARENT
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 MEMORY = 192 << 20
@@ -130,6 +132,27 @@ def test_ranks_wait_for_a_rank_that_joins_late_and_it_is_reported(waiting: Any) 
         assert ask(port, "GET", "/of-a-program/key")[0] == 404, "not Horovod's"
         ask(port, "PUT", "/global/0", b"zero")
         assert late.result(10) == (200, b"zero")
+
+
+def test_ranks_that_wait_do_not_delay_the_others(waiting: Any) -> None:
+    _, port = waiting
+    with ThreadPoolExecutor() as pool:
+        late = [pool.submit(ask, port, "GET", "/global/0") for _ in range(8)]
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert ask(port, "PUT", "/global/1", b"one")[0] == 200
+        assert time.monotonic() - began < 1
+        ask(port, "PUT", "/global/0", b"zero")
+        assert [each.result(10) for each in late] == [(200, b"zero")] * 8
+
+
+def test_a_rank_that_closes_its_connection_no_longer_waits(waiting: Any) -> None:
+    process, port = waiting
+    threads = Path(f"/proc/{process.pid}/task")
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", "/global/0")
+        eventually(lambda: len(list(threads.iterdir())) == 3, 10)
+    eventually(lambda: len(list(threads.iterdir())) == 2, 10)
 
 
 def test_ranks_do_not_wait_for_a_rank_that_has_exited(waiting: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -13,6 +14,7 @@ from agent.environment.virtual_environment import used_lock
 from agent.errors import SpecError
 from agent.files.build_once import COMPLETE
 from agent.files.file_lock import file_lock
+from agent.files.listing import count_files
 from agent.runs.going_on import COURSE_FILE
 from agent.runs.store import Runs
 from agent.spec.provenance import Submission
@@ -244,3 +246,21 @@ def test_names_on_command_lines_of_processes_are_found(tmp_path: Path) -> None:
     (tmp_path / "12" / "cmdline").write_bytes(b"/x/" + b"a" * 16 + b"/bin/python\0-m\0" + b"b" * 32)
     (tmp_path / "self").mkdir()
     assert names_in_processes(tmp_path) == {"a" * 16}
+
+
+def test_directories_are_measured_while_runs_can_start(
+    mount: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(mount, "1" * 16, "program")
+    (mount / "payloads" / f"{'2' * 16}.partial-1").mkdir()
+    measured = list[str]()
+
+    def count(path: Path) -> tuple[int, int]:
+        with (mount / "runs" / ".mutex").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        measured.append(path.name)
+        return count_files(path)
+
+    monkeypatch.setattr(clean, "count_files", count)
+    assert len(shared(mount, home, frozenset())["items"]) == 2
+    assert measured == ["1" * 16, f"{'2' * 16}.partial-1"]
