@@ -55,7 +55,9 @@ _EMPTY_IS_UNSET: Final = (
     "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
 )  # fmt: skip
 """Variables whose empty value botocore takes for a name, and the CDK CLI for none."""
-_REFRESHED_BY_ALL: Final = ("iam-role", "container-role")
+_REFRESHED_BY_ALL: Final = (
+    *("iam-role", "container-role", "sso", "custom-process", "assume-role", "assume-role-with-web-identity"),
+)
 """Kinds of credentials that other programs get in the same way, and may refresh."""
 
 
@@ -130,7 +132,7 @@ class Aws:
 
                 raise NoCredentialsError
             frozen = credentials.get_frozen_credentials()
-        if credentials.method not in _REFRESHED_BY_ALL:
+        if credentials.method not in _REFRESHED_BY_ALL or self._needs_person():
             names = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")  # A profile would come first.
             environment = {name: value for name, value in environment.items() if name not in names}
             environment |= {
@@ -140,6 +142,17 @@ class Aws:
             environment |= {"AWS_SESSION_TOKEN": frozen.token} if frozen.token else {}
         # Version 1 of the AWS CLI reads AWS_DEFAULT_REGION alone.
         return {**environment, **({"AWS_REGION": region, "AWS_DEFAULT_REGION": region} if region else {})}
+
+    def _needs_person(self) -> bool:
+        """Return whether other programs would ask for an MFA code, or do not know `aws login`."""
+        session = self._boto3()
+        profiles, name = dict(session._session.full_config.get("profiles", {})), session.profile_name
+        while name in profiles:
+            profile = profiles.pop(name)
+            if {"mfa_serial", "login_session"} & profile.keys():
+                return True
+            name = profile.get("source_profile", "")
+        return False
 
     @property
     def price_region(self) -> str:

@@ -108,7 +108,7 @@ class Program:
             first_line = file.readline(MAX_WORD_BYTES)
         if first_line.endswith(b"\r\n"):
             path = shlex.quote(str(self.directory / name))
-            rule = f"has the line ends of Windows, which no shell on the nodes reads: `sed -i 's/\\r$//' {path}`"
+            rule = f"has the line ends of Windows, which no shell on the nodes reads: `perl -pi -e 's/\\r$//' {path}`"
             raise UsageError("--entry", name, rule)
 
     def check_travels(self, flag: str, given: str, file: Path) -> None:

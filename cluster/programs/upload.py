@@ -126,6 +126,9 @@ class Upload:
         real = Path(os.path.relpath(os.path.realpath(self.root / file), os.path.realpath(self.root)))
         if file in self.files or real in self.files:
             return ""
+        for other in self.files:  # On a disk that ignores case, train.py is also found as Train.py.
+            if str(other).lower() == str(real).lower() and (self.root / other).samefile(self.root / file):
+                return f"its name is {other}; upper and lower case differ on the nodes"
         if real.parts[0] == "..":
             return "leads out of the directory by a symbolic link"
         if any(str(real) == name or str(real).startswith(name.rstrip("/") + "/") for name in self.ignored):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import http.client
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -104,7 +106,7 @@ class WheelBuilder:
     def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
         path = scratch / file.name
         try:
-            with urllib.request.urlopen(file.url, timeout=60) as answer, path.open("wb") as output:  # noqa: S310  # uv chose it
+            with _opened(file.url) as answer, path.open("wb") as output:
                 shutil.copyfileobj(answer, output)
         except OSError as error:
             raise RequirementsError(
@@ -176,6 +178,16 @@ def _key(*inputs: str) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _opened(url: str) -> http.client.HTTPResponse:
+    """Open an address, with the system's certificates and those of botocore: python.org's Python has none on a Mac."""
+    from botocore.httpsession import get_cert_path
+
+    context = ssl.create_default_context()
+    context.load_verify_locations(get_cert_path(True))
+    opened: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=60, context=context)  # noqa: S310  # uv chose it
+    return opened
 
 
 def _leftovers(source: Path) -> set[Path]:

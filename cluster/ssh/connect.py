@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cluster.aws.client import Aws
 
+AGENT_TIMEOUT_S: Final = 60
 _BOOTING: Final = "the master may still be booting: repeat in a minute"
 
 
@@ -119,7 +120,7 @@ def open_connection(
     strategy = _Offer(user, keys, key_name, where)
     options: dict[str, Any] = {
         "banner_timeout": session_manager.BANNER_TIMEOUT_S if through else CONNECT_TIMEOUT_S,
-        "auth_timeout": CONNECT_TIMEOUT_S,
+        "auth_timeout": _auth_timeout_s(keys),
         "auth_strategy": strategy,
         "sock": through.socket if through else _open_socket(host, port, where),
     }
@@ -181,6 +182,11 @@ def _open_socket(host: str, port: int, where: str) -> socket.socket:
     raise ConnectionFailedError(what, where=where, remedy=remedy) from None
 
 
+def _auth_timeout_s(keys: Sequence[UserKey]) -> int:
+    """Return how long one key may take. An agent may ask the user first, for example for a fingerprint."""
+    return AGENT_TIMEOUT_S if any(key.agent_key is not None for key in keys) else CONNECT_TIMEOUT_S
+
+
 class _HandshakeError(ConnectionFailedError):
     """Report a stream that did not become an SSH connection."""
 
@@ -235,7 +241,15 @@ class _Offer:
                 continue
             try:
                 transport.auth_publickey(self._user, private)
-            except paramiko.AuthenticationException:
+            except paramiko.AuthenticationException as error:
+                if "timeout" in str(error).lower():
+                    raise ConnectionFailedError(
+                        f"no answer within {_auth_timeout_s(self._keys)} s to the key {key.place}",
+                        where=self._where,
+                        remedy="repeat, and approve the key if your agent asks (1Password, Secretive, ...)"
+                        if key.agent_key is not None
+                        else f"{_BOOTING}; else check your network",
+                    ) from None
                 offered[key.place] = private.asbytes()
             except (paramiko.SSHException, OSError, EOFError) as error:
                 if not transport.is_active():

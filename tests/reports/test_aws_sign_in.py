@@ -7,6 +7,7 @@ import email.utils
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -206,6 +207,29 @@ def test_an_mfa_code_is_asked_for_once_and_the_session_is_kept_as_by_the_aws_cli
     assert "AWS_PROFILE" not in child
     assert child["AWS_SESSION_TOKEN"]
     assert child["AWS_REGION"] == child["AWS_DEFAULT_REGION"] == "us-east-1"
+
+
+def test_credentials_that_other_programs_refresh_are_left_to_them(
+    api: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployment may last longer than the credentials that it began with."""
+    role = "role_arn = arn:aws:iam::123456789012:role/x\n"
+    process = "import json; print(json.dumps(dict(Version=1, AccessKeyId='a', SecretAccessKey='b', SessionToken='c')))"
+    write(
+        home,
+        f"[profile role]\n{role}source_profile = base\n"
+        f"[profile process]\ncredential_process = {sys.executable} -c {shlex.quote(process)}\n"
+        f"[profile chain]\n{role}source_profile = needs\n"
+        f"[profile needs]\n{role}source_profile = base\nmfa_serial = {SERIAL}\n",
+        KEYS,
+    )
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    terminal(monkeypatch, lambda _: "123456")
+    for profile, is_left in (("role", True), ("process", True), ("chain", False), ("base", False)):
+        monkeypatch.setenv("AWS_PROFILE", profile)
+        child = Aws().environment()
+        assert ("AWS_ACCESS_KEY_ID" not in child and child.get("AWS_PROFILE") == profile) == is_left, profile
 
 
 def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -392,6 +392,12 @@ def test_repository_without_git_installed_says_so(project: Path, monkeypatch: py
     assert any("git is not installed" in note for note in survey(project).notes())
 
 
+def test_a_name_in_other_case_is_reported_with_the_real_one(project: Path) -> None:
+    found = survey(project)
+    os.link(project / "train.py", project / "Train.py")
+    assert "its name is train.py" in found.reason_against(Path("Train.py"))
+
+
 def test_apples_stand_in_for_git_counts_as_none(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the command line tools: `xcrun: error: invalid active developer path`."""
     git(project, "init")

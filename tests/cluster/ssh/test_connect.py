@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
 
 from cluster.errors import ConnectionFailedError
 from cluster.ssh import user_keys
-from cluster.ssh.connect import open_connection
+from cluster.ssh.connect import _Offer, open_connection
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.session_manager import Tunnel
 from cluster.ssh.user_keys import UserKey
@@ -45,6 +46,19 @@ def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: 
     with pytest.raises(ConnectionFailedError, match="refuses your SSH key") as caught:
         connect_to(server, tmp_path / "other")
     assert "key_name" in caught.value.remedy
+
+
+def test_an_agent_that_waits_for_the_user_has_a_minute_and_its_silence_is_no_refusal() -> None:
+    class Silent:
+        def auth_publickey(self, user: str, key: object) -> None:
+            raise paramiko.AuthenticationException("Authentication timeout.")
+
+    agent_key: Any = object()
+    keys = [UserKey(place="agent: me", algorithm="ssh-ed25519", blob=b"a", agent_key=agent_key)]
+    transport: Any = Silent()
+    with pytest.raises(ConnectionFailedError, match="no answer within 60 s to the key agent: me") as caught:
+        _Offer("ubuntu", keys, "", "master").authenticate(transport)
+    assert "approve" in caught.value.remedy
 
 
 def test_a_key_with_a_passphrase_points_to_the_agent(server: SshServer, tmp_path: Path) -> None:
