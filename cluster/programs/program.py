@@ -29,6 +29,8 @@ MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
 PYTHONS: Final = ("python", "python3")
 _SHELLS: Final = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
+_OPERATOR: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s))""", re.DOTALL)
+"""Quoted parts of an entry, and in group 1 what separates the commands of a shell."""
 _FRAMEWORKS: Final = re.compile(rb"horovod|tensorflow|keras|torch")
 """What a file names that imports anything that decides the environment."""
 MAX_TREE_BYTES: Final = 1 << 30
@@ -74,6 +76,8 @@ class Program:
         first, *rest = self._words
         if self.script is not None:
             return
+        if self.entry_words and (instead := _unknown_to_nodes(first, rest)):
+            raise UsageError("--entry", first, instead)
         if first == "-m" and rest:
             self._check_module(rest[0])
         elif first in _SHELLS:
@@ -143,6 +147,9 @@ class Program:
             words = shlex.split(entry)
         except ValueError as error:
             raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
+        if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
+            rule = f"has {operator}, which only a shell reads: give sh -c '...', a script, or quote it"
+            raise UsageError("--entry", entry, rule)
         directory = resolved(payload)
         if requirements:
             requirements = _located("--requirements", requirements, directory)
@@ -276,6 +283,19 @@ def check_word(flag: str, word: str) -> None:
         raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
         raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+
+
+def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
+    """Return what is wrong with the first word of an entry that no node can start; "" if nothing is."""
+    if re.match(r"[A-Za-z_]\w*=", first):
+        return "sets a variable, which takes a shell or `env`: put `env` before it, or give --env NAME=VALUE"
+    if first in ("cd", "source", ".", "export", "set"):
+        return "is a command of the shell alone: give sh -c '...', or a script"
+    if first in ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm") and rest[:1] == ["run"]:
+        return "is not on the nodes, which install the packages by themselves: give the command behind `run` alone"
+    if first.endswith(".ipynb"):
+        return f"is a notebook: convert it with `jupyter nbconvert --to script {shlex.quote(first)}`"
+    return ""
 
 
 def _read(path: Path) -> bytes:

@@ -61,11 +61,22 @@ def make(directory: Path, entry: str, *further: str) -> Program:
         ("trian.py --flag", "is not a file in "),
         ("../other/train.py", "is not a file in "),
         ("/etc/train.py", "is not a file in "),
+        ("python train.py && python train.py", "has &&, which only a shell reads"),
+        ("python train.py; true", "has ;"),
+        ("python train.py | cat", "quote it"),
+        ("A=1 python train.py", "put `env` before it"),
+        ("cd package", "give sh -c"),
+        ("uv run train.py", "give the command behind `run` alone"),
+        ("train.ipynb", "jupyter nbconvert --to script train.ipynb"),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused(directory: Path, entry: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         make(directory, entry)
+
+
+def test_quoted_signs_of_a_shell_are_words(directory: Path) -> None:
+    assert make(directory, "train.py ';' \"a && b\" '|'").entry == ("train.py", ";", "a && b", "|")
 
 
 def test_only_the_script_that_runs_must_be_free_of_syntax_errors(directory: Path) -> None:
