@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.files.listing import is_listed
 from agent.launch.rank_memory import MemoryWatch
-from agent.launch.rank_tree import RankTree, describe
+from agent.launch.rank_tree import STUCK_S, RankTree, describe
 from agent.runs.going_on import STOP_FILE
 from agent.spec.launchers import MASTER_PORT
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
@@ -237,9 +237,13 @@ class Rank:
         self._memory = MemoryWatch()
         self._exited_at = 0.0
         self._is_told = False
+        self._scanned_at = 0.0
+        self._is_over = False
 
     def follow(self) -> int:
         """Forward what the rank writes until all its processes have exited; return the status of the main process.
+
+        Processes that SIGKILL does not end are reported and left.
 
         The status is below 0 for a signal. Raises BrokenPipeError if the reader has gone.
         """
@@ -249,7 +253,7 @@ class Rank:
             for stream, name in ((self._process.stdout, "stdout"), (self._process.stderr, "stderr")):
                 streams.register(stream, selectors.EVENT_READ, name)  # type: ignore[arg-type]  # both are pipes
             while True:
-                is_ending = self._tree.is_stopping or self._exited_at
+                is_ending = (self._tree.is_stopping or self._exited_at) and not self._tree.is_awaited()
                 ready = streams.select(_ENDING_S if is_ending else SILENCE_S)
                 self._output.check()
                 self._memory.look()
@@ -269,23 +273,38 @@ class Rank:
                     break
         os.close(main)
         self._output.end()
-        if text := self._memory.describe(self._process.returncode):
+        status = -signal.SIGKILL if self._process.returncode is None else self._process.returncode
+        if text := self._memory.describe(status):
             self._output.report(text)
-        return self._process.returncode
+        return status
 
     def _have_ended(self) -> bool:
-        """Return whether all processes of the rank have exited; if the main one has, end the others."""
+        """Return whether all processes of the rank have exited; if the main one has, end the others.
+
+        The processes of the whole node are read, so this is done at most once in _ENDING_S.
+        """
         self._reap()
-        if not (self._exited_at or self._tree.is_stopping):
+        if self._is_over or not (self._exited_at or self._tree.is_stopping):
+            return self._is_over
+        if self._tree.is_awaited():
+            self._tree.tend()
             return False
-        if self._exited_at and not self._tree.is_stopping:
-            left = self._tree.find()
-            if time.monotonic() < self._exited_at + SILENCE_S:
-                return not left
-            if left and not self._is_told:
+        now = time.monotonic()
+        if now < self._scanned_at + _ENDING_S:
+            return False
+        self._scanned_at, left = now, self._tree.find()
+        if not left:
+            self._reap()
+            self._is_over = bool(self._exited_at)
+        elif self._tree.is_stopping or now >= self._exited_at + SILENCE_S:
+            if not (self._tree.is_stopping or self._is_told):
                 self._is_told = True
                 self._output.report(f"the program has exited; terminating what it left behind: {describe(left)}")
-        return self._tree.end() is None and bool(self._exited_at)
+            if self._tree.end(left):
+                self._is_over = True
+                advice = "do: replace this node with `fab replace`"
+                self._output.report(f"SIGKILL does not end these processes: {describe(left)}; {advice}")
+        return self._is_over
 
     def _reap(self) -> None:
         """Collect the processes that have exited: the main one, and orphans."""
@@ -343,21 +362,23 @@ def main(argv: Sequence[str]) -> int:
     output, tree, pipe = Output(launcher, rank), RankTree(), subprocess.PIPE
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: tree.stop())
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command,
         stdout=pipe,
         stderr=pipe,
         env={**os.environ, **variables},
         start_new_session=True,  # mpirun and torchrun signal a whole group; the tree decides who is asked.
         preexec_fn=tree.begin,  # this process has no threads
-    ) as process:
-        try:
-            status = Rank(process, tree, output, _wait_watch(launcher, tree)).follow()
-            if launcher == GROUP:
-                write(output.descriptor, [f"{_END.format(rank=rank, status=status)}\n".encode()])
-        except OSError:  # The reader is gone, and nothing else would stop the rank.
-            tree.kill()
-            return 1
+    )
+    try:
+        status = Rank(process, tree, output, _wait_watch(launcher, tree)).follow()
+        if launcher == GROUP:
+            write(output.descriptor, [f"{_END.format(rank=rank, status=status)}\n".encode()])
+    except OSError:  # The reader is gone, and nothing else would stop the rank.
+        tree.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STUCK_S)
+        return 1
     if launcher == GLOO:
         _report_exit(os.environ, rank)
     if launcher != GROUP and tree.is_stopping and _stops_run(os.environ):

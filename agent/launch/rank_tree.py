@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ _SET_CHILD_SUBREAPER: Final = 36
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"})
 END_S: Final = 5.0
 """Seconds from SIGTERM to SIGKILL for leftover processes. A wrapper is frozen for the same time."""
+STUCK_S: Final = 30.0
+"""Seconds from the first SIGKILL until processes that remain, such as one in state D, are reported."""
 WATCHDOG: Final = "agent.launch.rank_watchdog"
 """The one descendant of ranks that is not the program's. It ends by itself."""
 _MAX_SHOWN: Final = 8
@@ -117,6 +120,8 @@ class RankTree:
         self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._asked: set[int] | None = None
         """Process ids that got SIGTERM on request; None before a request."""
+        self._awaited: list[int] = []
+        """pidfds of the same processes, without those that have exited."""
         self._wrappers: set[int] = set()
         """Frozen processes that are not shells."""
         self._released_at = 0.0
@@ -151,7 +156,20 @@ class RankTree:
         self._wrappers = {each.pid for each in frozen if each.name not in SHELLS}
         self._released_at = self._clock() + END_S
         send((each.pid for each in frozen), signal.SIGSTOP)
+        for pid in self._asked:
+            with contextlib.suppress(OSError):
+                self._awaited.append(os.pidfd_open(pid))
         send(self._asked, signal.SIGTERM)
+
+    def is_awaited(self) -> bool:
+        """Return whether a process that was asked to stop has not exited. This reads no other process."""
+        poll = select.poll()
+        for descriptor in self._awaited:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(0):
+            self._awaited.remove(descriptor)
+            os.close(descriptor)
+        return bool(self._awaited)
 
     def tend(self) -> None:
         """Let frozen processes other than shells end, some seconds after the request."""
@@ -159,22 +177,20 @@ class RankTree:
             send(self._wrappers, signal.SIGTERM, signal.SIGCONT)
             self._wrappers = set()
 
-    def end(self) -> list[Process] | None:
-        """End the leftover processes and return them; None if all have exited. Call it repeatedly.
+    def end(self, left: Sequence[Process]) -> bool:
+        """End these leftover processes; return whether they remain long after SIGKILL. Call it repeatedly.
 
         A process that was asked to stop has no time limit here.
         """
-        left = self.find()
-        if not left:
-            return None
         if any(each.pid in (self._asked or ()) for each in left):
             self.tend()
         elif not self._killed_at:
             self._killed_at = self._clock() + END_S
             send((each.pid for each in left), signal.SIGTERM, signal.SIGCONT)
         elif self._clock() >= self._killed_at:
-            self.kill()
-        return left
+            send((each.pid for each in left), signal.SIGKILL)
+            return self._clock() >= self._killed_at + STUCK_S
+        return False
 
     def kill(self) -> None:
         """Kill all processes of the rank."""

@@ -198,6 +198,60 @@ def test_short_last_words_of_a_child_are_no_leftover(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().splitlines() == ["[2]<stdout>:last", "[launcher] rank 2 ended: 0"]
 
 
+STUBBORN = """\
+import signal, sys, time
+def save(number, frame):
+    for step in range(2000):
+        print("saving", step)
+        time.sleep(0.001)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready")
+while True:
+    time.sleep(0.1)
+"""
+COUNTED = """\
+import sys
+from agent.launch import rank_parent, rank_tree
+scans, found = [], rank_tree.descendants
+rank_tree.descendants = lambda root: scans.append(root) or found(root)
+status = rank_parent.main(sys.argv[1:])
+print("scans", len(scans))
+sys.exit(status)
+"""
+
+
+def test_processes_of_the_node_are_not_read_while_a_program_saves(tmp_path: Path) -> None:
+    """Report of this project: each rank read all of /proc after every block of output."""
+    (tmp_path / "save.py").write_text(STUBBORN)
+    words = [sys.executable, "-c", COUNTED, "group", sys.executable, "-u", "save.py"]
+    environ = {**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}
+    with subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True) as rank:
+        assert rank.stdout and rank.stdout.readline() == "[2]<stdout>:ready\n"
+        rank.terminate()
+        *lines, _, scans = rank.stdout.read().splitlines()
+    assert len(lines) == 2000 and int(scans.removeprefix("scans ")) <= 5
+
+
+UNKILLABLE = """\
+import sys
+from agent.launch import rank_parent, rank_tree
+rank_tree.END_S, rank_tree.STUCK_S, rank_tree.send = 0.2, 0.5, lambda pids, *signals: None
+sys.exit(rank_parent.main(sys.argv[1:]))
+"""
+
+
+def test_process_that_cannot_be_killed_does_not_keep_the_rank(tmp_path: Path) -> None:
+    """Report of this project: a process in state D, as below a server that hangs, kept the run live for ever."""
+    words = [sys.executable, "-c", UNKILLABLE, "group", "bash", "-c", "sleep 600 & exit 3"]
+    environ = {**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    stays = r"SIGKILL does not end these processes: sleep 600 \(process (\d+)\); do: .*`fab replace`"
+    found = re.search(stays, done.stdout)
+    assert found and done.returncode == 3
+    os.kill(int(found[1]), signal.SIGKILL)
+
+
 @pytest.mark.parametrize("launcher", ["gloo", "mpi", "group"])
 def test_last_lines_of_a_killed_rank_are_kept(tmp_path: Path, launcher: str) -> None:
     """Reported as skypilot PR 1290, prime-rl PR #1019."""
