@@ -100,6 +100,9 @@ class Program:
         if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
             raise UsageError("--entry", f"-m {module}", f"is not a module in {self.directory} that can run")
         if not self.requirements and top not in sys.stdlib_module_names | RUNTIME_MODULES:
+            if is_directory(self.directory / "src" / top) or is_file(self.directory / "src" / f"{top}.py"):
+                rule = f"is in src/, where Python does not look: give 'env PYTHONPATH=src python -m {module}'"
+                raise UsageError("--entry", f"-m {module}", rule)
             rule = f"is a module neither in {self.directory} nor in the nodes' environment"
             raise UsageError("--entry", f"-m {module}", rule)
 
