@@ -87,7 +87,7 @@ def test_module_in_src_is_rejected_with_the_entry_that_works(project: Path) -> N
     """Report of this project, as above: projects with a src layout set PYTHONPATH on the laptop."""
     (project / "src" / "inner").mkdir(parents=True)
     (project / "src" / "inner" / "train.py").touch()
-    with pytest.raises(UsageError, match="give 'env PYTHONPATH=src python -m inner.train'"):
+    with pytest.raises(UsageError, match=r"give 'env PYTHONPATH=src python -m inner\.train'"):
         Program.from_arguments(str(project), "-m inner.train", ())
     assert Program.from_arguments(str(project), "env PYTHONPATH=src python -m inner.train", ()).entry
 
