@@ -114,7 +114,7 @@ def test_background_processes_do_not_keep_a_run_alive_and_are_listed(ended: Any)
     for rank in range(4):
         assert f"[launcher] rank {rank}: the program has exited; terminating what it left behind: sleep 3600" in output
     for worker in cloud.instances("worker"):
-        assert cloud.on(worker["InstanceId"], "pgrep", "-f", "sleep 3600", check=False).stdout == ""
+        assert cloud.on(worker["InstanceId"], "pgrep", "-u", "deepcdk-rank", "-x", "sleep", check=False).stdout == ""
 
 
 ALONE = """\

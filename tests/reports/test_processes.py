@@ -147,9 +147,12 @@ def test_request_to_stop_reaches_the_program_under_each_launcher(tmp_path: Path,
 
 def check_stop(tmp_path: Path, launcher: str, entry: str) -> None:
     rank, log = start_rank(tmp_path, launcher, "bash", "-c", entry), tmp_path / "log"
-    eventually(lambda: "ready" in log.read_text())
-    rank.terminate()
-    rank.wait(30)
+    try:
+        eventually(lambda: "ready" in log.read_text())
+        rank.terminate()
+        rank.wait(30)
+    finally:
+        rank.kill()
     assert (tmp_path / "saved").read_text() == "once "
     assert "done" not in log.read_text(), "no later command of the script starts"
     if "out=" not in entry:
