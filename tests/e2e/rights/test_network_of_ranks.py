@@ -152,7 +152,7 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
     ("undo", "message"),
     [
         ("rm /run/deepcdk-firewall", "deeplearning-worker1 has not loaded the firewall"),
-        ("nft delete table inet deepcdk", "no firewall keeps ranks of"),
+        ("nft delete table inet deepcdk", "it does not keep ranks of two runs apart"),
     ],
 )
 def test_a_node_without_the_firewall_gets_no_rank(
