@@ -187,7 +187,7 @@ class Output:
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise BrokenPipeError if nobody reads the output. horovodrun's ranks live on: their supervisor ends them."""
+        """Raise BrokenPipeError if nobody reads the output. Not under horovodrun, whose supervisor ends the ranks."""
         if not self._is_raw:
             check_read(self.descriptor)
 

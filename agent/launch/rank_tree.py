@@ -131,8 +131,8 @@ class RankTree:
     def begin(self) -> None:
         """Prepare a child, before it executes its program: the kernel kills it when its parent dies.
 
-        SIGINT and SIGQUIT get their default actions, as from a terminal. If whoever started the launcher ignores them,
-        all processes would look as if a shell had started them in the background.
+        Set SIGINT and SIGQUIT to their default actions. A process that ignores SIGQUIT counts as started by a shell in
+        the background, and the launcher may have inherited that setting.
         """
         self._libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         for each in (signal.SIGINT, signal.SIGQUIT):
@@ -172,7 +172,7 @@ class RankTree:
         return bool(self._awaited)
 
     def tend(self) -> None:
-        """Let frozen processes other than shells end, some seconds after the request."""
+        """Signal and resume frozen processes other than shells, END_S after the request."""
         if self._wrappers and self._clock() >= self._released_at:
             send(self._wrappers, signal.SIGTERM, signal.SIGCONT)
             self._wrappers = set()

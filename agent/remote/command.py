@@ -48,7 +48,7 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
 
 
 def as_root(host: Node, words: str) -> list[str]:
-    """Build the command by which root of a host removes what ranks have left, or admits a run.
+    """Build the SSH command that makes root of a host remove the leftovers of ranks, or admit a run.
 
     There is nothing else that the master can do as root (`stacks/scripts/leftovers.sh`).
     """

@@ -270,7 +270,7 @@ class RunDirectory:
         return self.path / f"stalled-{attempt}-{node}"
 
     def links(self, kind: str, attempt: int, node: str) -> Path:
-        """Return the file by which a node reports that its ranks are LINKED to others, or APART."""
+        """Return the path of a node's report: whether its ranks are LINKED to others, or APART."""
         return self.path / f"{kind}-{attempt}-{node}"
 
     @property

@@ -113,7 +113,7 @@ _RUNNERS: Final = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pd
 _ARGUMENT: Final = re.compile(r"\$(?:[@*1]|\{[@*1][^}]*\})")
 """Where a shell text uses the words behind it."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
-_SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
+SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 _LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
@@ -256,8 +256,8 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
                 if path is None:  # It may start what follows, such as cProfile, pdb or coverage.
                     yield from _starts(rest[1:], directory, bases, seen)
                 return
-        elif re.fullmatch(r"-[a-z]*c", word) and rest and (before in _SHELLS or _PYTHON.fullmatch(before)):
-            if before in _SHELLS:
+        elif re.fullmatch(r"-[a-z]*c", word) and rest and (before in SHELLS or _PYTHON.fullmatch(before)):
+            if before in SHELLS:
                 yield Start(kind="shell", name=f"{before} -c", text=rest[0])
                 yield from _commands_start(rest[0], rest[2:], directory, bases, seen)
             else:
@@ -291,7 +291,7 @@ def _command(words: Sequence[str]) -> int:
         elif name in _BEFORE or re.match(r"\w+=", word) or (index and re.fullmatch(r"[\d.,]+[smhd]?|--", word)):
             index += 1
         elif index and word.startswith("-"):
-            is_command = Path(following).name in (*_ONE_NODES, *_SHELLS) or _PYTHON.fullmatch(Path(following).name)
+            is_command = Path(following).name in (*_ONE_NODES, *SHELLS) or _PYTHON.fullmatch(Path(following).name)
             index += 1 if "=" in word or is_command or following.startswith("-") else 2
         else:
             break
@@ -374,7 +374,7 @@ def _script_kind(path: Path) -> str:
     interpreter = first.split()[-1] if first.startswith("#!") and first.split() else ""
     if path.suffix == ".py" or _PYTHON.fullmatch(Path(interpreter).name):
         return "python"
-    return "shell" if path.suffix in (".sh", ".bash") or Path(interpreter).name in _SHELLS else ""
+    return "shell" if path.suffix in (".sh", ".bash") or Path(interpreter).name in SHELLS else ""
 
 
 def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: str) -> Path | None:

@@ -17,7 +17,7 @@ from typing import Final
 from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
-from cluster.programs.joining import Joining, examine, starts
+from cluster.programs.joining import SHELLS, Joining, examine, starts
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed_text
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.programs.project_files import chosen_file, refuse_others
@@ -28,7 +28,6 @@ from cluster.terminal.paths import expanded, is_directory, is_file, resolved
 MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
 PYTHONS: Final = ("python", "python3")
-_SHELLS: Final = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 _OPERATOR: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s))""", re.DOTALL)
 """Quoted parts of an entry, and in group 1 what separates the commands of a shell."""
 _FRAMEWORKS: Final = re.compile(rb"horovod|tensorflow|keras|torch")
@@ -80,7 +79,7 @@ class Program:
             raise UsageError("--entry", first, instead)
         if first == "-m" and rest:
             self._check_module(rest[0])
-        elif first in _SHELLS:
+        elif Path(first).name in SHELLS:
             while rest and re.fullmatch(r"-[abefhklmnpuvx]+", rest[0]):
                 del rest[0]
             if rest and not rest[0].startswith("-"):  # not `sh -c COMMAND`

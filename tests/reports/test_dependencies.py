@@ -332,7 +332,9 @@ def test_workers_without_gpus_get_torch_without_cuda(
         if "--torch-backend" not in given:
             return real(*arguments, options=given, **more)
         wheel = File(
-            url="https://index/torch-2.13.0%2Bcpu-py3-none-any.whl", hashes=frozenset({"sha256:aa"}), size_bytes=10**8
+            url="http://127.0.0.1/torch-2.13.0%2Bcpu-py3-none-any.whl",
+            hashes=frozenset({"sha256:aa"}),
+            size_bytes=10**8,
         )
         return Answer(fits=True, found=(Package(name="torch", version="2.13.0+cpu", wheels=(wheel,)),))
 
@@ -341,7 +343,8 @@ def test_workers_without_gpus_get_torch_without_cuda(
     found = packed(write_project(tmp_path, "import torch", requirements__txt="torch\n"), said)
     assert options[-1] == ("--torch-backend", "cpu")
     assert (
-        "torch @ https://index/torch-2.13.0%2Bcpu-py3-none-any.whl \\\n    --hash=sha256:aa\n" in found.environment.lock
+        "torch @ http://127.0.0.1/torch-2.13.0%2Bcpu-py3-none-any.whl \\\n    --hash=sha256:aa\n"
+        in found.environment.lock
     )
     assert said == ["over the nodes' runtime: torch 2.13.0+cpu; 1 package, 100 MB to download"]
 
