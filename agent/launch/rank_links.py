@@ -20,7 +20,7 @@ from agent.runs.directory import APART, LINKED, RunDirectory
 
 LOOKS: Final = 3
 """Looks at ranks without a connection before they are reported as apart."""
-_ESTABLISHED: Final = "01"
+ESTABLISHED: Final = "01"
 _TIME_WAIT: Final = "06"
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _SHARED: Final = re.compile(r"^\S+ .w.s \S+ (\S+) (\d+)\s+(?:/dev/shm/|/memfd:|/SYSV)", re.MULTILINE)
@@ -59,6 +59,22 @@ def _endpoint(text: str) -> tuple[str, int]:
     return socket.inet_ntop(family, address), int(port, 16)
 
 
+def connections(net: Path) -> Iterator[Connection]:
+    """Yield the TCP connections that a folder such as /proc/net lists. A table that cannot be read is skipped."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            yield from parse_connections((net / name).read_text(encoding="ascii", errors="replace"))
+
+
+def sockets(process: Path) -> Iterator[int]:
+    """Yield the inodes of a process's sockets. `process`: its folder in /proc."""
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if found := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink())):
+                    yield int(found[1])
+
+
 class LinkWatch:
     """The watch over the connections of one run's ranks on this node."""
 
@@ -70,14 +86,14 @@ class LinkWatch:
         self._attempt = directory.attempt
         self._looks = 0
         self._is_linked = False
-        self._closed_before = {self._ends(each) for each in self._connections() if each.state == _TIME_WAIT}
+        self._closed_before = {self._ends(each) for each in connections(proc / "net") if each.state == _TIME_WAIT}
 
     def look(self, ranks: Sequence[RunProcess]) -> None:
         """Look at the connections of these processes, and report what is found: the first link, or none so far."""
         if self._is_linked:
             return
-        connections = list(self._connections())
-        if self._has_closed(connections) or (ranks and self._has_open(connections, ranks)):
+        found = list(connections(self._proc / "net"))
+        if self._has_closed(found) or (ranks and self._has_open(found, ranks)):
             self._is_linked = True
             self._report(LINKED)
         elif ranks:
@@ -89,16 +105,11 @@ class LinkWatch:
         with contextlib.suppress(OSError):
             self._directory.links(kind, self._attempt, self._node).touch()
 
-    def _connections(self) -> Iterator[Connection]:
-        for name in ("tcp", "tcp6"):
-            with contextlib.suppress(OSError):
-                yield from parse_connections((self._proc / "net" / name).read_text(encoding="ascii", errors="replace"))
-
     @staticmethod
     def _ends(each: Connection) -> tuple[tuple[str, int], tuple[str, int]]:
         return each.local, each.remote
 
-    def _has_closed(self, connections: Sequence[Connection]) -> bool:
+    def _has_closed(self, found: Sequence[Connection]) -> bool:
         """Return whether a connection was closed in the last minute that may have been between ranks.
 
         The kernel does not tell whose it was. A program that exchanges something for a moment only is not seen else.
@@ -107,12 +118,12 @@ class LinkWatch:
             each.state == _TIME_WAIT
             and (each.remote[0] in self._others if self._others else each.local[0] == each.remote[0])
             and self._ends(each) not in self._closed_before
-            for each in connections
+            for each in found
         )
 
-    def _has_open(self, connections: Sequence[Connection], ranks: Sequence[RunProcess]) -> bool:
+    def _has_open(self, found: Sequence[Connection], ranks: Sequence[RunProcess]) -> bool:
         """Return whether a rank has a connection to another node, or to another rank if all are on this node."""
-        found = [each for each in connections if each.state == _ESTABLISHED and each.inode]
+        found = [each for each in found if each.state == ESTABLISHED and each.inode]
         if self._others:
             found = [each for each in found if each.remote[0] in self._others]
             return bool(found) and not self._owners(ranks).keys().isdisjoint(each.inode for each in found)
@@ -126,14 +137,11 @@ class LinkWatch:
 
     def _owners(self, ranks: Sequence[RunProcess]) -> Mapping[int, int]:
         """Return the rank that has each socket, by the socket's inode."""
-        owners = {}
-        for each in ranks:
-            with contextlib.suppress(OSError):
-                for descriptor in (self._proc / str(each.pid) / "fd").iterdir():
-                    with contextlib.suppress(OSError):
-                        if found := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink())):
-                            owners[int(found[1])] = each.rank if each.rank is not None else -1
-        return owners
+        return {
+            inode: -1 if each.rank is None else each.rank
+            for each in ranks
+            for inode in sockets(self._proc / str(each.pid))
+        }
 
     def _share_memory(self, ranks: Sequence[RunProcess]) -> bool:
         """Return whether two ranks share memory that both can write, as under Open MPI."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.launch.rank_links import Connection, parse_connections
+from agent.launch.rank_links import ESTABLISHED, connections, sockets
 from agent.launch.rank_tree import SHELLS, Process, RankTree, words_of
 
 REPORT_S: Final = 120.0
@@ -20,7 +20,6 @@ REPORT_S: Final = 120.0
 BUSY: Final = 0.05
 """Part of one core. A rank that uses more computes."""
 _CONNECTING: Final = "02"
-_ESTABLISHED: Final = "01"
 _LISTENS: Final = "0A"
 _MAX_SHOWN: Final = 3
 _MAX_WORDS: Final = 60
@@ -41,16 +40,10 @@ def cpu_s(processes: Sequence[Process]) -> float:
 def waits_for(pid: int, meeting: tuple[str, int]) -> str:
     """Describe what a process waits for. `meeting`: address and port of rank 0."""
     folder = Path(f"/proc/{pid}")
-    inodes = set[str]()
-    rows = list[Connection]()
-    with contextlib.suppress(OSError):
-        inodes = {str(path.readlink()) for path in (folder / "fd").iterdir()}
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            rows += parse_connections((folder / "net" / name).read_text(encoding="ascii"))
-    own = [each for each in rows if f"socket:[{each.inode}]" in inodes]
+    inodes = set(sockets(folder))
+    own = [each for each in connections(folder / "net") if each.inode in inodes]
     connecting = [each.remote for each in own if each.state == _CONNECTING]
-    peers = [each.remote for each in own if each.state == _ESTABLISHED]
+    peers = [each.remote for each in own if each.state == ESTABLISHED]
     listens = any(each.state == _LISTENS and each.local[1] == meeting[1] for each in own)
     if connecting:
         text = f"it tries to connect to {_endpoints(connecting)}, which does not answer"

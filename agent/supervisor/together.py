@@ -56,7 +56,7 @@ class TogetherWatch:
         before = self.warning
         with contextlib.suppress(OSError):  # The run goes on if its directory cannot be read for a moment.
             self._read()
-            self._judge(ended=False)
+            self.warning = self._found(ended=False)
         return self.warning != before
 
     def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
@@ -66,11 +66,11 @@ class TogetherWatch:
         before = self.warning
         with contextlib.suppress(OSError):
             self._read()
-            self._judge(ended=True)
+            self.warning = self._found(ended=True)
             until = self._clock() + _LAST_LOOK_S
             while self.warning and self._clock() < until:  # A node may yet report a connection of the last seconds.
                 sleep(POLL_S)
-                self._judge(ended=True)
+                self.warning = self._found(ended=True)
         self._is_over = True
         return self.warning != before
 
@@ -79,10 +79,8 @@ class TogetherWatch:
         """Return whether the user wants the run to stop for the warning."""
         return bool(self.warning) and self._spec.together == REQUIRED
 
-    def _judge(self, *, ended: bool) -> None:
-        self.warning = self._found(ended=ended)
-
     def _found(self, *, ended: bool) -> str:
+        """Return the warning; "" if the ranks have connections, or it is too early to tell."""
         names = set(names_in(self._directory.path))
         reports = {
             kind: [self._directory.links(kind, self._attempt, host.name).name in names for host in self._spec.hosts]

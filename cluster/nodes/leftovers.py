@@ -38,10 +38,6 @@ class Leftover:
     size: int
     used: bool = False
 
-    def to_document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return dataclasses.asdict(self)
-
 
 class Leftovers:
     """Ask the master, and through it the nodes, for directories that `fab clean` may remove."""
@@ -52,13 +48,13 @@ class Leftovers:
 
     def shared(self) -> list[Leftover]:
         """Return what is on the shared file system, and the master's own agents."""
-        return self._read_shared(self._ask_master("shared", self._stack.efs_mount))
+        return self._of(SHARED, self._ask_master("shared", self._stack.efs_mount))
 
     def all(self, nodes: Sequence[Node]) -> list[Leftover]:
         """Return what is on the shared file system and on these nodes."""
         answer = self._ask_master("shared", self._stack.efs_mount)
         names, data = {*(answer.get("names") or ())}, {*(answer.get("data") or ())}
-        found = [*self._read_shared(answer), *self._of(MASTER_NAME, self._ask_master("node"))]
+        found = [*self._of(SHARED, answer), *self._of(MASTER_NAME, self._ask_master("node"))]
         if workers(nodes):
             for as_rank, words in self._of_workers():
                 for host, listed in self._ask_workers(words, as_rank=as_rank).items():
@@ -77,7 +73,7 @@ class Leftovers:
         addresses = {node.name: node.address for node in nodes}
         removed: list[Leftover] = []
         for batch in _batches([each.path for each in by_place.pop(SHARED, [])]):
-            removed += self._read_shared(self._ask_master("shared", self._stack.efs_mount, *batch))
+            removed += self._of(SHARED, self._ask_master("shared", self._stack.efs_mount, *batch))
         for batch in _batches([f"{addresses[MASTER_NAME]}:{each.path}" for each in by_place.pop(MASTER_NAME, [])]):
             removed += self._of(MASTER_NAME, self._ask_master("node", *batch))
         rest = [each for leftovers in by_place.values() for each in leftovers if each.place in addresses]
@@ -118,9 +114,6 @@ class Leftovers:
             text = result.stdout.decode(errors="replace")
             found[result.name] = answers.read(text, answers.fields(items=_ITEMS), "`clean`", where=result.name)
         return found
-
-    def _read_shared(self, answer: Mapping[str, Any]) -> list[Leftover]:
-        return self._of(SHARED, answer)
 
     def _of(self, place: str, answer: Mapping[str, Any]) -> list[Leftover]:
         return [

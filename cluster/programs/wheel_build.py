@@ -113,11 +113,8 @@ class WheelBuilder:
                 f"{package.name}: cannot download {file.url}: {error}",
                 remedy="put its wheel in a --find-links directory",
             ) from None
-        if (
-            file.hashes
-            and f"sha256:{_sha256(path)}" not in file.hashes
-            and any(h.startswith("sha256:") for h in file.hashes)
-        ):
+        known = {each for each in file.hashes if each.startswith("sha256:")}
+        if known and f"sha256:{_sha256(path)}" not in known:
             raise RequirementsError(
                 f"{package.name}: {file.url} does not have the hash that the index reports", remedy="check the index"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Annotated
 
 from agent.spec.nodes import MASTER_NAME, workers
@@ -52,8 +53,8 @@ def clean(
                 removed = leftovers.remove(found, nodes)
     kept = len(found) - len(removed)
     if json:
-        listed = [each.to_document() for each in found]
-        print_result({"unused": listed, "removed": [each.to_document() for each in removed]}, json=True)
+        listed, gone = ([dataclasses.asdict(each) for each in some] for some in (found, removed))
+        print_result({"unused": listed, "removed": gone}, json=True)
     elif not found:
         print_line("nothing to remove")
     elif not dry_run:
