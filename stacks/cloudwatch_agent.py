@@ -13,8 +13,6 @@ from typing import Any, Final
 # The dimensions of all that the agent sends: one node, or all nodes of a role together.
 NODE: Final = "InstanceId"
 ROLE: Final = "Role"
-# What an advanced parameter would cost money for; a standard one holds 4 KiB.
-PARAMETER_LIMIT: Final = 4096
 
 BOOT_LOG: Final = "/var/log/cloud-init-output.log"
 _CPU: Final = ("usage_active", "usage_iowait")

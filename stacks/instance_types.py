@@ -58,11 +58,6 @@ class InstanceType:
     hypervisor: str
     """`nitro` or `xen`; empty for bare metal."""
 
-    @property
-    def bare_metal(self) -> bool:
-        """Return whether the type is bare metal."""
-        return not self.hypervisor
-
 
 FIELDS: Final = tuple(field.name for field in dataclasses.fields(InstanceType))
 _NUMBERS: Final = frozenset(field.name for field in dataclasses.fields(InstanceType) if field.type == "int")

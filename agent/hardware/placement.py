@@ -174,7 +174,6 @@ def gpu_variables(placement: Placement, environ: Mapping[str, str]) -> dict[str,
 
 
 AUTO: Final = "auto"
-NONE: Final = "none"
 ROOT: Final = Path("/")
 
 

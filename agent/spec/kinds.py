@@ -17,7 +17,6 @@ from agent.errors import SpecError
 PATTERN: Final = "(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?(-py3[.][1-9][0-9]?)?"
 WORDS: Final = "x86_64 or aarch64; of a node with GPUs -smNN or -gpu behind it; then its Python: x86_64-sm90-py3.12"
 X86_64: Final = "x86_64"
-AARCH64: Final = "aarch64"
 FIRST_SUPPORTED: Final = 75
 """The oldest compute capability, times ten, that the runtime's cuDNN knows; as in `stacks/gpus.py`."""
 

@@ -22,7 +22,6 @@ from cluster.errors import DeepcdkError
 
 _VALUE: Final = r")(?:\s*=\s*|\s*)(\S.*)"
 _INCLUDE: Final = re.compile("(?:-r|--requirement" + _VALUE)
-_CONSTRAINT: Final = re.compile("(?:-c|--constraint" + _VALUE)
 _FIND_LINKS: Final = re.compile("(?:-f|--find-links" + _VALUE)
 _INDEX: Final = re.compile(r"(-i|--(index-url|extra-index-url|no-index|trusted-host)\b).*")
 _EDITABLE: Final = re.compile(r"^(?:-e|--editable)[ =]+(git\+[^#\s]+)(?:#(\S+))?")

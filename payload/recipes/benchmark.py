@@ -26,7 +26,6 @@ BENCHMARK: Final = Recipe(
         learning_rate=0.001,
         decay="constant",
     ),
-    needs_data_dir=False,
     command="fab train --nodes 2 --recipe benchmark -- --network vgg16 --batch-per-rank 64",
     hardware="one c5.18xlarge, 36 cores",
     expected_time="the article's figures are a picture; none is repeated here",

@@ -26,7 +26,6 @@ DIGITS: Final = Recipe(
         zoom_fraction=0.1,
         checkpoint_epochs=5,
     ),
-    needs_data_dir=False,
     command="fab train --nodes 2 --recipe digits",
     hardware="2 ranks on 2 CPU cores",
     expected_time="20 s, of which 6 s start-up",

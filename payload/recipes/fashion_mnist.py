@@ -33,7 +33,6 @@ FASHION_MNIST: Final = Recipe(
         confusion_matrix=True,
         checkpoint_epochs=5,
     ),
-    needs_data_dir=True,
     command="fab train --recipe fashion-mnist --data-dir /mnt/efs/data/fashion-mnist -- --augmented-epochs 25",
     hardware="one GPU of a P2 or P3 instance",
     expected_time="the article's figures are pictures; none is repeated here",

@@ -40,7 +40,6 @@ IMAGENET_90: Final = Recipe(
         loss_scale=1024,
         compression="fp16",
     ),
-    needs_data_dir=True,
     command="fab train --nodes 8 --recipe imagenet-90 --data-dir /mnt/efs/data/imagenet",
     hardware="8 nodes of 8 V100 GPUs (p3.16xlarge)",
     expected_time="not stated by the source",

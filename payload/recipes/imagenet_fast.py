@@ -121,7 +121,6 @@ IMAGENET_FAST: Final = Recipe(
         compression="fp16",
         zero_gamma=True,
     ),
-    needs_data_dir=True,
     command="fab train --nodes 16 --recipe imagenet-fast --data-dir /mnt/efs/data/imagenet",
     hardware="1, 4, 8 or 16 nodes of 8 V100 GPUs (p3.16xlarge)",
     expected_time="by nodes, to 93% top-5: 109:12, 29:44, 19:04 and 16:08 min",

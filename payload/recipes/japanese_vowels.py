@@ -22,7 +22,6 @@ JAPANESE_VOWELS: Final = Recipe(
         base_batch=32,
         checkpoint_epochs=20,
     ),
-    needs_data_dir=False,
     command="fab train --nodes 2 --recipe japanese-vowels",
     hardware="2 ranks on 2 CPU cores",
     expected_time="48 s to 1:42 beside other work, of which 20 s and more start-up",

@@ -34,8 +34,6 @@ class Recipe:
     summary: str
     """What it trains, in one line."""
     settings: Settings
-    needs_data_dir: bool
-    """Whether the data are files of the user's, given by --data-dir."""
     command: str
     """How to run it from the laptop."""
     hardware: str

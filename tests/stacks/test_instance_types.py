@@ -54,7 +54,7 @@ def test_every_line_parses_and_holds_together() -> None:
         assert bool(each.store_disks) == bool(each.store_gb), each.name
         assert set(each.placements) <= {"cluster", "partition", "spread"}
         assert each.hypervisor in ("nitro", "xen", "")
-        assert each.bare_metal == (".metal" in each.name), each.name
+        assert (not each.hypervisor) == (".metal" in each.name), each.name
         assert each.efa_interfaces or not each.efa_first_card, each.name
 
 
