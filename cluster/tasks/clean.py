@@ -37,8 +37,8 @@ def clean(
     with session.connect() as master:
         supervisor = session.supervisor(master)
         nodes = session.nodes(master)
-        busy = {name for hosts in supervisor.occupancy().hosts.values() for name in hosts}
-        places = {SHARED, *({MASTER_NAME} if not busy else ()), *(node.name for node in nodes)} - busy
+        busy = {name for hosts in supervisor.occupancy().hosts.values() for name in (MASTER_NAME, *hosts)}
+        places = {SHARED, *(node.name for node in nodes)} - busy
         leftovers = Leftovers(master, session.stack, supervisor.directory, session.agent_directory)
         found = [each for each in unused(leftovers.all(nodes)) if each.place in places]
         if not json and found:

@@ -102,10 +102,12 @@ def test_what_no_run_needs_is_found_and_removed_everywhere(cluster: Cluster) -> 
     assert unused(asked.all(nodes)) == []
 
 
-def test_the_task_asks_and_leaves_out_nodes_of_live_runs(
+def test_the_task_asks_and_leaves_out_the_master_and_nodes_of_live_runs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, tree, layer, _ = fill(cluster)
+    masters = cluster.root / "master" / ".cache" / "deepcdk" / "environments" / ("3" * 16)
+    masters.mkdir(parents=True)
     stack = make_stack(efs_mount=str(cluster.mount))
     supervisor = mock.Mock(directory="/tree")
     supervisor.hold.return_value = contextlib.nullcontext()
@@ -127,14 +129,15 @@ def test_the_task_asks_and_leaves_out_nodes_of_live_runs(
         return status, *capsys.readouterr()
 
     status, out, err = fab("--dry-run")
-    assert status == 0 and str(tree) in out and "2.0 MB" in out and str(layer) not in out
-    assert "because of live runs: the disks of worker1" in err
+    assert status == 0 and str(tree) in out and "2.0 MB" in out
+    assert str(layer) not in out and str(masters) not in out
+    assert "because of live runs: the disks of master, worker1" in err
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123
     status, _, err = fab()
     assert (status, "remove 1 directories, 2.0 MB" in err, "give --yes" in err) == (1, True, True)
     assert tree.exists()
     supervisor.occupancy.return_value = Occupancy()
-    assert fab("--yes")[1].endswith("removed: 3 directories, 6.0 MB\n")
+    assert fab("--yes")[1].endswith("removed: 4 directories, 6.0 MB\n")
     supervisor.hold.assert_called_once_with("fab clean", {make_node().name: make_node().instance_id})
     assert json.loads(fab("--json", "--yes")[1]) == {"unused": [], "removed": []}
 
