@@ -61,6 +61,12 @@ def test_an_end_without_a_word_is_told() -> None:
         dialogue.request({"answer": {"done": {}}})
 
 
+def test_a_silent_master_is_reported_after_twice_the_time_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.data.rpc.SILENCE_S", 0.05)
+    with talk(Answering()) as dialogue, pytest.raises(SilenceError, match=r"nothing was received for 0\.1 s"):
+        dialogue.request({"no": "answer"})
+
+
 def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
     def brings() -> Iterator[bytes]:
         yield b"one"

@@ -23,6 +23,7 @@ def candidates(price: float | None = 24.48) -> list[Candidate]:
 
 def test_a_row_has_time_cost_and_bottleneck_with_their_ranges_and_the_choice_a_mark() -> None:
     found = candidates()
+    found[0] = dataclasses.replace(found[0], on_frontier=False)
     choice = Choice(candidate=found[1], reason="it is")
     table = candidate_table(found, choice, title="a plan", footer=["below"])
     assert [row[0] for row in table.rows] == ["", "*"]
@@ -30,6 +31,7 @@ def test_a_row_has_time_cost_and_bottleneck_with_their_ranges_and_the_choice_a_m
     assert "$" in table.rows[0][5]
     assert " to " in table.rows[0][4]
     assert table.rows[0][8].startswith("compute ")
+    assert [row[9] for row in table.rows] == ["", "yes"]
     assert list(plain_lines(table))[-1] == "below"
 
 

@@ -15,7 +15,7 @@ import pytest
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.master import Master
-from cluster.ssh.web_tunnel import find_address, free_port, serve
+from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve
 
 NODE = "deeplearning-master"
 REQUEST = RemoteCommand(command=("tensorboard",), master=True)
@@ -63,6 +63,20 @@ class ServingMaster(Master):
 )
 def test_a_server_says_where_it_listens(line: str, address: tuple[int, str] | None) -> None:
     assert find_address(line) == address
+
+
+@pytest.mark.parametrize(
+    ("environ", "platform", "opens"),
+    [
+        ({}, "darwin", True),
+        ({}, "linux", False),
+        ({"DISPLAY": ""}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+    ],
+)
+def test_a_browser_is_opened_only_with_a_display(environ: dict[str, str], platform: str, opens: bool) -> None:
+    assert has_display(environ, platform) is opens
 
 
 def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
