@@ -251,14 +251,15 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture
 def start_shell(node: Node) -> Iterator[Start]:
-    """Return a starter of ranks, which are killed at the end."""
+    """Return a starter of ranks, which are killed at the end. A `sleep` is returned when it waits."""
     started = []
 
     def begin(script: str, rank: int, variable: str = "HOROVOD_RANK") -> subprocess.Popen[bytes]:
         environ = {"DEEPCDK_RUN": "one", "DEEPCDK_RUNS": str(node.directory.path.parent), variable: str(rank)}
         process = subprocess.Popen(["/bin/sh", "-c", script], env=environ)
         started.append(process)
-        eventually(lambda: b"sh\0-c" not in Path(f"/proc/{process.pid}/cmdline").read_bytes() or "exec" not in script)
+        stat = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: "(sleep) S " in stat.read_text() or "sleep" not in script)
         return process
 
     yield begin

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from stacks.user_data import BootSettings, user_data
+from tests.waiting import eventually
 
 # Stand-ins found on PATH before the system's commands. $LAB_* come from the node that runs them.
 _COMMANDS = {
@@ -139,6 +140,11 @@ class Node:
         said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
+    def forget_watcher(self) -> None:
+        """Wait until booting has started the watcher, which it does in the background, and remove the record of it."""
+        eventually((self.root / "watchers").exists)
+        (self.root / "watchers").unlink()
+
     def print_keys(self, key: str = "") -> None:
         """Print this host's key, or another one, to the console as the node's root can."""
         shown = key or self.text("etc/ssh/ssh_host_ed25519_key.pub").strip()
@@ -147,8 +153,10 @@ class Node:
 
     def text(self, path: str) -> str:
         """Return a file's text, or nothing where there is no such file."""
-        file = self.root / path
-        return file.read_text(encoding="utf-8") if file.exists() else ""
+        try:
+            return (self.root / path).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
 
     def files(self) -> dict[str, str]:
         """Return every file that the scripts leave on the node, without what the stand-ins record."""

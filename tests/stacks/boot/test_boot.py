@@ -205,7 +205,7 @@ def test_a_booting_master_runs_what_lies_on_its_own_disk_and_nothing_that_a_rank
         hook.write_text("#!/bin/sh\n")
         hook.chmod(0o755)
     for node in (master, worker):
-        (node.root / "watchers").unlink()
+        node.forget_watcher()
         watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
         try:
             eventually(lambda node=node: (node.root / "watchers").exists() or node is worker)  # type: ignore[misc]

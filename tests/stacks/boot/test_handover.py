@@ -57,7 +57,7 @@ def master(lab: Lab, runs: Runs) -> Node:
     python = node.root / "opt/deepcdk/bin/python3"
     python.unlink()
     python.symlink_to(sys.executable)  # The lab's own stand-in runs nothing.
-    (node.root / "watchers").unlink(missing_ok=True)
+    node.forget_watcher()
     return node
 
 
