@@ -275,7 +275,8 @@ def test_a_key_pair_whose_public_key_ec2_does_not_show_is_found_by_its_fingerpri
 ) -> None:
     """Source: paramiko #1390: EC2 lists MD5 or SHA-1 for RSA, and SHA-256 for ed25519."""
     for number in range(3):
-        make_key(laptop.home / ".ssh" / f"id{number}", kind, "", *(["-m", "PEM"] if kind == "rsa" else []))
+        made = kind if number == 2 else "ed25519"
+        make_key(laptop.home / ".ssh" / f"id{number}", made, "", *(["-m", "PEM"] if made == "rsa" else []))
     path = laptop.home / ".ssh" / "id2"
 
     def shown(*commands: str) -> str:
