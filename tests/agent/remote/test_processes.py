@@ -56,6 +56,7 @@ def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
 def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path) -> None:
     launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", DEEPCDK_RANK="0")
     try:
+        assert {each.pid: each.rank for each in processes(str(tmp_path))} == {launcher.pid: None, rank.pid: 0}
         result = signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
         assert result["signalled"] == [rank.pid]
         assert rank.wait(timeout=10) == -signal.SIGTERM
@@ -79,6 +80,7 @@ def test_signals_reach_all_processes_of_a_rank_and_its_last_lines_arrive(
         parent = subprocess.Popen(words, cwd=PROJECT, env={"PATH": os.environ["PATH"], **place}, stdout=file)
     try:
         found = eventually(lambda: [each for each in processes(str(tmp_path)) if each.is_rank][2:])
+        assert [each.rank for each in processes(str(tmp_path)) if each.reports] == [None]
         done = signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=number, wait_s=10)
         assert done["left"] == [] and (found[0].pid in done["signalled"]) == (number == signal.SIGKILL)
         parent.wait(timeout=10)

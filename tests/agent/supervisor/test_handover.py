@@ -220,8 +220,13 @@ def test_the_agent_is_the_one_that_the_boot_hook_names(
     assert boot_hook.hooked_tree() == OWN_TREE
     spaced = tmp_path / "a tree"
     shutil.copytree(tree, spaced)
+    for written in (tree, spaced):  # The newest submission replaces the hook.
+        boot_hook.write_boot_hook(runs, written)
+        assert boot_hook.hooked_tree() == written
+    hook = Path.home() / boot_hook.HOOK
+    before = hook.stat().st_ino
     boot_hook.write_boot_hook(runs, spaced)
-    assert boot_hook.hooked_tree() == spaced
+    assert hook.stat().st_ino == before, "an unchanged hook is not written again"
     shutil.rmtree(spaced)
     assert boot_hook.hooked_tree() == OWN_TREE
 

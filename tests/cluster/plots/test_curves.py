@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.plots.curves import comparison_plots, draw_plot, run_plots
+from cluster.plots.curves import DIGITS, MAX_MARKS, Line, Plot, comparison_plots, draw_plot, run_plots
 from cluster.report.comparison import compare
 from cluster.report.curves import Curves, EpochPoint, curves_of
 from tests.cluster.report.recorded_runs import RESUMED, another, raw_metrics, report
@@ -46,6 +46,16 @@ def test_repeats_are_one_line_with_a_band() -> None:
     assert list(found) == ["accuracy", "accuracy-over-time", "loss", "images-per-second", "learning-rate"]
     lines = [(line.label, line.style, len(line.points), len(line.spread)) for line in found["accuracy"].lines]
     assert lines == [("A, mean of 2", 0, 20, 20), ("B", 1, 60, 0)]
+
+
+def test_only_a_short_line_that_is_not_faint_has_marks() -> None:
+    def marks(count: int, *, faint: bool) -> int:
+        line = Line(label="loss", points=[(n, 1.0 + n % 2) for n in range(count)], faint=faint)
+        return draw_plot(Plot(name="loss", title="Loss", form=DIGITS, lines=[line])).svg.count("<use ")
+
+    plain = marks(MAX_MARKS + 1, faint=False)
+    assert marks(MAX_MARKS, faint=False) >= plain + MAX_MARKS
+    assert marks(MAX_MARKS, faint=True) == marks(MAX_MARKS + 1, faint=True) <= plain
 
 
 def test_a_figure_has_a_description_and_the_axes_of_its_values() -> None:

@@ -77,6 +77,7 @@ def test_the_page_has_headlines_epochs_settings_figures_and_mistakes(pages: dict
         (f"{event['epoch']}", f"{event['train_loss']:.4g}", f"{event['test_accuracy']:.2%}")
         for event in raw_metrics(kind="epoch")
     ]
+    assert " attempts" not in pages["run"] and ", 2 attempts, " in rendered(report(RESUMED), "html")
     names = set(page.texts("dt"))
     assert names >= record["result"]["settings"].keys() | record["result"]["versions"].keys()
     captions = ["Loss", "Accuracy", "Accuracy over time", "Images/s per node", "Learning rate", "Timeline"]
