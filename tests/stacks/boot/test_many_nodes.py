@@ -1,4 +1,4 @@
-"""A hundred nodes boot at once on one registry, where each open takes 2 ms; and how much each node reads."""
+"""Many nodes boot at once on one registry, where each open takes 2 ms; and how much each node reads."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Crowd:
         return self.slow.reads(node.instance_id) - before
 
 
-@pytest.fixture(scope="module", params=[16, pytest.param(128, marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=[16, pytest.param(64, marks=pytest.mark.full)])
 def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
     """Boot so many workers at once."""
     found = Crowd(tmp_path_factory.mktemp("crowd"), request.param)
