@@ -140,6 +140,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("compare", "--run", "one"), "must name two runs at least"),
         (("compare", "--run", RECORDED, "--run", RECORDED), "is named twice"),
         (("report", "--run", "one", "--format", "html,md", "--into", "one.html"), "must be a directory"),
+        (("report", "--run=one", "--run=two", "--into", "page"), "for more than one report"),
         (("report", "--run", "tests"), "no stack deepcdk"),
         (("report", "--run", "./tests"), "has no record.json"),
         (("notebook", "--port", "65536"), "from 1 to 65535"),
