@@ -74,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
         command = add(name, help, _enter)
         command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    add("api", "serve the API alone, without hosts or root, until standard input ends", _api)
+    command = add("api", "serve the API alone, without hosts or root, until standard input ends", _api)
+    command.add_argument("--vcpus", type=int, metavar="N", help="as of `start`")
     shell = [os.environ.get("SHELL", "/bin/bash")]
     add("shell", "open a shell on the laptop", _enter).set_defaults(place="laptop", command=shell)
     command = add("exec", "run a command in a host as root, past its network", _exec)
@@ -173,7 +174,7 @@ def _api(arguments: argparse.Namespace) -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
-        cloud = Cloud()
+        cloud = Cloud(vcpus=arguments.vcpus)
         cloud.serve(listener)
         served = {
             "endpoint": f"http://127.0.0.1:{listener.getsockname()[1]}",

@@ -46,7 +46,7 @@ class Daemon:
         self._stopping = False
         self._error = ""
         self._mount_layers()
-        self.cloud = Cloud(options.metrics_speed, fault_seed=options.api_faults)
+        self.cloud = Cloud(options.metrics_speed, fault_seed=options.api_faults, vcpus=options.vcpus)
         self.meter = Meter(options.metrics_speed, cpus=options.cpus)
         self.internet = Internet()
         self._packages = self._package_index()

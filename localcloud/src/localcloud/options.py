@@ -45,6 +45,8 @@ class Options:
     """`namespace` or `vm`."""
     api_faults: int | None = None
     """Seed of throttling, delays and missing capacity as on a real account; None: no such faults."""
+    vcpus: int | None = None
+    """Standard vCPUs of a new account, on demand and spot each; None: more than any test needs, of each family."""
     owner: int = 0
     """The process with whose exit the cloud stops; 0: only `stop` stops it."""
 
@@ -119,6 +121,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"{NAMESPACES} (default), or {MACHINES}: machines of QEMU, on Debian's own root")  # fmt: skip
     add("--api-faults", r"[0-9]{1,9}", "a whole number from 0 to 999999999", int, metavar="SEED",
         help="throttle, delay and run out of capacity as a real account does; the same SEED draws the same faults",
+    )  # fmt: skip
+    add("--vcpus", r"0|[1-9][0-9]{0,5}", "a whole number from 0 to 999999", int, metavar="N",
+        help="give the account the quotas of a new one, with N standard vCPUs (AWS gives 5 or more); "
+        "default: more than any test needs",
     )  # fmt: skip
     add("--owner", r"[1-9][0-9]{0,9}", "the id of a process", int, metavar="PID",
         help="stop the cloud when process PID exits, however it exits")  # fmt: skip

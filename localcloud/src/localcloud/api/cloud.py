@@ -15,7 +15,16 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import make_server
 
 from localcloud import snapshot
-from localcloud.api import constraints, failed_calls, fsx, iam, monkeypatch, service_rules, snapshot_reader
+from localcloud.api import (
+    constraints,
+    failed_calls,
+    fsx,
+    iam,
+    monkeypatch,
+    service_quotas,
+    service_rules,
+    snapshot_reader,
+)
 from localcloud.api.autoscaling import group_rules, instance_choice, lifecycle
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.cloudformation.account import Account
@@ -53,7 +62,8 @@ REGION: Final = snapshot.REGION
 ADMINISTRATOR: Final = "administrator"
 """The user whose access key the laptop has: not the root user, who may not assume a role."""
 CORRECTIONS: Final = (
-    *(constraints, fsx, iam, service_rules, group_rules, autoscaling_groups, lifecycle, alarms, metrics, scaling),
+    *(constraints, fsx, iam, service_quotas, service_rules, group_rules, autoscaling_groups, lifecycle),
+    *(alarms, metrics, scaling),
     *(addresses, call_limits, endpoints, instances, placement_groups, security_groups),
 )
 """The modules that declare corrections of moto."""
@@ -64,11 +74,12 @@ _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 class Cloud:
     """The state of the embedded cloud and the server of its API. One at a time in a process."""
 
-    def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None) -> None:
+    def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None, vcpus: int | None = None) -> None:
         self._metrics_speed = metrics_speed
         monkeypatch.apply()
 
         _reset_moto()
+        service_quotas.apply(self._backend("service-quotas"), vcpus)
         self._faults = None if fault_seed is None else ApiFaults(fault_seed, self._backend)
         self.lock = threading.RLock()
         self._changes = threading.Condition()

@@ -101,7 +101,7 @@ def test_a_launch_that_fails_later_is_a_failed_activity(cloud: Cloud, client: Cl
     assert len(_ids(cloud)) == 1
     latest = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
     assert latest["StatusCode"] == "Failed"
-    assert latest["StatusMessage"] == "The key pair 'brief' does not exist"
+    assert latest["StatusMessage"] == "The key pair 'brief' does not exist. Launching EC2 instance failed."
 
 
 def test_a_group_with_instances_is_deleted_only_by_force(cloud: Cloud, client: Client, stacks: Stacks) -> None:

@@ -18,7 +18,7 @@ from moto.autoscaling import models
 from moto.core.exceptions import ServiceException
 from moto.efs.models import efs_backends
 
-from localcloud.api import failed_calls
+from localcloud.api import failed_calls, service_quotas
 from localcloud.api.autoscaling import instance_choice, lifecycle
 from localcloud.api.autoscaling.group_rules import invalid
 from localcloud.api.ec2 import instances
@@ -30,6 +30,8 @@ log = logging.getLogger("localcloud.api")
 _FAILURES_ALLOWED = 3
 # After a launch that failed a group waits so long before it tries again.
 _RETRY_S = 5.0
+# A type of another family may have vCPUs left; a zone makes no difference to them.
+_TRY_ANOTHER_TYPE = instance_choice.TRY_ANOTHER | service_quotas.EXCEEDED
 
 
 _template_of_state: Any = models.InstanceState.launch_template
@@ -122,7 +124,7 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
             return instance
         except ServiceException as error:
             undo()
-            if error.code not in instance_choice.TRY_ANOTHER or number == len(choices):
+            if error.code not in _TRY_ANOTHER_TYPE or number == len(choices):
                 raise
     raise invalid("the group names no instance type")
 
@@ -131,11 +133,12 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
     """Record a launch that failed; a group that is only being created fails with it, as its stack would on AWS."""
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
-    # Whether there is room AWS finds out only after it has taken the group.
-    if group.name not in backend.autoscaling_groups and error.code not in instance_choice.TRY_ANOTHER:
+    # Whether there is room, and quota, AWS finds out only after it has taken the group.
+    if group.name not in backend.autoscaling_groups and error.code not in _TRY_ANOTHER_TYPE:
         raise invalid(error.message) from None
     log.warning("group %s could not launch: %s", group.name, error)
-    lifecycle.record(group, "Launching a new EC2 instance", failure=str(error.message))
+    failure = f"{str(error.message).rstrip('.')}. Launching EC2 instance failed."
+    lifecycle.record(group, "Launching a new EC2 instance", failure=failure)
 
 
 @instead(models.FakeAutoScalingGroup, "set_desired_capacity")

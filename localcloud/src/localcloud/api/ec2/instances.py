@@ -20,6 +20,7 @@ from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.responses.general import General
 from moto.ec2.responses.instances import InstanceResponse
 
+from localcloud.api import service_quotas
 from localcloud.api.autoscaling.instance_choice import AS_THE_TEMPLATE_SAYS, Purchase, check_room
 from localcloud.api.ec2 import placement_groups
 from localcloud.api.monkeypatch import around, first, instead
@@ -162,14 +163,26 @@ def _reboot(original: Any, self: Any) -> None:
 
 @around(InstanceBackend, "run_instances")
 def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Keep one root volume: moto adds an 8 GiB one beside that of the launch template."""
-    given = kwargs.get("launch_template")
+    """Check the account's vCPUs, and keep one root volume: moto adds an 8 GiB one beside the launch template's."""
+    given, template = kwargs.get("launch_template"), {}
+    if given:
+        template = self._get_template_from_args(given).data
     if given and "block_device_mappings" not in kwargs:
-        mappings = self._get_template_from_args(given).data.get("BlockDeviceMappings")
-        usable = [mapping for mapping in mappings or () if mapping.get("Ebs")]
+        usable = [mapping for mapping in template.get("BlockDeviceMappings") or () if mapping.get("Ebs")]
         if usable:
             kwargs["block_device_mappings"] = usable
-    return original(self, *args, **kwargs)
+    instance_type = str(kwargs.get("instance_type") or "")
+    if kwargs.get("is_instance_type_default"):
+        instance_type = template.get("InstanceType") or instance_type
+    market = kwargs.get("instance_market_options") or kwargs.get("lifecycle")
+    if market != service_quotas.CAPACITY_BLOCK:
+        count = args[1] if len(args) > 1 else kwargs["count"]
+        service_quotas.check_vcpus(self, [instance_type] * int(count), spot=market == "spot")
+    made = original(self, *args, **kwargs)
+    if market == service_quotas.CAPACITY_BLOCK:  # which moto takes for spot
+        for instance in made.instances:
+            instance.lifecycle = service_quotas.CAPACITY_BLOCK
+    return made
 
 
 @first(InstanceBackend, "terminate_instances")
