@@ -42,6 +42,10 @@ NEEDED = {
 ASK_NOBODY = ("plan", "prices", "recipes")
 """Tasks that need no cluster; prices are asked for beside a plan, which does not wait for them long."""
 
+STANDARD = "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
+QUOTAS = {STANDARD: 1000.0, "VPCs per Region": 5.0, "EC2-VPC Elastic IPs": 5.0}
+"""Quotas of the account, of which moto knows a few alone."""
+
 RECORDED = "tests/cluster/report/records/digits"
 
 Fab = Callable[..., tuple[int, str]]
@@ -65,6 +69,7 @@ def fab(aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest
         return status, captured.out + captured.err
 
     del aws  # which serves an empty account
+    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda *_: QUOTAS)
     return call
 
 
@@ -303,10 +308,34 @@ def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
     assert "--yes" in text
 
 
-def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(
-    fab: Fab, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flags", [(), ("--plan",)])
+def test_up_refuses_what_the_account_cannot_run_and_force_deploys_it(
+    fab: Fab, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda *_: {})
+    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda *_: {**QUOTAS, STANDARD: 16.0})
+    ssh_cidr = "--set=ssh_cidr=198.18.0.7/32"
+    status, text = fab("up", *flags, ssh_cidr)
+    assert status == 1
+    assert "stack deepcdk would fail in this account, so nothing was created" in text
+    assert "need 18, 130 with all of max_workers" in " ".join(text.split())
+    assert "set workers = 1" in text
+    assert "--force deploys it all the same" in " ".join(text.split())
+    assert "[y/N]" not in text and "$" not in text
+    _, forced = fab("up", *flags, ssh_cidr, "--force")
+    assert "warning: vCPU quota" in forced
+    assert "would fail in this account" not in forced
+    _, smaller = fab("up", *flags, ssh_cidr, "--set=workers=1")
+    assert "with all of max_workers; set a smaller max_workers" in " ".join(smaller.split())
+
+
+def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.deploy.zones.offers", lambda _, types: {kind: set() for kind in types})
+    monkeypatch.setattr("cluster.doctor.nodes.offers", lambda _, types: {kind: set() for kind in types})
+    status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
+    assert (status, "zones for c5.2xlarge: not offered in us-east-1a" in text) == (1, True)
+
+
+def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(fab: Fab) -> None:
     status, text = fab("doctor")
     assert (status, "Traceback" in text) == (1, False)
     assert "ssh_cidr = (): empty" in text

@@ -34,6 +34,8 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("budget", purchases.budget),
 )
 """Checks that need AWS, with the name to report if AWS cannot be reached."""
+BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas")
+"""Those whose failure would only show minutes after a deployment has begun."""
 
 
 def examine(subject: Subject) -> tuple[Finding, ...]:
@@ -48,10 +50,19 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
             finding("credentials", FAIL, _line(error), error.remedy),
             finding("the others", UNKNOWN, f"not checked: {rest}", "sign in, then repeat"),
         )
-    with concurrent.futures.ThreadPoolExecutor(max_workers=len(REMOTE)) as pool:
-        for findings in pool.map(lambda each: _examine(each[0], each[1], subject), REMOTE):
-            found += findings
-    return tuple(found)
+    return (*found, *examine_remote(subject, REMOTE))
+
+
+def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> list[Finding]:
+    """Return the findings of some checks of REMOTE, which are made at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(checks)) as pool:
+        each_ones = pool.map(lambda each: _examine(each[0], each[1], subject), checks)
+        return [each for findings in each_ones for each in findings]
+
+
+def examine_before_up(subject: Subject) -> list[Finding]:
+    """Return the findings of the checks that `fab up` makes."""
+    return examine_remote(subject, [each for each in REMOTE if each[0] in BEFORE_UP])
 
 
 def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:

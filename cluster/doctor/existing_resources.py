@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from cluster.aws.client import IgnoredCodes, aws_errors, entries
 from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
-from cluster.doctor.nodes import zones_of
 from stacks.config import ClusterConfig
 
 # Addresses of a subnet for a mount target; those reserved by AWS do not count as available.
@@ -89,7 +88,7 @@ def file_system(subject: Subject) -> Iterator[Finding]:
         efs = subject.aws.client("efs")
         described = efs.describe_file_systems(FileSystemId=config.file_system_id)["FileSystems"]
         targets = efs.describe_mount_targets(FileSystemId=config.file_system_id)["MountTargets"]
-    yield judge_file_system(config, described, targets, _own_targets(subject), zones_of(subject.aws, config))
+    yield judge_file_system(config, described, targets, _own_targets(subject), subject.zones)
 
 
 def _own_targets(subject: Subject) -> set[str]:

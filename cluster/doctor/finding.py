@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.stack import describe_stack
+from cluster.aws.stack import describe_stack, read_template
+from cluster.deploy import zones
+from cluster.deploy.change_set import is_new
 from stacks.config import ClusterConfig
 
 if TYPE_CHECKING:
@@ -57,6 +59,16 @@ class Subject:
         """Return whether the cluster's own resources exist, and count in what the account uses."""
         gone = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE")
         return self.stack is not None and self.stack["StackStatus"] not in gone
+
+    @functools.cached_property
+    def template(self) -> Mapping[str, Any]:
+        """Return the template of the deployed stack; empty without one."""
+        return {} if is_new(self.stack) else read_template(self.aws, self.config.stack_name)
+
+    @functools.cached_property
+    def zones(self) -> tuple[str, ...]:
+        """Return the zones of the cluster's subnets."""
+        return zones.of(self.aws, self.config, self.template)
 
 
 Check = Callable[[Subject], Iterable[Finding]]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import aws_errors
+from cluster.deploy.zones import node_types, offers
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.runs.gpu_floors import floors
 from stacks import images
 from stacks.config import MASTER, WORKER, ClusterConfig
 from stacks.gpus import SPEEDS
 from stacks.instance_types import find
-
-if TYPE_CHECKING:
-    from cluster.aws.client import Aws
 
 ROLES = (MASTER, WORKER)
 
@@ -106,18 +104,9 @@ def _root_gib(described: Mapping[str, Any]) -> int:
 
 def offering(subject: Subject) -> Iterator[Finding]:
     """Check that the zones of the subnets offer the instance types."""
-    config = subject.config
-    zones = zones_of(subject.aws, config)
-    wanted = sorted({kind for role in ROLES for kind in _types(config, role)})
-    with aws_errors("reading what the zones offer"):
-        offers = entries(
-            subject.aws.client("ec2"),
-            "describe_instance_type_offerings",
-            "InstanceTypeOfferings",
-            LocationType="availability-zone",
-            Filters=[{"Name": "instance-type", "Values": wanted}],
-        )
-    offered = {kind: {each["Location"] for each in offers if each["InstanceType"] == kind} for kind in wanted}
+    config, zones = subject.config, subject.zones
+    wanted = node_types(config)
+    offered = offers(subject.aws, wanted)
     for kind in wanted:
         others = [other for other in config.worker_types if other != kind]
         # If another type of the workers is offered everywhere, the group launches that one.
@@ -130,7 +119,7 @@ def judge_offering(
 ) -> Finding:
     """Judge whether every zone of the subnets offers a type.
 
-    `own`: the VPC is the cluster's own, and its zones are CloudFormation's choice or those of `zones`.
+    `own`: the VPC is the cluster's own.
     `spare`: another type would do as well.
     """
     name = f"zones for {kind}"
@@ -149,27 +138,6 @@ def judge_offering(
     )
     what = f"not offered in {', '.join(missing)}, where the nodes would be; offered in {elsewhere}"
     return finding(name, WARN if spare else FAIL, what, remedy)
-
-
-def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:
-    """Return the zones of the cluster's subnets.
-
-    In a VPC of its own they are `zones` or, without it, the first of Fn::GetAZs: by name, and only those with a default
-    subnet if any has one (CloudFormation's reference of that function).
-    """
-    if config.zones:
-        return list(config.zones)
-    with aws_errors("reading the zones"):
-        ec2 = aws.client("ec2")
-        if config.vpc_id:
-            ids = [*config.private_subnet_ids, *config.public_subnet_ids]
-            subnets = ec2.describe_subnets(Filters=[{"Name": "subnet-id", "Values": ids}])["Subnets"]
-            return sorted({subnet["AvailabilityZone"] for subnet in subnets})
-        listed = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
-        defaults = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
-    zones = sorted(each["ZoneName"] for each in listed["AvailabilityZones"])
-    preferred = {subnet["AvailabilityZone"] for subnet in defaults}
-    return [zone for zone in zones if not preferred or zone in preferred][: config.availability_zones]
 
 
 def floors_of_types(subject: Subject) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from cluster.aws.client import aws_errors
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
-from cluster.doctor.nodes import zones_of
 from stacks.config import ClusterConfig
 
 
@@ -27,8 +26,7 @@ def reservation(subject: Subject) -> Iterator[Finding]:
         found = subject.aws.client("ec2").describe_capacity_reservations(
             Filters=[{"Name": "capacity-reservation-id", "Values": [wanted]}]
         )["CapacityReservations"]
-    zones = zones_of(subject.aws, config)
-    yield judge_reservation(config, found[0] if found else None, zones, deployed=subject.deployed)
+    yield judge_reservation(config, found[0] if found else None, subject.zones, deployed=subject.deployed)
 
 
 def judge_reservation(

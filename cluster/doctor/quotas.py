@@ -6,8 +6,9 @@ Quotas are found by their names, which list the instance families ("Running On-D
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import aws_errors, entries
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ON_DEMAND: Final = "on-demand"
 SPOT: Final = "spot"
+CAPACITY_BLOCK: Final = "capacity-block"
+"""The market whose instances count against no quota (EC2 user guide, "Capacity Blocks for ML")."""
 _NAMES: Final = {
     ON_DEMAND: re.compile(r"Running On-Demand (.+) instances"),
     SPOT: re.compile(r"All (.+) Spot Instance Requests"),
@@ -29,36 +32,61 @@ ASK: Final = (
     "ask for more in Service Quotas: https://console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
 )
 
+_PART_OF: Final = {"gr": "g", "im": "i", "is": "i"}
+"""Families that count as another one, whose name begins with the same letter."""
+
 Kind = tuple[str, str]
 """An instance type, and on-demand or spot."""
 
 
-def demands(config: ClusterConfig) -> dict[Kind, tuple[int, int]]:
-    """Return the vCPUs that the cluster needs at deployment, and with all of max_workers.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Need:
+    """The vCPUs that a cluster needs of one type."""
 
-    If the workers may have several types, the preferred one counts. Types that are not in the table, and capacity
-    blocks, are left out. With capacity rebalancing a group has one worker more while it replaces a worker at risk, and
-    of many a tenth more, beyond its maximum too (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to
-    replace at-risk Spot Instances").
+    least: int = 0
+    """Without them the deployment fails."""
+    now: int = 0
+    """With all of `workers`."""
+    most: int = 0
+    """With all of `max_workers`."""
+
+    def __add__(self, other: Need) -> Need:
+        """Return the sum."""
+        return Need(least=self.least + other.least, now=self.now + other.now, most=self.most + other.most)
+
+
+def demands(config: ClusterConfig, *, several_quotas: bool = False) -> dict[Kind, Need]:
+    """Return the vCPUs that the cluster needs of each type.
+
+    If the workers may have several types, the preferred one counts; of the vCPUs without which the deployment fails,
+    the smallest one does, or none with `several_quotas` among the types. Types that are not in the table, and capacity
+    blocks, are left out. With capacity rebalancing a group has one worker more while it replaces a worker at
+    risk, and of many a tenth more, beyond its maximum too (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto
+    Scaling to replace at-risk Spot Instances").
     """
-    now, most = config.workers, config.max_workers
-    nodes = [((config.master_instance_type, ON_DEMAND), 1, 1)]
-    worker = config.worker_instance_type
+    least, now, most = config.least_workers or config.workers, config.workers, config.max_workers
+    least = min(least, now)
+    found: dict[Kind, Need] = {}
+
+    def add(kind: Kind, least: int, now: int, most: int, others: Sequence[str] = ()) -> None:
+        vcpus = [known.vcpus for name in (kind[0], *others) if (known := find(name))]
+        if find(kind[0]) and most:
+            certain = 0 if several_quotas and others else least * min(vcpus)
+            need = Need(least=certain, now=now * vcpus[0], most=most * vcpus[0])
+            found[kind] = found.get(kind, Need()) + need
+
+    add((config.master_instance_type, ON_DEMAND), 1, 1, 1)
+    worker, *others = config.worker_types
     if config.spot:
         certain = config.on_demand_workers
-        nodes.append(((worker, ON_DEMAND), min(certain, now), certain))
+        add((worker, ON_DEMAND), min(certain, least), min(certain, now), certain, others)
+        spot_least = max(0, least - certain)
         if config.capacity_rebalance:
             now = min(now + 1, most + now // 10) if now > certain else now
             most += most // 10
-        nodes.append(((worker, SPOT), max(0, now - certain), most - certain))
+        add((worker, SPOT), spot_least, max(0, now - certain), most - certain, others)
     elif not config.capacity_block:
-        nodes.append(((worker, ON_DEMAND), now, most))
-    found: dict[Kind, tuple[int, int]] = {}
-    for kind, first, all_nodes in nodes:
-        known = find(kind[0])
-        if known and all_nodes:
-            before = found.get(kind, (0, 0))
-            found[kind] = (before[0] + first * known.vcpus, before[1] + all_nodes * known.vcpus)
+        add((worker, ON_DEMAND), least, now, most, others)
     return found
 
 
@@ -74,7 +102,7 @@ def family(instance_type: str) -> tuple[str, str]:
     if re.match(r"u-|u\d", instance_type):
         return "HIGH MEMORY", "HIGH MEMORY"
     letters, digits = re.findall(r"^([a-z]+)(\d*)", instance_type)[0]
-    return (letters + digits).upper(), letters.upper()
+    return (letters + digits).upper(), _PART_OF.get(letters, letters).upper()
 
 
 def quota_for(kind: Kind, quotas: Mapping[str, float]) -> str:
@@ -86,30 +114,59 @@ def quota_for(kind: Kind, quotas: Mapping[str, float]) -> str:
 
 def vcpus(subject: Subject) -> Iterator[Finding]:
     """Check that the quotas have room for the cluster's vCPUs."""
-    quotas = read_quotas(subject.aws, "ec2")
+    config, quotas = subject.config, read_quotas(subject.aws, "ec2")
     used = _running(subject)
-    by_quota: dict[str, dict[Kind, tuple[int, int]]] = {}
-    for kind, needed in demands(subject.config).items():
-        if name := quota_for(kind, quotas):
-            by_quota.setdefault(name, {})[kind] = needed
-        else:
-            what = f"no quota of this account is known to count {kind[1]} {kind[0]}"
-            yield finding(f"quota of {kind[1]} {kind[0]}", UNKNOWN, what)
-    for name, those in by_quota.items():
-        taken = sum(count for kind, count in used.items() if quota_for(kind, {name: 0}) == name)
-        yield judge_vcpus(name, quotas[name], taken, those)
+    by_quota = _by_quota(config, quotas)
+    for kind in by_quota.pop("", {}):
+        what = f"no quota of this account is known to count {kind[1]} {kind[0]}"
+        yield finding(f"quota of {kind[1]} {kind[0]}", UNKNOWN, what)
+    taken = {
+        name: sum(count for kind, count in used.items() if quota_for(kind, {name: 0}) == name) for name in by_quota
+    }
+    fitting = _fitting_workers(config, quotas, taken)
+    for name, needed in by_quota.items():
+        yield judge_vcpus(name, quotas[name], taken[name], needed, fitting)
 
 
-def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, tuple[int, int]]) -> Finding:
-    """Judge one quota; `taken` are the vCPUs used by others than this cluster."""
-    now, most = map(sum, zip(*needed.values(), strict=True))
+def _by_quota(config: ClusterConfig, quotas: Mapping[str, float]) -> dict[str, dict[Kind, Need]]:
+    """Return what the cluster needs of each type by the name of its quota, "" for types that no quota counts."""
+    markets = (SPOT, ON_DEMAND) if config.spot else (ON_DEMAND,)
+    several = any(len({quota_for((kind, market), quotas) for kind in config.worker_types}) > 1 for market in markets)
+    found: dict[str, dict[Kind, Need]] = {}
+    for kind, needed in demands(config, several_quotas=several).items():
+        found.setdefault(quota_for(kind, quotas), {})[kind] = needed
+    return found
+
+
+def _fitting_workers(config: ClusterConfig, quotas: Mapping[str, float], taken: Mapping[str, int]) -> int:
+    """Return how many workers, fewer than are wanted, the quotas have room for."""
+    for count in range(config.workers - 1, 0, -1):
+        needs = _by_quota(dataclasses.replace(config, workers=count), quotas)
+        if all(_total(each).now + taken.get(name, 0) <= quotas[name] for name, each in needs.items() if name):
+            return count
+    return 0
+
+
+def _total(needed: Mapping[Kind, Need]) -> Need:
+    return sum(needed.values(), Need())
+
+
+def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
+    """Judge one quota.
+
+    `taken` are the vCPUs used by others than this cluster; `fitting_workers` is how many workers there is room for.
+    """
+    need = _total(needed)
     kinds = ", ".join(dict.fromkeys(instance_type for instance_type, _ in needed))
-    what = f"{name}: {limit:g} vCPUs, {taken} in use by others; {kinds} need {now}, {most} with all of max_workers"
-    remedy = ASK.format(service="ec2")
-    if taken + now > limit:
-        return finding("vCPU quota", FAIL, what, remedy)
-    if taken + most > limit:
-        return finding("vCPU quota", WARN, what, f"set a smaller max_workers, or {remedy}")
+    needs = f"{kinds} need {need.now}, {need.most} with all of max_workers"
+    what = f"{name}: {limit:g} vCPUs, {taken} in use by others; {needs}"
+    ask = ASK.format(service="ec2")
+    if taken + need.now > limit:
+        fewer = f"set workers = {fitting_workers}" if fitting_workers else "use smaller instance types"
+        remedy = f"{fewer}, or {ask} ({taken + need.now} vCPUs or more)"
+        return finding("vCPU quota", FAIL if taken + need.least > limit else WARN, what, remedy)
+    if taken + need.most > limit:
+        return finding("vCPU quota", WARN, what, f"set a smaller max_workers, or {ask}")
     return finding("vCPU quota", OK, what)
 
 
@@ -120,8 +177,10 @@ def _running(subject: Subject) -> dict[Kind, int]:
     with aws_errors("counting the running instances"):
         reservations = entries(subject.aws.client("ec2"), "describe_instances", "Reservations", Filters=[state])
     for each in (instance for reservation in reservations for instance in reservation["Instances"]):
-        if {"Key": CLUSTER_TAG, "Value": subject.config.name} not in each.get("Tags", ()):
-            kind = (each["InstanceType"], SPOT if each.get("InstanceLifecycle") == "spot" else ON_DEMAND)
+        market = each.get("InstanceLifecycle", ON_DEMAND)
+        own = {"Key": CLUSTER_TAG, "Value": subject.config.name} in each.get("Tags", ())
+        if not own and market != CAPACITY_BLOCK:
+            kind = (each["InstanceType"], SPOT if market == SPOT else ON_DEMAND)
             used[kind] = used.get(kind, 0) + _vcpus(each)
     return used
 
@@ -157,7 +216,7 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
 def read_quotas(aws: Aws, service: str) -> dict[str, float]:
     """Read the quotas of the account by name; AWS's defaults if the account has no other value."""
     with aws_errors(f"reading the quotas of {service}"):
-        client = aws.impatient("service-quotas")
+        client = aws.client("service-quotas")
         found: dict[str, float] = {}
         # The applied values come first: if they cannot be read, a default would be a guess.
         for operation in ("list_service_quotas", "list_aws_default_service_quotas"):

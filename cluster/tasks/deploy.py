@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from invoke.exceptions import Exit
 
@@ -14,10 +14,10 @@ from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained
+from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained, zones
 from cluster.deploy.change_set import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
-from cluster.errors import DeepcdkError
+from cluster.errors import AwsError, DeepcdkError
 from cluster.nodes import live_run, status, worker_group
 from cluster.nodes.occupancy import describe_runs
 from cluster.runs import starter
@@ -26,8 +26,24 @@ from cluster.terminal import status_line
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.tables import print_table
 
+if TYPE_CHECKING:
+    from cluster.doctor.finding import Finding
+
 CHANGE: Final = "the change"
 Force = Annotated[bool, "do it although a run is live: each live run is stopped first, with a checkpoint"]
+
+
+class AccountError(DeepcdkError):
+    """Report that a deployment would fail in this account. Carries `findings`, those of the doctor that say so."""
+
+    def __init__(self, stack: str, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        found = "".join(f"\n  {each.check}: {each.what}" for each in findings)
+        remedies = "; ".join(each.remedy for each in findings if each.remedy)
+        super().__init__(
+            f"stack {stack} would fail in this account, so nothing was created{found}",
+            remedy=f"{remedies}; --force deploys it all the same",
+        )
 
 
 @task()
@@ -60,7 +76,9 @@ def up(
     set_: Set = (),
     plan: Annotated[bool, "show what would change, and change nothing"] = False,
     update_images: Annotated[bool, "change to the newest machine images; otherwise those deployed stay"] = False,
-    force: Force = False,
+    force: Annotated[
+        bool, "deploy although the account's limits forbid it, or a run is live: it is stopped first, with a checkpoint"
+    ] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
@@ -82,6 +100,7 @@ def up(
     if there is not None and there["StackStatus"] == DELETING:
         raise BeingDestroyedError(stack)
     _check_changeable(stack, there)
+    _check_account(session, progress, new=is_new(there), force=force)
     if plan:
         _show_plan(session, there, as_json=json, update_images=update_images)
         return
@@ -128,6 +147,41 @@ def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
     if status == "UPDATE_ROLLBACK_FAILED":
         remedy = f"`aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
         raise DeepcdkError(f"a change of stack {stack} could not be undone ({status}){told}", remedy=remedy)
+
+
+def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, force: bool) -> None:
+    """Check quotas, zones and images, and have the session name the zones that the cluster has or gets.
+
+    Raises AccountError if a new cluster would fail, unless forced. An update may start no node, and so succeed.
+    """
+    from cluster.doctor import examination as examiner
+    from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject
+
+    config = session.config
+    subject = Subject(aws=session.aws, config=config, project=PROJECT, home=Path.home(), key=session.key)
+    with status_line.doing("checking quotas, zones and images"):
+        findings = examiner.examine_before_up(subject)
+    failed = [each for each in findings if each.state == FAIL]
+    if failed and new and not force:
+        raise AccountError(config.stack_name, failed)
+    for each in findings:
+        if each.state == UNKNOWN:
+            print_note(f"not checked: {each.check}: {each.what}")
+        elif each.state != OK:
+            print_note(f"warning: {each.check}: {each.what}" + (f"; {each.remedy}" if each.remedy else ""))
+    try:
+        if not zones.are_ours(config, subject.template):
+            return
+        chosen = subject.zones
+    except AwsError as error:
+        if not new:
+            raise  # other zones than it has would replace its subnets
+        print_note(f"warning: CloudFormation chooses the zones, because AWS does not list them: {error}")
+        return
+    if new:
+        progress(f"zones: {', '.join(chosen)}, by what they offer; the cluster keeps them")
+    session.overrides["zones"] = ",".join(chosen)
+    session.config = dataclasses.replace(config, zones=chosen)
 
 
 def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:

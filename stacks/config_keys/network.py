@@ -47,8 +47,8 @@ class NetworkKeys:
     availability_zones: int = 1
     """Zones that the subnets span; one by default, because traffic between zones costs time and money."""
     zones: tuple[str, ...] = ()
-    """Names of these zones, as many as `availability_zones`, for a VPC that is created. Empty by default:
-    CloudFormation takes the first of the region."""
+    """Names of these zones, as many as `availability_zones`, for a VPC that is created. Empty by default: the first
+    `fab up` chooses zones that offer the instance types, and CloudFormation alone takes the first of the region."""
     nat_gateways: str = ONE_NAT_GATEWAY
     """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`: a zone may fail."""
     vpc_endpoints: tuple[str, ...] = (S3_ENDPOINT,)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Subject
-from cluster.doctor.nodes import floors_of_types, image, judge_image, judge_offering, offering, zones_of
+from cluster.doctor.nodes import floors_of_types, image, judge_image, judge_offering, offering
 from stacks.images import Image
 from tests.cluster.doctor.conftest import Examined, config_of
 
@@ -76,17 +76,15 @@ def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
     assert judge_offering("c5.large", zones, set(), own=True, spare=True).state == WARN
 
 
-def test_the_zones_are_the_first_by_name_or_those_of_the_subnets(subject: Examined) -> None:
+def test_the_zones_are_chosen_ones_or_those_of_the_subnets(subject: Examined) -> None:
     who = subject(availability_zones=2)
-    assert zones_of(who.aws, who.config) == ["us-east-1a", "us-east-1b"]
+    assert who.zones == ("us-east-1a", "us-east-1b")
     assert [each.state for each in offering(who)] == [OK, OK]
     ec2 = who.aws.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.1.0/24", AvailabilityZone="us-east-1d")["Subnet"]
-    existing = subject(vpc_id=vpc, private_subnet_ids=(made["SubnetId"],))
-    assert zones_of(existing.aws, existing.config) == ["us-east-1d"]
-    named = subject(availability_zones=2, zones=("us-east-1c", "us-east-1b"))
-    assert zones_of(named.aws, named.config) == ["us-east-1c", "us-east-1b"]
+    assert subject(vpc_id=vpc, private_subnet_ids=(made["SubnetId"],)).zones == ("us-east-1d",)
+    assert subject(availability_zones=2, zones=("us-east-1c", "us-east-1b")).zones == ("us-east-1c", "us-east-1b")
 
 
 def told(**keys: object) -> list[tuple[str, str]]:

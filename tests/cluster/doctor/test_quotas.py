@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from moto.ec2.models import ec2_backends
 
 from cluster.aws.client import Aws
 from cluster.doctor import quotas
@@ -13,6 +14,7 @@ from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
 from cluster.doctor.quotas import (
     ON_DEMAND,
     SPOT,
+    Need,
     addresses_and_networks,
     demands,
     judge_vcpus,
@@ -51,6 +53,9 @@ QUOTAS = {
         ("p5en.48xlarge", ON_DEMAND, "Running On-Demand P instances"),
         ("u-6tb1.metal", ON_DEMAND, "Running On-Demand High Memory instances"),
         ("u7i-12tb.224xlarge", ON_DEMAND, "Running On-Demand High Memory instances"),
+        ("gr6.4xlarge", ON_DEMAND, GRAPHICS),
+        ("im4gn.large", ON_DEMAND, STANDARD),
+        ("is4gen.large", ON_DEMAND, STANDARD),
         ("p5.48xlarge", SPOT, "All P5 Spot Instance Requests"),
         ("p4d.24xlarge", SPOT, "All P4, P3 and P2 Spot Instance Requests"),
         ("trn1.32xlarge", ON_DEMAND, ""),
@@ -62,14 +67,31 @@ def test_quota_of_a_type_is_found_by_its_name(instance_type: str, market: str, n
 
 def test_the_cluster_needs_its_nodes_now_and_max_workers_at_most() -> None:
     found = demands(config_of(workers=2, max_workers=4))
-    assert found == {("t3.medium", ON_DEMAND): (2, 2), ("c5.2xlarge", ON_DEMAND): (16, 32)}
+    assert found == {
+        ("t3.medium", ON_DEMAND): Need(least=2, now=2, most=2),
+        ("c5.2xlarge", ON_DEMAND): Need(least=16, now=16, most=32),
+    }
     same = demands(config_of(workers=1, max_workers=1, master_instance_type="c5.2xlarge"))
-    assert same == {("c5.2xlarge", ON_DEMAND): (16, 16)}
+    assert same == {("c5.2xlarge", ON_DEMAND): Need(least=16, now=16, most=16)}
+
+
+def test_a_deployment_fails_without_the_workers_that_its_policy_requires_alone() -> None:
+    found = demands(config_of(workers=4, max_workers=8, capacity_policy="at-least 3"))
+    assert found["c5.2xlarge", ON_DEMAND] == Need(least=24, now=32, most=64)
+    none = demands(config_of(workers=0, max_workers=8))
+    assert none["c5.2xlarge", ON_DEMAND] == Need(most=64)
+
+
+def test_the_smallest_type_decides_whether_a_deployment_of_several_fails() -> None:
+    config = config_of(workers=2, max_workers=2, worker_alternatives=("c5.xlarge",))
+    assert demands(config)["c5.2xlarge", ON_DEMAND].least == 8
+    assert demands(config, several_quotas=True)["c5.2xlarge", ON_DEMAND] == Need(least=0, now=16, most=16)
 
 
 def test_spot_workers_count_against_their_own_quota() -> None:
     found = demands(config_of(workers=3, max_workers=8, spot=True, on_demand_workers=1))
-    assert (found["c5.2xlarge", ON_DEMAND], found["c5.2xlarge", SPOT]) == ((8, 8), (16, 56))
+    assert found["c5.2xlarge", ON_DEMAND] == Need(least=8, now=8, most=8)
+    assert found["c5.2xlarge", SPOT] == Need(least=16, now=16, most=56)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +109,23 @@ def test_capacity_rebalancing_needs_a_worker_beyond_the_size(
         capacity_rebalance=True,
         termination_notice_s=120,
     )
-    assert demands(config)["c5.2xlarge", SPOT] == (8 * now, 8 * most)
+    found = demands(config)["c5.2xlarge", SPOT]
+    assert (found.now, found.most) == (8 * now, 8 * most)
 
 
 @pytest.mark.parametrize(("taken", "state"), [(32, OK), (33, WARN), (48, WARN), (49, FAIL)])
 def test_a_quota_must_hold_the_deployment_and_should_hold_the_growth(taken: int, state: str) -> None:
-    found = judge_vcpus(STANDARD, 64.0, taken, {("c5.2xlarge", ON_DEMAND): (16, 32)})
+    found = judge_vcpus(STANDARD, 64.0, taken, {("c5.2xlarge", ON_DEMAND): Need(least=16, now=16, most=32)})
     assert found.state == state
     assert f"64 vCPUs, {taken} in use by others; c5.2xlarge need 16" in found.what
     assert state == OK or "servicequotas" in found.remedy
+
+
+def test_workers_that_may_be_missing_are_a_drawback_and_the_number_that_fits_is_named() -> None:
+    need = {("c5.2xlarge", ON_DEMAND): Need(least=8, now=16, most=16)}
+    found = judge_vcpus(STANDARD, 10.0, 0, need, fitting_workers=1)
+    assert (found.state, found.remedy.partition(",")[0]) == (WARN, "set workers = 1")
+    assert "(16 vCPUs or more)" in found.remedy
 
 
 @pytest.fixture
@@ -128,13 +158,41 @@ def test_what_others_use_counts_and_what_the_cluster_uses_itself_does_not(subjec
     assert found.state == FAIL
 
 
+def test_an_account_with_16_vcpus_is_told_how_many_workers_fit(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {STANDARD: 16.0})
+    (found,) = vcpus(subject())
+    assert found.state == FAIL
+    assert "16 vCPUs, 0 in use by others; t3.medium, c5.2xlarge need 18, 130 with all of max_workers" in found.what
+    assert found.remedy.startswith("set workers = 1, or ask for more in Service Quotas: https://")
+    assert "(18 vCPUs or more)" in found.remedy
+    (fits,) = vcpus(subject(workers=1, max_workers=1))
+    assert fits.state == OK
+    launch(subject().aws, "c5.2xlarge", 1)
+    (full,) = vcpus(subject(workers=1))
+    assert full.state == FAIL
+    assert full.remedy.startswith("use smaller instance types, or ask for more")
+
+
+def test_instances_of_a_capacity_block_are_not_in_use(subject: Examined, told: None) -> None:
+    who = subject(worker_instance_type="p5.48xlarge", workers=1, max_workers=1)
+    block = {"InstanceMarketOptions": {"MarketType": "capacity-block"}}
+    made = who.aws.client("ec2").run_instances(
+        ImageId="ami-12c6146b", InstanceType="p5.48xlarge", MinCount=1, MaxCount=1, **block,  # type: ignore[arg-type]  # not in the stubs' words
+    )  # fmt: skip
+    backend: Any = ec2_backends["123456789012"]["us-east-1"]
+    backend.get_instance(made["Instances"][0]["InstanceId"]).lifecycle = "capacity-block"  # moto takes it for spot
+    assert {each.state for each in vcpus(who)} == {OK}
+
+
 def test_a_type_that_no_quota_counts_is_unknown(subject: Examined, told: None) -> None:
     found = {each.check: each.state for each in vcpus(subject(worker_instance_type="trn1.2xlarge"))}
     assert found["quota of on-demand trn1.2xlarge"] == UNKNOWN
 
 
 def test_quotas_that_cannot_be_read_are_an_error_and_not_a_default(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = aws.impatient("service-quotas")
+    client = aws.client("service-quotas")
 
     def denied(*_: object, **__: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not for you"}}, "ListServiceQuotas")
@@ -174,5 +232,5 @@ def test_both_lists_of_quotas_are_read_and_what_applies_wins(aws: Aws, monkeypat
 
             return Paginator()
 
-    monkeypatch.setattr(aws, "impatient", lambda _: Client())
+    monkeypatch.setattr(aws, "client", lambda _: Client())
     assert read_quotas(aws, "ec2") == {"a": 9.0, "b": 1.0}

@@ -1,0 +1,64 @@
+"""The zones of a new cluster are those that offer its types, and a deployed one keeps its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.aws.client import Aws
+from cluster.deploy import zones
+from tests.cluster.doctor.conftest import config_of
+
+A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
+OFFERED = {"t3.medium": {A, B, C}, "c5.2xlarge": {B, C}, "m5.2xlarge": {A}}
+
+
+def template(*names: Any) -> dict[str, Any]:
+    """Return a template with a public and a private subnet in each of these zones."""
+    subnets = {
+        f"{kind}{number}": {"Type": "AWS::EC2::Subnet", "Properties": {"AvailabilityZone": zone}}
+        for kind in ("Public", "Private")
+        for number, zone in enumerate(names)
+    }
+    return {"Resources": {**subnets, "Topic": {"Type": "AWS::SNS::Topic"}}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "kept", "chosen"),
+    [
+        ({}, (), (B,)),
+        ({"availability_zones": 2}, (), (B, C)),
+        ({"availability_zones": 2}, (C,), (C, B)),
+        ({"worker_alternatives": ("m5.2xlarge",)}, (), (A,)),  # each zone has one of the two: the first by name
+        ({"worker_instance_type": "m5.2xlarge"}, (), (A,)),
+        ({"worker_instance_type": "m5.2xlarge", "availability_zones": 2}, (), (A, B)),  # which the doctor rejects
+    ],
+)
+def test_zones_that_offer_the_types_come_first(keys: dict[str, Any], kept: tuple[str, ...], chosen: tuple[str]) -> None:
+    assert zones.choose(config_of(**keys), (A, B, C), OFFERED, kept) == chosen
+
+
+def test_a_deployed_cluster_keeps_the_zones_of_its_template(aws: Aws) -> None:
+    deployed = template(C)
+    assert zones.of(aws, config_of(), deployed) == (C,)
+    assert zones.are_ours(config_of(), deployed)
+    assert zones.of(aws, config_of(availability_zones=2), deployed) == (C, A)
+    assert zones.of(aws, config_of(), template(C, B)) == (C,)
+
+
+def test_zones_that_cloudformation_or_the_user_chose_are_not_named(aws: Aws) -> None:
+    by_function = template({"Fn::Select": [0, {"Fn::GetAZs": ""}]})
+    assert not zones.are_ours(config_of(), by_function)
+    assert zones.of(aws, config_of(), by_function) == (A,)
+    assert not zones.are_ours(config_of(zones=(B,)), {})
+    assert not zones.are_ours(config_of(vpc_id="vpc-0123456789abcdef0"), {})
+    assert zones.are_ours(config_of(), {})
+
+
+def test_only_zones_with_a_default_subnet_count(aws: Aws) -> None:
+    ec2 = aws.client("ec2")
+    for subnet in ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": [A]}])["Subnets"]:
+        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
+    assert zones.usual(aws)[0] == B
+    assert zones.of(aws, config_of(), {}) == (B,)

@@ -1,0 +1,108 @@
+"""`fab up` and `fab doctor` in a new account with 16 vCPUs, as the embedded cloud serves it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import boto3
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+SSH = "--set=ssh_cidr=198.51.100.7/32"
+
+
+class NewAccount:
+    """The account, and a laptop with an SSH key."""
+
+    def __init__(self, served: dict[str, str], home: Path) -> None:
+        self.served, self.home = served, home
+
+    def fab(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a task without a terminal."""
+        variables = {
+            "HOME": str(self.home),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "AWS_ACCESS_KEY_ID": self.served["access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": self.served["secret_access_key"],
+            "AWS_REGION": self.served["region"],
+            "AWS_ENDPOINT_URL": self.served["endpoint"],
+            "COLUMNS": "1000",
+        }
+        command = [str(Path(sys.executable).with_name("fab")), *words]
+        return subprocess.run(
+            command, cwd=PROJECT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+
+    def contents(self) -> dict[str, int]:
+        """Return how many things the account has of each kind."""
+
+        def client(service: str) -> Any:
+            session: Any = boto3.Session(self.served["access_key_id"], self.served["secret_access_key"])
+            return session.client(service, region_name=self.served["region"], endpoint_url=self.served["endpoint"])
+
+        ec2 = client("ec2")
+        return {
+            "stacks": len(client("cloudformation").list_stacks()["StackSummaries"]),
+            "key pairs": len(ec2.describe_key_pairs()["KeyPairs"]),
+            "VPCs": len(ec2.describe_vpcs()["Vpcs"]),
+            "buckets": len(client("s3").list_buckets()["Buckets"]),
+        }
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewAccount]:
+    """Serve the API of an embedded cloud with 16 vCPUs."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ssh").mkdir(mode=0o700)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / ".ssh" / "id_ed25519")], check=True)
+    command = [sys.executable, "-m", "localcloud", "api", "--vcpus", "16"]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield NewAccount(json.loads(server.stdout.readline()), home)
+        server.stdin.close()
+
+
+@pytest.mark.parametrize("flags", [("--yes",), (), ("--plan",)], ids=["yes", "asking", "plan"])
+def test_up_is_rejected_with_what_to_do_and_creates_nothing(account: NewAccount, flags: tuple[str, ...]) -> None:
+    before = account.contents()
+    done = account.fab("up", *flags, SSH)
+    assert done.returncode == 1
+    assert "stack deepcdk would fail in this account, so nothing was created" in done.stderr
+    assert "16 vCPUs, 0 in use by others; t3.medium, c5.2xlarge need 18" in done.stderr
+    assert "do: set workers = 1, or ask for more in Service Quotas: https://" in done.stderr
+    assert "18 vCPUs or more" in done.stderr
+    assert account.contents() == before
+
+
+def test_families_that_a_new_account_may_not_launch_are_rejected(account: NewAccount) -> None:
+    done = account.fab("up", "--yes", SSH, "--set=worker_instance_type=p5.48xlarge", "--set=workers=1")
+    assert done.returncode == 1
+    assert "Running On-Demand P instances: 0 vCPUs, 0 in use by others; p5.48xlarge need 192" in done.stderr
+    spot = account.fab("up", "--yes", SSH, "--set=spot=true", "--set=workers=3")
+    assert spot.returncode == 1
+    assert "Spot Instance Requests: 16 vCPUs, 0 in use by others; c5.2xlarge need 24" in spot.stderr
+
+
+def test_a_cluster_that_fits_is_asked_for_with_a_warning_of_its_growth(account: NewAccount) -> None:
+    done = account.fab("up", SSH, "--set=workers=1")
+    assert "warning: vCPU quota: " in done.stderr
+    assert "set a smaller max_workers" in done.stderr
+    assert "There is no terminal to ask on" in done.stderr
+    fits = account.fab("up", SSH, "--set=workers=1", "--set=max_workers=1")
+    assert "warning: vCPU quota" not in fits.stderr
+    assert "zones: us-east-1a" in fits.stdout
+
+
+def test_the_doctor_has_no_unknown_line(account: NewAccount) -> None:
+    done = account.fab("doctor", "--json", SSH)
+    findings = json.loads(done.stdout)["findings"]
+    assert [each for each in findings if each["state"] == "unknown"] == []
+    assert [each["check"] for each in findings if each["state"] == "fail"] == ["vCPU quota"]
