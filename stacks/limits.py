@@ -21,7 +21,7 @@ from stacks.budget import Budget, BudgetProps
 from stacks.config import ClusterConfig, LimitId
 from stacks.config_keys.limits import DAY_H
 from stacks.instance_types import find
-from stacks.observability import collect_group_metrics
+from stacks.observability import collect_group_metrics, namespace
 
 IDLE_PERIOD_S: Final = 300
 """Period of EC2's own metrics without detailed monitoring."""
@@ -29,6 +29,10 @@ BUSY_BYTES: Final = 15_000_000
 """Bytes that a worker receives or sends between two samples of EC2 (five minutes, or one) when it is not idle.
 
 The heartbeats of an idle node are far below it; incoming data at 250 kB/s are above it."""
+LIVE_RUNS: Final = "LiveRuns"
+"""Metric that the master publishes each minute while a run is live (`agent/supervisor/live_metric.py`)."""
+ANY_SIZE: Final = 1_000_000
+"""More workers than a group can have."""
 HOURS_PERIOD_S: Final = 300
 LONG_PERIOD_S: Final = 3600
 QUEUE_PERIOD_S: Final = 60
@@ -39,7 +43,7 @@ class LimitsProps:
     config: ClusterConfig
     workers: autoscaling.AutoScalingGroup
     master: iam.IRole
-    """Which may carry the policy out, when runs that asked for it are done."""
+    """Carries out the policy when runs that asked for it are done, and publishes that runs are live."""
 
 
 class Limits(Construct):
@@ -53,7 +57,7 @@ class Limits(Construct):
         if config.budget_usd:
             self.budget = Budget(self, "Budget", BudgetProps(config=config))
         self.stop = self._create_policy()
-        self._admit(props.master)
+        self._admit(props.master, namespace(config))
         if config.idle_minutes or config.max_hours:
             collect_group_metrics(props.workers)
         if config.idle_minutes:
@@ -78,42 +82,54 @@ class Limits(Construct):
         policy.override_logical_id(LimitId.POLICY)
         return policy
 
-    def _admit(self, master: iam.IRole) -> None:
-        """Allow the master to carry out the policies of the worker group, of which there is this one.
+    def _admit(self, master: iam.IRole, namespace: str) -> None:
+        """Allow the master to carry out the policies of the worker group, of which there is this one, and to publish.
 
         Not to set the size: who takes the master over could start nodes. In a policy of its own, since the workers wait
         for the roles.
         """
         name = f"autoScalingGroup:*:autoScalingGroupName/{self._group}"
         arn = f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"
-        statement = iam.PolicyStatement(actions=["autoscaling:ExecutePolicy"], resources=[arn])
-        policy = iam.Policy(self, "MasterStops", roles=[master], statements=[statement])
+        stop = iam.PolicyStatement(actions=["autoscaling:ExecutePolicy"], resources=[arn])
+        publish = iam.PolicyStatement(
+            actions=["cloudwatch:PutMetricData"],
+            resources=["*"],
+            conditions={"StringEquals": {"cloudwatch:namespace": namespace}},
+        )
+        policy = iam.Policy(self, "MasterStops", roles=[master], statements=[stop, publish])
         Validations.of(policy).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
                 "autoScalingGroup:*:autoScalingGroupName/<WorkerGroup>]",
                 reason="The wildcard stands for the group's own number, which AWS gives it; its name is in the ARN.",
-            )
+            ),
+            Acknowledgment(
+                id="AwsSolutions-IAM5[Resource::*]",
+                reason="PutMetricData knows no resources; a condition holds it to the cluster's namespace.",
+            ),
         )
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
-        """Alarm when no worker was busy in any period; where data are missing, the last ones count for some time.
+        """Alarm when no worker was busy and no run live in any period; if data are missing, the last ones count.
 
-        One period more than asked for: the first may be one of which only a part has passed.
+        One period more than asked for: the first may be one of which only a part has passed. While a run is live the
+        group has to be larger than any is. CloudWatch computes with 0 for a metric that is missing beside one that is
+        not, so the comparison is the same before the first run ever.
         """
         cpu = idle_cpu_percent(config)
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
         busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
         self._alarm(
             LimitId.IDLE,
-            text=f"No worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB between two samples "
-            f"for {config.idle_minutes} minutes: all workers are ended.",
-            expression=f"IF(FILL(size, REPEAT) > 0, IF({busy}, 0, 1), 0)",
+            text=f"No run was live and no worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB "
+            f"between two samples for {config.idle_minutes} minutes: all workers are ended.",
+            expression=f"IF(FILL(size, REPEAT) > FILL(runs, 0) * {ANY_SIZE}, IF({busy}, 0, 1), 0)",
             metrics=(
                 self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", IDLE_PERIOD_S),
                 self._metric("cpu", "AWS/EC2", "CPUUtilization", "Maximum", IDLE_PERIOD_S),
                 self._metric("received", "AWS/EC2", "NetworkIn", "Maximum", IDLE_PERIOD_S),
                 self._metric("sent", "AWS/EC2", "NetworkOut", "Maximum", IDLE_PERIOD_S),
+                self._metric("runs", namespace(config), LIVE_RUNS, "Maximum", IDLE_PERIOD_S, of_group=False),
             ),
             periods=config.idle_minutes * 60 // IDLE_PERIOD_S + 1,
         )
@@ -173,10 +189,12 @@ class Limits(Construct):
         alarm.override_logical_id(id)
 
     def _metric(
-        self, id: str, namespace: str, name: str, statistic: str, period_s: int
+        self, id: str, namespace: str, name: str, statistic: str, period_s: int, *, of_group: bool = True
     ) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
         dimension = cloudwatch.CfnAlarm.DimensionProperty(name="AutoScalingGroupName", value=self._group)
-        metric = cloudwatch.CfnAlarm.MetricProperty(namespace=namespace, metric_name=name, dimensions=[dimension])
+        metric = cloudwatch.CfnAlarm.MetricProperty(
+            namespace=namespace, metric_name=name, dimensions=[dimension] if of_group else None
+        )
         stat = cloudwatch.CfnAlarm.MetricStatProperty(metric=metric, period=period_s, stat=statistic)
         return cloudwatch.CfnAlarm.MetricDataQueryProperty(id=id, metric_stat=stat, return_data=False)
 

@@ -24,6 +24,7 @@ from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import notification, scheduler, then_stop
 from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
+from agent.supervisor.live_metric import LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
@@ -51,6 +52,7 @@ class Supervisor:
         self.directory: RunDirectory = runs[spec.run_id]
         self._stop = StopRequest()
         self._meter = Meter(self.directory)
+        self._live_metric = LiveMetric(self.directory, run)
         self._notifier = Notifier(spec.notify, spec.run_id, self.directory.path, self._log)
         self._before = before
         state = State.starting(spec)
@@ -104,7 +106,8 @@ class Supervisor:
         written and no host is touched: a later attempt has them.
         """
         try:
-            return self._carry_through()
+            with self._live_metric.published():
+                return self._carry_through()
         except SupersededError as error:
             self._attempt.abandon()
             return dataclasses.replace(self.state, state="failed", reason=str(error))
@@ -278,8 +281,18 @@ class Supervisor:
             self._log(reached)
             self._stop.ask(reached)
 
+    def _report_unpublished(self) -> None:
+        """Report once that the idle alarm does not learn of this run."""
+        trouble = self._live_metric.trouble
+        if trouble and "unpublished" not in self._stored.course:
+            self._log(f"warning: {trouble}")
+            self._stored.record_step("unpublished", unpublished=trouble)
+            if self.state.state == "running":
+                self._stored.update(reason=trouble)
+
     def _heartbeat(self) -> None:
         self._keep_bounds()
+        self._report_unpublished()
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._stored.update()
             with contextlib.suppress(OSError):

@@ -60,7 +60,7 @@ class Limit:
         """Return one line on what it does, and when."""
         if self.kind == "idle":
             now_idle = "; idle, and being terminated now" if self.state == ALARM else ""
-            return f"workers are terminated after all were idle for {span(self.limit_s)}{now_idle}"
+            return f"workers are terminated after all were idle without a live run for {span(self.limit_s)}{now_idle}"
         if self.kind == "budget":
             spent = "; it is spent, and new workers are terminated at once until `fab release`"
             return "workers are terminated when the budget is spent" + (spent if self.state == ALARM else "")
@@ -172,20 +172,12 @@ def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
     return [found] if isinstance(found, str) else [limit.line(now) for limit in found]
 
 
-def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime, *, program: bool = False) -> list[str]:
-    """Return lines on how long a new run may take, with a warning if that is short.
-
-    `program`: the run is a program of the user's own, which may wait for so long that its workers count as idle.
-    """
+def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
+    """Return lines on how long a new run may take, with a warning if that is short."""
     if isinstance(found, str):
         return [found]
     found_lines = []
     for limit in found:
-        if limit.kind == "idle" and program:
-            found_lines.append(
-                f"the idle alarm terminates the workers, and this run with them, if no worker uses its processor or "
-                f"network for {span(limit.limit_s)}; for a program that waits so long: `fab up --set idle_minutes=0`"
-            )
         if limit.kind != "hours":
             continue
         left_s = limit.left_s(now)

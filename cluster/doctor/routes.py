@@ -124,8 +124,8 @@ def services(config: ClusterConfig) -> list[str]:
         wanted |= {"ssm"}  # the CloudWatch agent's configuration
     if config.node_logs:
         wanted |= {"logs"}
-    if config.node_metrics:
-        wanted |= {"monitoring"}
+    if config.node_metrics or config.idle_minutes:
+        wanted |= {"monitoring"}  # the metrics, and that a run is live
     return sorted(wanted)
 
 

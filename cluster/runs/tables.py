@@ -102,6 +102,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("bound", told))
     if (warning := course.get("together")) and warning not in str(record["state"].get("reason")):
         rows.append(("warning", str(warning).removeprefix("warning: ")))
+    if (unpublished := course.get("unpublished")) and unpublished not in str(record["state"].get("reason")):
+        rows.append(("warning", str(unpublished)))
     if workers := course.get("workers"):
         rows.append(("workers", str(workers)))
     rows += [("not told", str(trouble)) for trouble in course.get("notify") or ()]

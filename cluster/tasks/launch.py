@@ -153,9 +153,7 @@ class Launch:
 
     def submission(self, spec: RunSpec) -> Submission:
         """Return what is submitted. Print how long the cluster's bounds let the run be."""
-        for line in limits.cautions(
-            self._bounds.result(), datetime.datetime.now(datetime.UTC), program=bool(spec.program)
-        ):
+        for line in limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
             self.progress(line)
         session = self.session
         origin = describe_origin(

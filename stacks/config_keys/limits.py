@@ -36,8 +36,8 @@ class LimitKeys:
     tags: tuple[str, ...] = ()
     """Tags of every resource, as KEY=VALUE, such as those for your organisation's cost allocation."""
     idle_minutes: int = 60
-    """Stop all workers when all of them have been idle for this many minutes, a multiple of 5; 0: never. An hour by
-    default: a cluster that was forgotten costs no more than that, and `fab train` brings its workers back."""
+    """Stop all workers after this many minutes without a live run in which all were idle, a multiple of 5; 0: never. An
+    hour by default: a cluster that was forgotten costs no more than that, and `fab train` brings its workers back."""
     idle_cpu_percent: float = 0.0
     """With `idle_minutes`: CPU use, percent of all vCPUs, below which a worker is idle; 0: half of one vCPU."""
     then_stop: bool = False

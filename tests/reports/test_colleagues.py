@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from aws_cdk import App
 from botocore.exceptions import ClientError
 
@@ -25,7 +26,6 @@ from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
 from cluster import answers
-from cluster.aws import limits
 from cluster.deploy import change_set, kept_images
 from cluster.deploy.effects import describe_login_user
 from cluster.errors import DeepcdkError
@@ -36,11 +36,14 @@ from cluster.runs import starter
 from cluster.runs.tables import record_table, runs_table
 from cluster.tasks import runs as tasks
 from cluster.tasks.deploy import describe_stop
+from localcloud.api.cloudwatch import states
+from localcloud.api.cloudwatch.expressions import Series, evaluate, parse
 from stacks.cluster import ClusterStack
 from stacks.config import KEPT_IMAGES, ClusterConfig, ConfigError
 from stacks.images import image
 from tests.factories import make_spec, make_stack
 from tests.stacks.boot.nodelab import Lab, booted
+from tests.stacks.clusters import snapshots
 
 ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice", "laptop": "0" * 32}
 
@@ -286,10 +289,30 @@ def test_alarm_that_terminated_workers_of_a_run_is_named() -> None:
     assert ("alarm", lines[0]) in rows
 
 
-def test_program_that_may_wait_is_warned_of_the_idle_alarm() -> None:
-    """Source: dstack #890."""
-    now = datetime.datetime.now(datetime.UTC)
-    idle = limits.Limit(kind="idle", state="OK", limit_s=1800.0)
-    assert limits.cautions((idle,), now) == []
-    (line,) = limits.cautions((idle,), now, program=True)
-    assert "30 min" in line and "idle_minutes=0" in line
+def test_live_run_that_waits_is_not_idle() -> None:
+    """Source: dstack #890. The alarm is the template's, computed as CloudWatch's guide describes it."""
+    document = yaml.safe_load(snapshots.path("everything").read_text(encoding="utf-8"))
+    alarm = document["Resources"]["GuardIdle"]["Properties"]
+    bound, *metrics = alarm["Metrics"]
+    periods = alarm["EvaluationPeriods"]
+    rule = states.Rule(
+        comparison=alarm["ComparisonOperator"],
+        threshold=alarm["Threshold"],
+        periods=periods,
+        to_alarm=periods,
+        missing=alarm["TreatMissingData"],
+    )
+    count = rule.range
+
+    def state(runs: list[float | None], *, size: float = 2.0) -> str:
+        series: dict[str, Series] = {each["Id"]: [0.0] * count for each in metrics}
+        series |= {"size": [size] * count, "runs": runs}
+        return states.decide(rule, evaluate(parse(bound["Expression"]), series, count), "OK")
+
+    nothing: list[float | None] = [None]
+    assert state(nothing * count) == "ALARM", "the metric may not exist before the first run"
+    assert state([1.0] * count) == "OK"
+    assert state([*nothing * (count - 1), 1.0]) == "OK", "it has just begun"
+    assert state([*[1.0] * (count - periods + 1), *nothing * (periods - 1)]) == "OK", "the master missed some periods"
+    assert state([*[1.0] * (count - periods), *nothing * periods]) == "ALARM", "it ended"
+    assert state(nothing * count, size=0.0) == "OK"

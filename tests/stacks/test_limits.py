@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.supervisor import live_metric
 from stacks.config import ClusterConfig
 from stacks.limits import idle_cpu_percent
 from tests.stacks.clusters.eight import SSH_CIDR
@@ -50,19 +51,40 @@ def test_an_alarm_computes_whether_workers_are_idle_or_running_from_their_groups
     for name, expression in (
         (
             "GuardIdle",
-            "IF(FILL(size, REPEAT) > 0, IF(FILL(cpu, REPEAT) >= 3.12 OR FILL(received, REPEAT) > 15000000"
-            " OR FILL(sent, REPEAT) > 15000000, 0, 1), 0)",
+            "IF(FILL(size, REPEAT) > FILL(runs, 0) * 1000000, IF(FILL(cpu, REPEAT) >= 3.12"
+            " OR FILL(received, REPEAT) > 15000000 OR FILL(sent, REPEAT) > 15000000, 0, 1), 0)",
         ),
         ("GuardHours", "IF(FILL(size, REPEAT) > 0, 1, 0)"),
     ):
         computed, *metrics = alarm(limited, name)["Metrics"]
         assert computed["Expression"] == expression
         stats = {each["Id"]: each["MetricStat"] for each in metrics}
+        live = stats.pop("runs", None)
+        assert (live is not None) == (name == "GuardIdle")
         assert all(each["Metric"]["Dimensions"][0]["Value"] == {"Ref": "WorkerGroup"} for each in stats.values())
         wanted = {"size": "Minimum", "cpu": "Maximum", "received": "Maximum", "sent": "Maximum"}
         assert {id: each["Stat"] for id, each in stats.items()}.items() <= wanted.items()
     (collection,) = limited.resources["WorkerGroup"]["Properties"]["MetricsCollection"]
     assert "GroupInServiceInstances" in collection["Metrics"]
+
+
+def test_the_idle_alarm_reads_the_metric_that_the_master_publishes(template: Template) -> None:
+    (live,) = (each["MetricStat"] for each in alarm(template, "GuardIdle")["Metrics"] if each["Id"] == "runs")
+    words = live_metric.command("deepcdk", "us-east-1")
+    published = [words[words.index(flag) + 1] for flag in ("--namespace", "--metric-name")]
+    assert [live["Metric"]["Namespace"], live["Metric"]["MetricName"]] == published
+    assert "Dimensions" not in live["Metric"]
+    assert (live["Stat"], live["Period"]) == ("Maximum", 300)
+
+
+def test_the_master_may_publish_to_its_clusters_namespace_alone(variant: Variant) -> None:
+    """Also without idle_minutes, which may be set while a run is live."""
+    for name in ("default", "watched"):
+        resources = variant(name).of("AWS::IAM::Policy")
+        (found,) = (each for id, each in resources.items() if id.startswith("BoundsMasterStops"))
+        statements = found["PolicyDocument"]["Statement"]
+        (publish,) = (each for each in statements if each["Action"] == "cloudwatch:PutMetricData")
+        assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "deepcdk/deepcdk"}}
 
 
 @pytest.mark.parametrize(("name", "period_s", "periods"), [("borrowed", 300, 288), ("temporary", 3600, 25)])

@@ -88,7 +88,10 @@ def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
             hours(12, 13, "ALARM"),
             "workers are terminated after 12 h; that time is over, and they are being terminated now",
         ),
-        (Limit(kind="idle", state="OK", limit_s=1800), "workers are terminated after all were idle for 30 min"),
+        (
+            Limit(kind="idle", state="OK", limit_s=1800),
+            "workers are terminated after all were idle without a live run for 30 min",
+        ),
         (
             Limit(kind="budget", state="ALARM"),
             "workers are terminated when the budget is spent; it is spent, and new workers are terminated at once "

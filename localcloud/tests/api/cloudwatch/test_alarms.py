@@ -13,7 +13,10 @@ from api.templates import Client, Stacks, nodes
 from localcloud.api.cloud import Cloud
 from localcloud.snapshot import HostLoad
 
-IDLE = "IF(FILL(size, REPEAT) > 0 AND FILL(cpu, REPEAT) < 5, 1, 0)"
+IDLE = "IF(FILL(size, REPEAT) > FILL(jobs, 0) * 1000 AND FILL(cpu, REPEAT) < 5, 1, 0)"
+"""A metric that somebody publishes keeps the group; before the first value it does not exist."""
+
+JOBS = {"Namespace": "own/one", "MetricName": "Jobs"}
 
 
 @dataclasses.dataclass
@@ -28,6 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("localcloud.api.cloudwatch.metrics.utcnow", lambda: clock.now)
     monkeypatch.setattr("localcloud.api.cloudwatch.watcher.utcnow", lambda: clock.now)
+    monkeypatch.setattr("moto.cloudwatch.models.utcnow", lambda: clock.now)
     return clock
 
 
@@ -78,6 +82,7 @@ def idle(client: Client, group: str) -> str:
             {"Id": "idle", "Expression": IDLE},
             metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", group),
             metric("cpu", "AWS/EC2", "CPUUtilization", "Maximum", group),
+            {"Id": "jobs", "ReturnData": False, "MetricStat": {"Metric": JOBS, "Period": 300, "Stat": "Maximum"}},
         ],
     )
     return "idle"
@@ -116,6 +121,21 @@ def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
     assert size(cloud) == 0
     activity = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
     assert "monitor alarm idle in state ALARM triggered policy empty" in activity["Cause"]
+
+
+def test_an_idle_group_stays_while_a_metric_is_published_for_it(
+    cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
+) -> None:
+    for _ in range(10):  # one value in four minutes is one in each period
+        client("cloudwatch").put_metric_data(
+            Namespace=JOBS["Namespace"], MetricData=[{"MetricName": JOBS["MetricName"], "Value": 1, "Unit": "Count"}]
+        )
+        minutes(cloud, clock, 4, cpu=1, group=group)
+    assert (state(client, idle), size(cloud)) == ("OK", 2)
+    minutes(cloud, clock, 10, cpu=1, group=group)
+    assert size(cloud) == 2
+    minutes(cloud, clock, 10, cpu=1, group=group)
+    assert size(cloud) == 0
 
 
 def test_a_topic_is_told_once_and_a_queue_behind_it_is_measured(

@@ -35,9 +35,15 @@ def test_operators_bind_as_in_arithmetic(expression: str, expected: float) -> No
     assert value(expression) == [expected]
 
 
-def test_a_series_is_computed_period_by_period_and_a_gap_stays_one() -> None:
-    assert value("a + b", a=[1, None, 3], b=[10, 20, None]) == [11, None, None]
+def test_a_series_is_computed_period_by_period_and_a_gap_in_all_of_them_stays_one() -> None:
+    """As "Using math expressions with CloudWatch metrics" in the CloudWatch user guide describes it."""
+    assert value("a + 1", a=[1, None]) == [2, None]
+    assert value("a + b", a=[1, None, 3, None], b=[10, 20, None, None]) == [11, 20, 3, None]
+    assert value("a < b", a=[30, 20, 0, 0], b=[20, None, 20, None]) == [0, 0, 1, 0]
+    assert value("a > 15 AND b > 15", a=[30, 20, 0, 0], b=[20, None, 20, None]) == [1, 0, 0, 0]
     assert value("IF(a > 1, b, 0)", a=[1, 2, None], b=[7, 8, 9]) == [0, 8, None]
+    chosen = value("IF(a, b, c)", a=[1, 1, 0, 0, None], b=[30, None, 0, 0, 30], c=[0, 0, 20, None, 20])
+    assert chosen == [30, 0, 20, None, None]
     assert value("IF(a > 1, b)", a=[1, 2], b=[7, 8]) == [None, 8]
     assert value("a / b", a=[1, 1], b=[0, 2]) == [None, 0.5]
 
@@ -85,8 +91,8 @@ def test_an_empty_group_is_not_idle_whatever_else_is_known(cpu: Series, sent: Se
     assert set(value(IDLE, size=[0] * length, cpu=filled[0], sent=filled[1])) == {0}
 
 
-def test_a_group_is_idle_only_if_all_is_known_and_low() -> None:
-    assert value(IDLE, size=[1] * 4, cpu=[None, 1, 6.25, 1], sent=[1, 1, 1, 101]) == [None, 1, 0, 0]
+def test_a_group_is_idle_only_if_something_is_known_and_low() -> None:
+    assert value(IDLE, size=[1] * 4, cpu=[None, 1, 6.25, 1], sent=[None, 1, 1, 101]) == [0, 1, 0, 0]
     assert value("IF(FILL(size, REPEAT) > 0, 1, 0)", size=[None, 2, None, 0]) == [None, 1, 1, 0]
 
 

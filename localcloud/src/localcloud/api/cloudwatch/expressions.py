@@ -141,16 +141,26 @@ def _value(node: Expression, series: Mapping[str, Series]) -> Value:
         return _map(_choose, operands)
     calculate = _OPERATORS.get(name) or _EACH.get(name)
     if calculate is not None:
-        return _map(lambda *values: None if None in values else calculate(*values), operands)
+        gap = 0.0 if all(isinstance(each, list) for each in operands) else None
+        return _map(functools.partial(_calculate, calculate, gap), operands)
     value = operands[0]
     known = [each for each in value if each is not None] if isinstance(value, list) else [value]
     return _OVERALL[name](known) if known else []
 
 
+def _calculate(calculate: Callable[..., float | None], gap: float | None, *values: float | None) -> float | None:
+    """Apply an operator. `gap` replaces a missing value: CloudWatch takes 0 if the other series has a value there."""
+    if all(each is None for each in values):
+        return None
+    filled = [gap if each is None else each for each in values]
+    return None if None in filled else calculate(*filled)
+
+
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
     if condition is None:
         return None
-    return then if condition else otherwise
+    # CloudWatch takes 0 if the value for "true" is missing, and drops the period if that for "false" is.
+    return (then or 0.0) if condition else otherwise
 
 
 def _fill(value: Value, how: str) -> Value:

@@ -1,0 +1,128 @@
+"""Facts about the metric that keeps the workers of a live run: when it is published, and what a failure reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.remote.command import Completed, execute
+from agent.runs import record
+from agent.runs.directory import RunDirectory
+from agent.runs.store import Runs
+from agent.spec.provenance import Origin
+from agent.supervisor import live_metric
+from agent.supervisor.live_metric import LiveMetric, command
+from agent.supervisor.supervisor import Supervisor
+from tests.factories import make_spec, make_state
+from tests.waiting import eventually
+
+DENIED = "An error occurred (AccessDenied) when calling the PutMetricData operation: no policy allows it"
+
+
+class Api:
+    """An AWS CLI that gives one answer; other commands are run."""
+
+    def __init__(self, status: int = 0, output: str = "") -> None:
+        self.done, self.calls = Completed(status=status, output=output), 0
+
+    def __call__(self, argv: Sequence[str], timeout_s: float) -> Completed:
+        if "put-metric-data" not in argv:
+            return execute(argv, timeout_s)
+        self.calls += 1
+        return self.done
+
+
+@pytest.fixture(autouse=True)
+def short_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_metric, "PERIOD_S", 0.01)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    """Make the directory of a live run of a cluster in Ireland."""
+    found = Runs(root=tmp_path)["one"]
+    found.path.mkdir()
+    record.write_origin(found, Origin(stack="lab", region="eu-west-1"))
+    found.write_state(make_state())
+    return found
+
+
+def test_the_metric_is_in_the_clusters_namespace_and_region() -> None:
+    words = command("lab", "eu-west-1")
+    assert words[:4] == ["nice", "aws", "cloudwatch", "put-metric-data"]
+    assert words[4:12] == ["--namespace", "deepcdk/lab", "--metric-name", "LiveRuns", "--value", "1", "--unit", "Count"]
+    assert words[12:14] == ["--region", "eu-west-1"]
+
+
+def test_a_live_run_publishes_again_and_again_and_an_ended_one_does_not(directory: RunDirectory) -> None:
+    api = Api()
+    metric = LiveMetric(directory, api)
+    with metric.published():
+        eventually(lambda: api.calls >= 3)
+        directory.write_state(make_state(state="succeeded"))
+        time.sleep(0.1)
+        before = api.calls
+        time.sleep(0.1)
+        assert api.calls == before
+    assert metric.trouble == ""
+
+
+def test_publishing_ends_with_the_supervisor(directory: RunDirectory) -> None:
+    api = Api()
+    with LiveMetric(directory, api).published():
+        eventually(lambda: api.calls)
+    time.sleep(0.1)
+    before = api.calls
+    time.sleep(0.1)
+    assert api.calls == before
+
+
+@pytest.mark.parametrize("lost", ["state.json", "origin.json"])
+def test_a_run_whose_files_cannot_be_read_holds_no_worker(directory: RunDirectory, lost: str) -> None:
+    (directory.path / lost).unlink()
+    api = Api()
+    with LiveMetric(directory, api).published():
+        time.sleep(0.1)
+    assert api.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "remedy"),
+    [
+        (DENIED, "do: `fab up` gives the master this permission"),
+        ('Could not connect to the endpoint URL: "https://..."', "do: let the master reach CloudWatch's endpoint"),
+        ("", "status 255; do: let the master reach"),
+    ],
+)
+def test_failures_in_a_row_are_reported_with_the_remedy_until_one_call_succeeds(
+    directory: RunDirectory, output: str, remedy: str
+) -> None:
+    api = Api(255, f"usage\n{output}\n" if output else "")
+    metric = LiveMetric(directory, api)
+    with metric.published():
+        trouble = eventually(lambda: metric.trouble)
+        assert api.calls >= live_metric.MAX_FAILURES
+        assert (output in trouble, remedy in trouble) == (True, True)
+        api.done = Completed(status=0, output="")
+        eventually(lambda: not metric.trouble)
+
+
+def test_a_run_that_cannot_publish_says_so_once_in_its_log_and_record(efs: Path) -> None:
+    runs = Runs(root=efs / "runs")
+    wait = f"until grep -q 'idle alarm' {efs}/runs/one/launcher.log; do sleep 0.1; done; sleep 1"
+    spec = make_spec(
+        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", launcher=("/bin/sh", "-c", wait)
+    )
+    directory = runs["one"]
+    directory.path.mkdir(parents=True)
+    directory.spec.write_text(spec.to_json())
+    record.write_origin(directory, Origin(stack="lab", region="eu-west-1"))
+    with directory.log.open("ab", buffering=0) as log:
+        supervisor = Supervisor(runs, spec, log, Api(255, DENIED))
+        directory.write_state(supervisor.state)
+        assert supervisor.supervise().state == "succeeded"
+    assert directory.log.read_text().count("warning: the idle alarm may terminate the workers") == 1
+    assert DENIED in record.record(directory)["course"]["unpublished"]
