@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -82,6 +83,18 @@ def test_packages_that_cannot_be_installed_are_told(
     request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
     assert notebook.main([request.to_json()]) == 1
     assert "Bringing the packages of the runtime failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("requirements", "further"), [("", (notebook.PACKAGE,)), ("requirements.txt", ())])
+def test_jupyterlab_is_added_unless_the_program_lists_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirements: str, further: tuple[str, ...]
+) -> None:
+    overlay = mock.Mock()
+    monkeypatch.setattr("agent.environment.runtime.ensure", lambda *_: tmp_path)
+    monkeypatch.setattr(notebook, "Overlay", overlay)
+    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path), requirements=requirements)
+    notebook.make_python(request, tmp_path)
+    assert overlay.call_args.kwargs["further"] == further
 
 
 @settings(max_examples=20)
