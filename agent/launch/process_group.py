@@ -3,12 +3,11 @@
     python -m agent.launch.process_group RANKS_PYTHON RUN_DIRECTORY [-m MODULE ...]    # on the master
 
 `torchrun` and `plain` start so (`agent.spec.launchers`). Where one rank ends wrongly, or a host no longer answers, all
-others are ended, and the last lines of the log name it. A run that is being stopped is left to its supervisor.
+others are ended, and the last line of the log names it. A run that is being stopped is left to its supervisor.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import os
 import selectors
@@ -26,10 +25,6 @@ from agent.runs.directory import RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
-LAST_LINES: Final = 10
-"""How many lines of the rank that ended first are repeated at the end."""
-_MAX_REPEATED: Final = 4096
-"""Bytes of each of them."""
 _END_S: Final = 3 * END_GRACE_S
 """How long hosts may take to end their ranks: from SIGTERM to SIGKILL and to the end of the connection."""
 _POLL_S: Final = 0.5
@@ -56,11 +51,6 @@ class ProcessGroup:
     """File descriptor of the log."""
     failure: str = ""
     """What went wrong first, as a line for the log."""
-    blamed: int | None = None
-    """The rank that ended first."""
-    last: dict[int, collections.deque[bytes]] = dataclasses.field(
-        default_factory=lambda: collections.defaultdict(lambda: collections.deque(maxlen=LAST_LINES))
-    )
     deadline: float | None = None
 
     def run(self) -> int:
@@ -85,14 +75,9 @@ class ProcessGroup:
                 rank, status = found
                 if status:
                     host.reported = True
-                    self._fail(f"[launcher] rank {rank} ended first: {status}", rank)
-                continue
-            rank_text = line[1:12].partition(b"]<std")[0]
-            if self.blamed is not None and not line.startswith(b"["):
-                continue  # torchrun's own tracebacks would hide the program's.
-            if line.startswith(b"[") and rank_text.isdigit() and int(rank_text) < self.spec.ranks:
-                self.last[int(rank_text)].append(line if len(line) <= _MAX_REPEATED else line[:_MAX_REPEATED] + b"\n")
-            _write(self.out, line)
+                    self._fail(f"[launcher] rank {rank} ended first: {status}")
+            elif line.startswith(b"[") or not any(each.reported for each in self.hosts):
+                _write(self.out, line)  # torchrun's own tracebacks would hide the program's.
 
     def _judge(self, host: Host) -> None:
         """Take note of a host whose connection has ended, unless a rank of it has said why."""
@@ -100,9 +85,8 @@ class ProcessGroup:
         if status and not host.reported:
             self._fail(f"[launcher] {host.node.name} ended: {status}")
 
-    def _fail(self, line: str, rank: int | None = None) -> None:
-        if not self.failure:
-            self.failure, self.blamed = line, rank
+    def _fail(self, line: str) -> None:
+        self.failure = self.failure or line
 
     def _end_where_failed(self) -> None:
         if not self.failure or RunDirectory(path=Path(self.spec.run_directory)).stop_request.exists():
@@ -118,8 +102,6 @@ class ProcessGroup:
     def _conclude(self) -> None:
         if self.failure:
             _write(self.out, f"{self.failure}\n".encode())
-            for line in self.last[self.blamed] if self.blamed is not None else ():
-                _write(self.out, line)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -45,6 +45,8 @@ _CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) lines were before this one
 _MAX_CUT: Final = 200
 SUPERVISOR_DIED: Final = "supervisor died"
 # It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
+_LAST_BYTES: Final = 1 << 18
+"""Size of the end of the log in which last lines are looked for."""
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
 )
@@ -472,11 +474,17 @@ class RunDirectory:
                 run_id=self.run_id, state="failed", owner=unknown, started=changed, updated=changed, reason=reason
             )
 
-    def last_lines(self, count: int = 20) -> list[str]:
-        """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""
-        return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
+    def last_lines(self, count: int = 20, *, rank: int | None = None) -> list[str]:
+        """Return the last lines of launcher.log, without the launcher's own traceback.
 
-    def last_text(self, size: int = 16384) -> str:
+        `rank`: leave out the lines of other ranks, which write after it when they lose it.
+        """
+        text = _LAUNCHERS_TRACEBACK.sub("", self.last_text(_LAST_BYTES))
+        others = "" if rank is None else rf"\[(?!{rank}\])\d{{1,9}}\]<std"
+        lines = text.splitlines()
+        return [line for line in lines if not (others and re.match(others, line))][-count:]
+
+    def last_text(self, size: int) -> str:
         """Return the last `size` bytes of launcher.log, "" without one, or with a link or a pipe in its place.
 
         A rank could lead it to the master's private key, and would find that in state.json.

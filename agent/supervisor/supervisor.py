@@ -21,7 +21,7 @@ from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import notification, scheduler, then_stop
+from agent.supervisor import failure, notification, scheduler, then_stop
 from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.live_metric import LiveMetric
@@ -254,10 +254,11 @@ class Supervisor:
             self._stored.write_record()
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
+        log = failure.last_attempt(self.directory.last_text(failure.log_bytes(self._attempt.spec.ranks)))
+        first = failure.first_ended(log)
+        lines = tuple(self.directory.last_lines(rank=first[0] if first else None))
         self._log(f"failed: {reason}")
-        self._stored.update(
-            state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines())
-        )
+        self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
 
     def _settle(self, state: State) -> None:
         """Store what the run has cost, and the bound that has stopped it, if one has."""
