@@ -27,6 +27,8 @@ from stacks.config import SSH_PORT
 DEFAULT_NAMES: Final = ("id_rsa", "id_ecdsa", "id_ed25519")
 TIMEOUT_S: Final = 30.0
 """`Match exec` runs a command of the user's."""
+_NOBODY: Final = b"No user exists for uid"
+"""What OpenSSH's client says in a container whose user has no name."""
 _LINE: Final = re.compile(r"[A-Za-z0-9]+( .*)?")
 
 
@@ -62,16 +64,15 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except FileNotFoundError:
-        if (home / ".ssh" / "config").exists():
-            warn(f"{home / '.ssh' / 'config'} is not used: OpenSSH's client, which reads it, is not installed")
-        files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)
-        return UserSettings(identity_files=files, agent=os.environ.get("SSH_AUTH_SOCK", ""))
+        return _without_openssh(home, "is not installed")
     except subprocess.TimeoutExpired:
         raise ConnectionFailedError(
             f"ssh did not read your SSH settings within {TIMEOUT_S:.0f} s",
             where=shlex.join(command),
             remedy="look for a slow `Match exec` in ~/.ssh/config, or for a name server that does not answer",
         ) from None
+    if done.returncode != 0 and _NOBODY in done.stderr:
+        return _without_openssh(home, "needs an entry for your user in the password database")
     if done.returncode != 0:
         said = [line for line in os.fsdecode(done.stderr).splitlines() if line and not line.startswith("Pseudo-term")]
         raise ConnectionFailedError(
@@ -80,6 +81,14 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
             remedy="correct that line; the command above then prints the settings",
         )
     return parse(os.fsdecode(done.stdout), address, user, port=port, home=home, environ=os.environ, ssh=ssh)
+
+
+def _without_openssh(home: Path, why: str) -> UserSettings:
+    """Return OpenSSH's defaults, for a machine whose client does not run."""
+    if (config := home / ".ssh" / "config").exists():
+        warn(f"{config} is not used: OpenSSH's client, which reads it, {why}")
+    files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)
+    return UserSettings(identity_files=files, agent=os.environ.get("SSH_AUTH_SOCK", ""))
 
 
 def _config_option(home: Path) -> list[str]:

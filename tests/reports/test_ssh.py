@@ -186,6 +186,22 @@ def test_a_config_that_openssh_rejects_is_reported_in_its_words(laptop: Laptop) 
         _ = laptop.settings
 
 
+def test_user_whom_openssh_does_not_know_has_its_default_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Report of this project: a container runs as a number without an entry in passwd."""
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\necho 'No user exists for uid 12345' >&2\nexit 255\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    config = tmp_path / ".ssh" / "config"
+    config.parent.mkdir()
+    config.touch()
+    found = user_settings.read("h", home=tmp_path)
+    assert tmp_path / ".ssh" / "id_ed25519" in found.identity_files
+    assert f"{config} is not used: OpenSSH's client, which reads it, needs an entry" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
 def test_an_ssh_of_another_maker_is_reported(tmp_path: Path, text: str) -> None:
     """Source: paramiko #2361: the output of `ssh -G` is parsed strictly."""
