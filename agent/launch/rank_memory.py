@@ -1,6 +1,8 @@
 """Notice that the kernel has killed a process of a rank because memory ran out.
 
-The kernel counts such kills of the whole node (`oom_kill` in /proc/vmstat), also those at the limit of a cgroup.
+The kernel counts such kills by cgroup: `oom_kill` in `memory.events` of the victim's group, or in `memory.oom_control`
+of version 1. The groups of the rank's main process and of its parent are watched. If process 1 is in the same group, or
+if there is no group, the victim may be a process of another program, and the report says so.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 OUT_OF_MEMORY: Final = "out of memory"
-SAMPLE_S: Final = 1.0
+UNSURE: Final = f"perhaps {OUT_OF_MEMORY}"
+SAMPLE_S: Final = 0.5
 RECENT_S: Final = 60.0
 """How long after a kill the program may take to fail, as when a worker of a data loader was killed."""
 SHORT: Final = 0.1
@@ -25,9 +28,8 @@ _MIB: Final = 1 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The memory of a node, bytes, and how many processes the kernel has killed for lack of it since boot."""
+    """The memory of a node, bytes."""
 
-    kills: int
     available: int
     size: int
 
@@ -36,10 +38,10 @@ def read_sample(root: Path = Path("/")) -> Sample:
     """Read this node's memory; the limit of a cgroup counts if it is lower. What cannot be read is 0."""
     memory = _fields(root / "proc/meminfo")
     available, size = memory.get("MemAvailable:", 0) << 10, memory.get("MemTotal:", 0) << 10
-    for limit, used in _cgroups(root):
+    for limit, used in _limits(root):
         if limit < size:
             available, size = min(available, max(0, limit - max(0, used))), limit
-    return Sample(kills=_fields(root / "proc/vmstat").get("oom_kill", 0), available=available, size=size)
+    return Sample(available=available, size=size)
 
 
 def _fields(path: Path) -> dict[str, int]:
@@ -50,27 +52,28 @@ def _fields(path: Path) -> dict[str, int]:
         return {}
 
 
-def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the limit and the use of each memory cgroup that this process is in, bytes; of version 2 and 1.
-
-    Cached files do not count as used: the kernel drops them before it kills a process.
-    """
+def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
+    """Yield the memory cgroups of a process: whether they are of version 1, and the directories, innermost first."""
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        names = (
-            ("memory.max", "memory.current") if not controllers else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        )
-        top = root / "sys/fs/cgroup" / controllers
-        here = top / path.lstrip("/")
-        for folder in (here, *here.parents):
-            if not folder.is_relative_to(top):
-                break
+        if controllers in ("", "memory"):
+            top = root / "sys/fs/cgroup" / controllers
+            here = top / path.lstrip("/")
+            yield bool(controllers), tuple(each for each in (here, *here.parents) if each.is_relative_to(top))
+
+
+def _limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield the limit and the use of each memory cgroup that this process is in, bytes.
+
+    Cached files do not count as used: the kernel drops them before it kills a process.
+    """
+    for is_first, folders in _groups(root, "self"):
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_first else ("memory.max", "memory.current")
+        for folder in folders:
             try:
                 limit, used = (int((folder / name).read_text(encoding="ascii")) for name in names)
             except (OSError, ValueError):  # no limit, or not visible here
@@ -80,29 +83,56 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
             yield limit, used - cached
 
 
+def _counter(root: Path, pid: str) -> Path | None:
+    """Return the file with the number of kills in the memory cgroup of a process; None without one."""
+    for is_first, folders in _groups(root, pid):
+        for folder in folders[:1] if is_first else folders:  # of version 2 a group counts those below it
+            file = folder / ("memory.oom_control" if is_first else "memory.events")
+            if "oom_kill" in _fields(file):
+                return file
+    return None
+
+
 class MemoryWatch:
-    """The memory of the node while a rank runs."""
+    """The memory of the node and the kills in the cgroups of a rank, while the rank runs."""
 
-    def __init__(
-        self, read: Callable[[], Sample] = read_sample, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._read, self._clock = read, clock
-        self._last, self._last_at = read(), clock()
-        self._killed_at = -RECENT_S
-        self._least: Sample = self._last
-        """The sample with the least memory available, of the last two before a kill."""
-
-    def look(self) -> None:
-        """Take a sample once a second."""
-        if self._clock() < self._last_at + SAMPLE_S:
-            return
+    def __init__(self, pid: int, *, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
+        """Watch the rank whose main process is `pid`."""
+        self._pids, self._root, self._clock = ("self", str(pid)), root, clock
+        self._of_node = root / "proc/vmstat"
+        self._kills: dict[Path, int] = {}
+        """The last count of each counter."""
+        self._killed_at, self._is_sure = -RECENT_S, False
+        self._last = self._least = read_sample(root)
+        """The last sample, and the sample with the least memory available, of the last two before a kill."""
         self._take()
 
+    def look(self) -> None:
+        """Take a sample from time to time."""
+        if self._clock() >= self._last_at + SAMPLE_S:
+            self._take()
+
     def _take(self) -> None:
-        sample, self._last_at = self._read(), self._clock()
-        if sample.kills > self._last.kills:
+        sample, self._last_at = read_sample(self._root), self._clock()
+        if grown := self._grown():
             self._killed_at, self._least = self._last_at, min(self._last, sample, key=lambda each: each.available)
+            self._is_sure = any(map(self._is_apart, grown))
         self._last = sample
+
+    def _grown(self) -> list[Path]:
+        """Return the counters that have grown. The main process may change its group, or have exited."""
+        found = {file for pid in self._pids if (file := _counter(self._root, pid))}
+        found = {*self._kills, *found} or {self._of_node}
+        counts = {file: kills for file in found if (kills := _fields(file).get("oom_kill")) is not None}
+        grown = [file for file, kills in counts.items() if kills > self._kills.get(file, kills)]
+        self._kills.update(counts)
+        return grown
+
+    def _is_apart(self, counter: Path) -> bool:
+        """Return whether a counter is of a cgroup in which process 1 is not, such as that of a login."""
+        homes = [folders[0] for _, folders in _groups(self._root, "1")]
+        is_shared = any(home.is_relative_to(counter.parent) for home in homes)
+        return bool(homes) and not is_shared and counter != self._of_node
 
     def describe(self, status: int) -> str:
         """Return how the rank ran out of memory, in words; "" if it did not. `status`: of its main process."""
@@ -115,4 +145,8 @@ class MemoryWatch:
         room = (
             f"{self._least.available // _MIB:,} of {self._least.size // _MIB:,} MiB of the node's memory were available"
         )
-        return f"{OUT_OF_MEMORY}: the kernel killed a process; the largest one used {peak // _MIB:,} MiB, and {room}"
+        used = f"used {peak // _MIB:,} MiB, and {room}"
+        if self._is_sure:
+            return f"{OUT_OF_MEMORY}: the kernel killed a process; the largest one {used}"
+        doubt = "it is not known whether it was one of this rank's"
+        return f"{UNSURE}: the kernel killed a process on this node, and {doubt}; the rank's largest process {used}"

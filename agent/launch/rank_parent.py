@@ -234,7 +234,7 @@ class Rank:
     ) -> None:
         """Take a rank that has started. `waits`: the watch over its silence."""
         self._process, self._tree, self._output, self._waits = process, tree, output, waits
-        self._memory = MemoryWatch()
+        self._memory = MemoryWatch(process.pid)
         self._exited_at = 0.0
         self._is_told = False
         self._scanned_at = 0.0

@@ -56,7 +56,7 @@ _FULL_SHOWN: Final = 200
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
 _OUT_OF_MEMORY: Final = re.compile(
-    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): out of memory: ([^\n]{1,400})$", re.MULTILINE
+    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): (perhaps |)out of memory: ([^\n]{1,400})$", re.MULTILINE
 )
 """As `agent.launch.rank_memory` reports it."""
 _RANK_MARK: Final = re.compile(r"^\[rank\d{1,9}\]: ?")
@@ -152,10 +152,13 @@ def stuck_ranks(spec: RunSpec) -> str:
 
 
 def out_of_memory(hosts: Sequence[Node], log: str) -> str:
-    """Return which rank ran out of memory, with its node and the memory; "" if none did."""
+    """Return which rank ran out of memory, or perhaps did, with its node and the memory; "" if none did."""
     places = _places(hosts)
-    found = [(int(rank), text) for rank, text in _OUT_OF_MEMORY.findall(log) if int(rank) < len(places)]
-    return f"rank {found[0][0]} on {places[found[0][0]]} ran out of memory: {found[0][1]}" if found else ""
+    found = [each for each in _OUT_OF_MEMORY.findall(log) if int(each[0]) < len(places)]
+    if not found:
+        return ""
+    rank, perhaps, text = min(found, key=lambda each: bool(each[1]))
+    return f"rank {rank} on {places[int(rank)]} {perhaps}ran out of memory: {text}"
 
 
 def unreachable_host(log: str) -> str:

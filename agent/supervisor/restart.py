@@ -51,7 +51,7 @@ class Outcome:
     fault: str = ""
     """What was wrong with the machine, in words; "" where nothing was."""
     memory_after_s: float | None = None
-    """If a rank ran out of memory: how long after the launch."""
+    """If a rank ran out of memory, or perhaps did: how long after the launch."""
 
     def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
         """Return this outcome; without a fault if an earlier attempt ran out of memory at a similar point."""
@@ -59,7 +59,9 @@ class Outcome:
         times = [float(each[MEMORY_AFTER]) for each in earlier if isinstance(each.get(MEMORY_AFTER), int | float)]
         if now is None or not any(abs(now - then) <= max(SIMILAR_S, SIMILAR * max(now, then)) for then in times):
             return self
-        again = f"{self.reason}. An earlier attempt ran out of memory at a similar point, so the run is not restarted"
+        again = (
+            f"{self.reason}. An earlier attempt ended in the same way at a similar point, so the run is not restarted"
+        )
         return dataclasses.replace(
             self, fault="", reason=f"{again}; do: use less memory a rank, or a larger instance type"
         )
