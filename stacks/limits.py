@@ -112,9 +112,9 @@ class Limits(Construct):
     def _watch_idleness(self, config: ClusterConfig) -> None:
         """Alarm when no worker was busy and no run live in any period; if data are missing, the last ones count.
 
-        One period more than asked for: the first may be one of which only a part has passed. While a run is live the
-        group has to be larger than any is. CloudWatch computes with 0 for a metric that is missing beside one that is
-        not, so the comparison is the same before the first run ever.
+        One period more than asked for, since the first may be half over. While a run is live, the group would have to
+        be larger than any group is. The values are counted, so that no value makes the product negative. If one of two
+        metrics is missing, CloudWatch takes 0 for it, so the comparison also holds before the first run ever.
         """
         cpu = idle_cpu_percent(config)
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
@@ -129,7 +129,7 @@ class Limits(Construct):
                 self._metric("cpu", "AWS/EC2", "CPUUtilization", "Maximum", IDLE_PERIOD_S),
                 self._metric("received", "AWS/EC2", "NetworkIn", "Maximum", IDLE_PERIOD_S),
                 self._metric("sent", "AWS/EC2", "NetworkOut", "Maximum", IDLE_PERIOD_S),
-                self._metric("runs", namespace(config), LIVE_RUNS, "Maximum", IDLE_PERIOD_S, of_group=False),
+                self._metric("runs", namespace(config), LIVE_RUNS, "SampleCount", IDLE_PERIOD_S, of_group=False),
             ),
             periods=config.idle_minutes * 60 // IDLE_PERIOD_S + 1,
         )

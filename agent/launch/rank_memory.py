@@ -55,12 +55,13 @@ def _fields(path: Path) -> dict[str, int]:
 def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
     """Yield the memory cgroups of a process: whether they are of version 1, and the directories, innermost first."""
     try:
-        lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").splitlines()
+        lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
+        _, has_more, rest = line.partition(":")
+        controllers, has_path, path = rest.partition(":")
+        if has_more and has_path and controllers in ("", "memory"):
             top = root / "sys/fs/cgroup" / controllers
             here = top / path.lstrip("/")
             yield bool(controllers), tuple(each for each in (here, *here.parents) if each.is_relative_to(top))
@@ -102,6 +103,8 @@ class MemoryWatch:
         self._of_node = root / "proc/vmstat"
         self._kills: dict[Path, int] = {}
         """The last count of each counter."""
+        self._own: set[Path] = set()
+        """The cgroups in which the rank has been."""
         self._killed_at, self._is_sure = -RECENT_S, False
         self._last = self._least = read_sample(root)
         """The last sample, and the sample with the least memory available, of the last two before a kill."""
@@ -115,12 +118,14 @@ class MemoryWatch:
     def _take(self) -> None:
         sample, self._last_at = read_sample(self._root), self._clock()
         if grown := self._grown():
+            was_sure = self._is_sure and self._last_at - self._killed_at <= RECENT_S
             self._killed_at, self._least = self._last_at, min(self._last, sample, key=lambda each: each.available)
-            self._is_sure = any(map(self._is_apart, grown))
+            self._is_sure = was_sure or any(map(self._is_apart, grown))
         self._last = sample
 
     def _grown(self) -> list[Path]:
         """Return the counters that have grown. The main process may change its group, or have exited."""
+        self._own |= {folders[0] for pid in self._pids for _, folders in _groups(self._root, pid)}
         found = {file for pid in self._pids if (file := _counter(self._root, pid))}
         found = {*self._kills, *found} or {self._of_node}
         counts = {file: kills for file in found if (kills := _fields(file).get("oom_kill")) is not None}
@@ -129,10 +134,10 @@ class MemoryWatch:
         return grown
 
     def _is_apart(self, counter: Path) -> bool:
-        """Return whether a counter is of a cgroup in which process 1 is not, such as that of a login."""
+        """Return whether a counter is of the rank's own cgroup, such as that of its login, and not of process 1's."""
         homes = [folders[0] for _, folders in _groups(self._root, "1")]
         is_shared = any(home.is_relative_to(counter.parent) for home in homes)
-        return bool(homes) and not is_shared and counter != self._of_node
+        return bool(homes) and not is_shared and counter.parent in self._own
 
     def describe(self, status: int) -> str:
         """Return how the rank ran out of memory, in words; "" if it did not. `status`: of its main process."""

@@ -44,9 +44,9 @@ KEPT_LOG_BYTES: Final = 32 << 20
 _CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) lines were before this one, ")
 _MAX_CUT: Final = 200
 SUPERVISOR_DIED: Final = "supervisor died"
-# It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAST_BYTES: Final = 1 << 18
-"""Size of the end of the log in which last lines are looked for."""
+"""Size of the end of the log that holds its last lines."""
+# It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
 )
@@ -474,12 +474,15 @@ class RunDirectory:
                 run_id=self.run_id, state="failed", owner=unknown, started=changed, updated=changed, reason=reason
             )
 
-    def last_lines(self, count: int = 20, *, rank: int | None = None) -> list[str]:
-        """Return the last lines of launcher.log, without the launcher's own traceback.
+    def last_lines(self, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES) -> list[str]:
+        """Return the last lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
 
         `rank`: leave out the lines of other ranks, which write after it when they lose it.
         """
-        text = _LAUNCHERS_TRACEBACK.sub("", self.last_text(_LAST_BYTES))
+        text = self.last_text(size)
+        if len(text.encode()) >= size:  # its first line is cut
+            text = text.partition("\n")[2]
+        text = _LAUNCHERS_TRACEBACK.sub("", text)
         others = "" if rank is None else rf"\[(?!{rank}\])\d{{1,9}}\]<std"
         lines = text.splitlines()
         return [line for line in lines if not (others and re.match(others, line))][-count:]

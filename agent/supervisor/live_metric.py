@@ -18,9 +18,9 @@ from agent.spec import json_text
 from agent.staging.aws_cli import aws_command
 
 METRIC: Final = "LiveRuns"
-"""Each live run adds 1 in each minute."""
+"""Each live run publishes 1 about once a minute."""
 PERIOD_S: Final = 60.0
-"""The alarm compares the maximum of five minutes, so a call that fails does no harm."""
+"""The alarm counts the values of five minutes, so a call that fails does no harm."""
 TIMEOUT_S: Final = 50.0
 MAX_FAILURES: Final = 3
 """Failures in a row before the run reports them; the shortest alarm acts after ten minutes."""
@@ -37,6 +37,7 @@ class LiveMetric:
 
     def __init__(self, directory: RunDirectory, run: Callable[[Sequence[str], float], Completed]) -> None:
         self._directory, self._run = directory, run
+        self._has_alarm = True
         self.trouble = ""
         """Why CloudWatch does not have the metric, with the remedy, after MAX_FAILURES failures in a row."""
 
@@ -54,19 +55,24 @@ class LiveMetric:
     def _command(self) -> list[str]:
         try:
             origin = json_text.parse(read_regular(self._directory.path / ORIGIN_FILE))
-            stack, region = str(origin["stack"]), str(origin["region"])
-        except (OSError, ValueError, KeyError, TypeError):
+            stack, region = origin["stack"], origin["region"]
+            self._has_alarm = origin["config"].get("idle_minutes") != 0
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
-        return command(stack, region) if stack else []
+        known = isinstance(stack, str) and isinstance(region, str)
+        return command(stack, region) if known and stack and region else []
 
     def _keep_publishing(self, words: Sequence[str], ended: threading.Event) -> None:
         failures = 0
         while not ended.is_set():
             # The state is on the shared file system: without it the run is stuck, and does not hold its workers.
             if self._is_live():
-                done = self._run(words, TIMEOUT_S)
+                try:
+                    done = self._run(words, TIMEOUT_S)
+                except OSError as error:  # no memory for a process, or no rights
+                    done = Completed(status=126, output=str(error))
                 failures = failures + 1 if done.status else 0
-                self.trouble = _trouble(done) if failures >= MAX_FAILURES else ""
+                self.trouble = _trouble(done) if failures >= MAX_FAILURES and self._has_alarm else ""
             ended.wait(PERIOD_S)
 
     def _is_live(self) -> bool:
@@ -77,8 +83,11 @@ class LiveMetric:
 
 def _trouble(done: Completed) -> str:
     why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
-    denied = "`fab up` gives the master this permission, which a permissions boundary must not take away"
-    remedy = denied if "AccessDenied" in why else "let the master reach CloudWatch's endpoint"
+    remedy = "read the error; the master must reach CloudWatch's endpoint"
+    if "AccessDenied" in why:
+        remedy = "`fab up` gives the master this permission, which a permissions boundary must not take away"
+    if done.status == 127:
+        remedy = "install the AWS CLI on the master"
     return (
         f"the idle alarm may terminate the workers while this run waits, since its metric {METRIC} is not published: "
         f"{why}; do: {remedy}"

@@ -24,7 +24,7 @@ from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, notification, scheduler, then_stop
 from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
-from agent.supervisor.live_metric import LiveMetric
+from agent.supervisor.live_metric import METRIC, LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
@@ -254,9 +254,10 @@ class Supervisor:
             self._stored.write_record()
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
-        log = failure.last_attempt(self.directory.last_text(failure.log_bytes(self._attempt.spec.ranks)))
-        first = failure.first_ended(log)
-        lines = tuple(self.directory.last_lines(rank=first[0] if first else None))
+        size = failure.log_bytes(self._attempt.spec.ranks)
+        first = failure.first_ended(failure.last_attempt(self.directory.last_text(size)))
+        named = first[0] if first and f"rank {first[0]} on " in reason else None
+        lines = tuple(self.directory.last_lines(rank=named, size=size))
         self._log(f"failed: {reason}")
         self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
 
@@ -283,13 +284,14 @@ class Supervisor:
             self._stop.ask(reached)
 
     def _report_unpublished(self) -> None:
-        """Report once that the idle alarm does not learn of this run."""
-        trouble = self._live_metric.trouble
-        if trouble and "unpublished" not in self._stored.course:
-            self._log(f"warning: {trouble}")
-            self._stored.record_step("unpublished", unpublished=trouble)
-            if self.state.state == "running":
-                self._stored.update(reason=trouble)
+        """Report that the run's metric is not published, and withdraw the report once it is."""
+        trouble, reported = self._live_metric.trouble, str(self._stored.course.get("unpublished", ""))
+        if bool(trouble) == bool(reported):
+            return
+        self._log(f"warning: {trouble}" if trouble else f"the metric {METRIC} is published")
+        self._stored.record_step("unpublished" if trouble else "published", unpublished=trouble)
+        if self.state.state == "running" and (trouble or self.state.reason == reported):
+            self._stored.update(reason=trouble)
 
     def _heartbeat(self) -> None:
         self._keep_bounds()

@@ -124,8 +124,8 @@ def services(config: ClusterConfig) -> list[str]:
         wanted |= {"ssm"}  # the CloudWatch agent's configuration
     if config.node_logs:
         wanted |= {"logs"}
-    if config.node_metrics or config.idle_minutes:
-        wanted |= {"monitoring"}  # the metrics, and that a run is live
+    if config.node_metrics or (config.idle_minutes and not config.opens_ssh_port):
+        wanted |= {"monitoring"}  # the metrics; and that a run is live, from a master in these subnets
     return sorted(wanted)
 
 

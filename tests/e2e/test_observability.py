@@ -111,7 +111,7 @@ def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path:
         assert (event["event"], event["run_id"], event["state"]) == ("failed", found[1], "failed")
         shown = told.laptop("fab", "show", found[1], "--set", "name=told").stdout
         assert "did not tell" not in shown
-        # The alarm on idle workers reads it. The master's role may publish it, in this namespace alone.
+        # The alarm on idle workers reads it. The master's role may publish it.
         wanted = {"Namespace": "deepcdk/told", "MetricName": "LiveRuns"}
         assert eventually(lambda: told.ask("cloudwatch", "list_metrics", **wanted)["Metrics"])
     finally:

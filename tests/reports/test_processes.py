@@ -364,6 +364,27 @@ def test_kill_in_the_group_that_the_program_moved_to_is_the_ranks(tmp_path: Path
     assert node.watch.describe(-9).startswith("out of memory: ")
 
 
+def test_kill_counted_for_all_sessions_of_a_node_may_be_of_another_program(tmp_path: Path) -> None:
+    """Reported as microsoft/pai #1089. The rank's own cgroup has no counter, and the one above it has."""
+    kills = Kills(tmp_path, rank="/user.slice/session-3.scope")
+    for group in tmp_path.glob("sys/fs/cgroup/user.slice/session-3.scope/memory.events"):
+        group.unlink()
+    kills.kill("/user.slice")
+    kills.now += SAMPLE_S
+    kills.watch.look()
+    kills.kill("/user.slice")
+    assert kills.watch.describe(-9).startswith("perhaps out of memory: ")
+
+
+@pytest.mark.parametrize("line", ["", "garbage", "0::", "0::/a\x0cb"])
+def test_odd_line_about_cgroups_does_not_end_the_rank(tmp_path: Path, line: str) -> None:
+    kills = Kills(tmp_path)
+    (tmp_path / "proc/77/cgroup").write_text(f"{line}\n")
+    kills.now += SAMPLE_S
+    kills.watch.look()
+    assert kills.watch.describe(-9) == ""
+
+
 @pytest.mark.parametrize(
     "node", [{"version": 0}, {"rank": "/init.scope"}, {"rank": "/", "version": 1}], ids=["no-group", "shared", "root"]
 )

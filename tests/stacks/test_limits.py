@@ -74,7 +74,7 @@ def test_the_idle_alarm_reads_the_metric_that_the_master_publishes(template: Tem
     published = [words[words.index(flag) + 1] for flag in ("--namespace", "--metric-name")]
     assert [live["Metric"]["Namespace"], live["Metric"]["MetricName"]] == published
     assert "Dimensions" not in live["Metric"]
-    assert (live["Stat"], live["Period"]) == ("Maximum", 300)
+    assert (live["Stat"], live["Period"]) == ("SampleCount", 300)
 
 
 def test_the_master_may_publish_to_its_clusters_namespace_alone(variant: Variant) -> None:

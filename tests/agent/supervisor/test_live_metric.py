@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,8 +94,11 @@ def test_a_run_whose_files_cannot_be_read_holds_no_worker(directory: RunDirector
     ("output", "remedy"),
     [
         (DENIED, "do: `fab up` gives the master this permission"),
-        ('Could not connect to the endpoint URL: "https://..."', "do: let the master reach CloudWatch's endpoint"),
-        ("", "status 255; do: let the master reach"),
+        (
+            'Could not connect to the endpoint URL: "https://..."',
+            "do: read the error; the master must reach CloudWatch's endpoint",
+        ),
+        ("", "status 255; do: read the error"),
     ],
 )
 def test_failures_in_a_row_are_reported_with_the_remedy_until_one_call_succeeds(
@@ -108,6 +112,27 @@ def test_failures_in_a_row_are_reported_with_the_remedy_until_one_call_succeeds(
         assert (output in trouble, remedy in trouble) == (True, True)
         api.done = Completed(status=0, output="")
         eventually(lambda: not metric.trouble)
+
+
+def test_a_master_that_cannot_start_the_call_reports_it(directory: RunDirectory) -> None:
+    def refuse(argv: Sequence[str], timeout_s: float) -> Completed:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    metric = LiveMetric(directory, refuse)
+    with metric.published():
+        assert "Cannot allocate memory; do: read the error" in eventually(lambda: metric.trouble)
+    without_cli = LiveMetric(directory, Api(127, "nice: 'aws': No such file or directory"))
+    with without_cli.published():
+        assert "do: install the AWS CLI on the master" in eventually(lambda: without_cli.trouble)
+
+
+def test_a_cluster_without_the_idle_alarm_reports_no_failure(directory: RunDirectory) -> None:
+    record.write_origin(directory, Origin(stack="lab", region="eu-west-1", config={"idle_minutes": 0}))
+    api = Api(255, DENIED)
+    metric = LiveMetric(directory, api)
+    with metric.published():
+        eventually(lambda: api.calls > live_metric.MAX_FAILURES)
+    assert metric.trouble == ""
 
 
 def test_a_run_that_cannot_publish_says_so_once_in_its_log_and_record(efs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -112,18 +113,14 @@ def interface(name: str, *, private: bool = True, state: str = "available") -> d
     }
 
 
-MONITORING = interface("monitoring")
-
-
 @pytest.mark.parametrize(
     ("endpoints", "missing"),
     [
-        ((), "cloudformation, monitoring, s3"),
-        ((gateway(), MONITORING), "cloudformation"),
-        ((gateway(), interface("cloudformation")), "monitoring"),
-        ((interface("cloudformation"), MONITORING, gateway("rtb-other")), "s3"),
-        ((interface("cloudformation", private=False), MONITORING, gateway()), "cloudformation"),
-        ((interface("cloudformation", state="pending"), MONITORING, gateway()), "cloudformation"),
+        ((), "cloudformation, s3"),
+        ((gateway(),), "cloudformation"),
+        ((interface("cloudformation"), gateway("rtb-other")), "s3"),
+        ((interface("cloudformation", private=False), gateway()), "cloudformation"),
+        ((interface("cloudformation", state="pending"), gateway()), "cloudformation"),
     ],
 )
 def test_without_a_default_route_the_missing_endpoints_are_named(
@@ -134,18 +131,18 @@ def test_without_a_default_route_the_missing_endpoints_are_named(
 
 
 def test_endpoints_alone_are_a_drawback() -> None:
-    found = of_private(endpoints=(gateway(), interface("cloudformation"), MONITORING))
+    found = of_private(endpoints=(gateway(), interface("cloudformation")))
     assert (found.state, "packages" in found.what) == (WARN, True)
     assert "an image that has every package" in found.remedy
 
 
 def test_what_the_nodes_call_is_the_configurations() -> None:
-    assert services(CONFIG) == ["cloudformation", "monitoring", "s3"]
-    assert services(config_of(idle_minutes=0)) == ["cloudformation", "s3"]
+    assert services(CONFIG) == ["cloudformation", "s3"]
     watched = config_of(node_logs=True, node_metrics=True)
     assert services(watched) == ["cloudformation", "logs", "monitoring", "s3", "ssm"]
     sessions = config_of(ssh_access="session-manager", ssh_cidr=())
     assert services(sessions) == ["cloudformation", "monitoring", "s3", "ssm", "ssmmessages"]
+    assert "monitoring" not in services(dataclasses.replace(sessions, idle_minutes=0))
 
 
 def test_a_vpc_is_looked_at_when_there_is_one(subject: Examined) -> None:

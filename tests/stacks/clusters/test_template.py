@@ -19,6 +19,7 @@ from tests.stacks.clusters.synthesis import PREFLIGHT, PROJECT
 # What cdk-nag finds in the default cluster, and is acknowledged where it arises, with the reason.
 ACKNOWLEDGED = {
     "AwsSolutions-AS3",
+    "AwsSolutions-IAM5[Resource::*]",
     "AwsSolutions-IAM5[Resource::<RunBucket.Arn>/runs/*]",
     "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
     "autoScalingGroup:*:autoScalingGroupName/<WorkerGroup>]",
