@@ -24,6 +24,9 @@ def test_bad_names_and_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> 
     for seed in ("good", "-1", "1.5", "1234567890"):
         assert main(["start", "--name", "nowhere", f"--api-faults={seed}"]) == 1
         assert f"--api-faults '{seed}': must be a whole number" in capsys.readouterr().err
+    for command in ("start", "api"):
+        assert main([command, "--name", "nowhere", "--vcpus=-1"]) == 1
+        assert "--vcpus '-1': must be a whole number" in capsys.readouterr().err
 
 
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:

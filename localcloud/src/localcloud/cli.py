@@ -74,8 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         command = add(name, help, _enter)
         command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    command = add("api", "serve the API alone, without hosts or root, until standard input ends", _api)
-    command.add_argument("--vcpus", type=int, metavar="N", help="as of `start`")
+    options.add_vcpus(add("api", "serve the API alone, without hosts or root, until standard input ends", _api))
     shell = [os.environ.get("SHELL", "/bin/bash")]
     add("shell", "open a shell on the laptop", _enter).set_defaults(place="laptop", command=shell)
     command = add("exec", "run a command in a host as root, past its network", _exec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -72,19 +73,35 @@ class Options:
         return argv
 
 
+def _add(
+    command: argparse.ArgumentParser,
+    flag: str,
+    pattern: str,
+    must: str,
+    convert: Callable[[str], Any] = str,
+    **settings: Any,
+) -> None:
+    """Add an option whose value must match a pattern; `must` is the pattern in words."""
+
+    def read(text: str) -> Any:
+        if not re.fullmatch(pattern, text, flags=re.ASCII):
+            raise LocalCloudError(f"{flag} {text!r}: must be {must}")
+        return convert(text)
+
+    command.add_argument(flag, type=read, **settings)
+
+
+def add_vcpus(command: argparse.ArgumentParser) -> None:
+    """Declare the option `--vcpus`, which `start` and `api` have."""
+    _add(command, "--vcpus", r"0|[1-9][0-9]{0,5}", "a whole number from 0 to 999999", int, metavar="N",
+        help="give the account the quotas of a new one, with N standard vCPUs (AWS gives 5 or more); "
+        "default: more than any test needs",
+    )  # fmt: skip
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the options of `start`."""
-
-    def add(flag: str, pattern: str, must: str, convert: Callable[[str], Any] = str, **settings: Any) -> None:
-        """Add an option whose value must match a pattern; `must` is the pattern in words."""
-
-        def read(text: str) -> Any:
-            if not re.fullmatch(pattern, text, flags=re.ASCII):
-                raise LocalCloudError(f"{flag} {text!r}: must be {must}")
-            return convert(text)
-
-        command.add_argument(flag, type=read, **settings)
-
+    add = functools.partial(_add, command)
     command.add_argument(
         "--mount",
         type=Bind.parse,
@@ -122,10 +139,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--api-faults", r"[0-9]{1,9}", "a whole number from 0 to 999999999", int, metavar="SEED",
         help="throttle, delay and run out of capacity as a real account does; the same SEED draws the same faults",
     )  # fmt: skip
-    add("--vcpus", r"0|[1-9][0-9]{0,5}", "a whole number from 0 to 999999", int, metavar="N",
-        help="give the account the quotas of a new one, with N standard vCPUs (AWS gives 5 or more); "
-        "default: more than any test needs",
-    )  # fmt: skip
+    add_vcpus(command)
     add("--owner", r"[1-9][0-9]{0,9}", "the id of a process", int, metavar="PID",
         help="stop the cloud when process PID exits, however it exits")  # fmt: skip
 

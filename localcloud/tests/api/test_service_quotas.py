@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from api.templates import Client, Stacks, mixed, nodes
+from localcloud.api.autoscaling import instance_choice
 from localcloud.api.cloud import Cloud
+from localcloud.api.ec2 import instances
 from localcloud.api.service_quotas import QUOTAS, vcpu_quota
 
 STANDARD = "L-1216C47A"
@@ -74,6 +77,11 @@ def test_quotas_are_listed_in_pages(client: Client) -> None:
     assert len({each["QuotaCode"] for page in found for each in page}) == sum(map(len, found)) == 20
 
 
+def test_a_page_has_100_quotas_at_most(client: Client) -> None:
+    code, message = refused(client("service-quotas").list_service_quotas, ServiceCode="ec2", MaxResults=101)
+    assert (code, "Value '101' at 'maxResults'" in message) == ("ValidationException", True)
+
+
 def test_every_instance_type_but_macs_counts_against_one_on_demand_quota() -> None:
     missing = {name.split(".")[0] for name in INSTANCE_TYPES if vcpu_quota(name, spot=False) is None}
     assert {name for name in missing if not name.startswith("mac")} == set()
@@ -117,6 +125,19 @@ def test_capacity_blocks_count_against_no_quota(ec2: Any) -> None:
     (id,) = launch(ec2, "p5.48xlarge", 1, **block)
     (page,) = ec2.describe_instances(InstanceIds=[id])["Reservations"]
     assert page["Instances"][0]["InstanceLifecycle"] == "capacity-block"
+    ec2.stop_instances(InstanceIds=[id])
+    ec2.start_instances(InstanceIds=[id])
+
+
+@pytest.mark.parametrize("market", ["spot", "capacity-block"])
+def test_the_market_of_a_launch_template_decides_what_its_instances_count_as(ec2: Any, market: str) -> None:
+    launch(ec2, "c5.large", 8)
+    data = {"InstanceType": "c5.large", "InstanceMarketOptions": {"MarketType": market}}
+    made = ec2.create_launch_template(LaunchTemplateName=market, LaunchTemplateData=data)
+    template = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"]}
+    answer = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, LaunchTemplate=template)
+    assert answer["Instances"][0]["InstanceLifecycle"] == market
+    ec2.delete_launch_template(**template)
 
 
 def test_a_group_beyond_the_quota_keeps_what_fits_and_its_activities_have_ec2s_words(
@@ -136,6 +157,19 @@ def test_a_group_beyond_the_quota_keeps_what_fits_and_its_activities_have_ec2s_w
 def test_a_group_of_several_families_takes_the_one_with_vcpus_left(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(mixed(2, "p4d.24xlarge", "c5.large"))
     assert [(each.instance_type, each.spot) for each in cloud.snapshot().instances] == [("c5.large", True)] * 2
+
+
+@pytest.mark.parametrize("types", [("c5.large", "p4d.24xlarge"), ("p4d.24xlarge", "c5.large")])
+def test_a_quota_of_one_type_does_not_keep_a_group_from_the_next_zone_for_another(
+    cloud: Cloud, stacks: Stacks, monkeypatch: pytest.MonkeyPatch, types: tuple[str, ...]
+) -> None:
+    def check(ec2: Any, instance_type: str, zone: str) -> None:
+        if zone == "us-east-1a" and instance_type == "c5.large":
+            raise EC2ClientError(instance_choice.NO_CAPACITY, "no room")
+
+    monkeypatch.setattr(instances, "check_room", check)
+    stacks.create(mixed(1, *types))
+    assert [each.instance_type for each in cloud.snapshot().instances] == ["c5.large"]
 
 
 def test_a_spot_group_beyond_the_quota_says_so(client: Client, stacks: Stacks) -> None:

@@ -162,7 +162,8 @@ def _used(ec2: Any, quota: Quota) -> Iterator[int]:
 
 @first(InstanceBackend, "start_instances")
 def _check_start(ec2: Any, instance_ids: list[str]) -> None:
-    stopped = [each for each in ec2.get_multi_instances_by_id(instance_ids) if each.state == "stopped"]
+    named = ec2.get_multi_instances_by_id(instance_ids)
+    stopped = [each for each in named if each.state == "stopped" and each.lifecycle != CAPACITY_BLOCK]
     for spot in (False, True):
         check_vcpus(ec2, (each.instance_type for each in stopped if (each.lifecycle == "spot") is spot), spot=spot)
 
@@ -250,9 +251,16 @@ def _shown(backend: ServiceQuotasBackend, quota: Quota, value: float | None = No
 
 def _page(responses: Any, quotas: list[dict[str, Any]]) -> str:
     given = json.loads(responses.body)
-    token, count = str(given.get("NextToken") or "0"), int(given.get("MaxResults") or _PAGE)
+    token, count = str(given.get("NextToken") or "0"), int(given.get("MaxResults", _PAGE))
     if not token.isdecimal():
         raise JsonRESTError("InvalidPaginationTokenException", "Invalid input was provided.")
+    if not 1 <= count <= _PAGE:
+        bound = f"less than or equal to {_PAGE}" if count > _PAGE else "greater than or equal to 1"
+        raise JsonRESTError(
+            "ValidationException",
+            f"1 validation error detected: Value '{count}' at 'maxResults' failed to satisfy constraint: Member must "
+            f"have value {bound}",
+        )
     end = int(token) + count
     more = {"NextToken": str(end)} if end < len(quotas) else {}
     return json.dumps({"Quotas": quotas[int(token) : end], **more})

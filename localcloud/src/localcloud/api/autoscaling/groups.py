@@ -115,8 +115,12 @@ def _launch_successor(group: Any) -> Any:
 
 
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
-    """Launch the first of the choices for which there is room. Raises the error of the last one where there is none."""
-    for number, choice in enumerate(choices, start=1):
+    """Launch the first of the choices for which there is room.
+
+    If there is none it raises an error after which another zone is tried, or the last error without such a one.
+    """
+    failure: ServiceException | None = None
+    for choice in choices:
         # A group goes on without the launch, so that no call fails which would clean up after it.
         undo = failed_calls.mark(ec2, efs_backends[ec2.account_id][ec2.region_name])
         try:
@@ -124,9 +128,11 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
             return instance
         except ServiceException as error:
             undo()
-            if error.code not in _TRY_ANOTHER_TYPE or number == len(choices):
+            if error.code not in _TRY_ANOTHER_TYPE:
                 raise
-    raise invalid("the group names no instance type")
+            if failure is None or failure.code not in instance_choice.TRY_ANOTHER:
+                failure = error
+    raise failure or invalid("the group names no instance type")
 
 
 def _report_failed_launch(group: Any, error: ServiceException) -> None:

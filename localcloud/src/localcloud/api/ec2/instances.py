@@ -175,6 +175,8 @@ def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("is_instance_type_default"):
         instance_type = template.get("InstanceType") or instance_type
     market = kwargs.get("instance_market_options") or kwargs.get("lifecycle")
+    if not market and (market := (template.get("InstanceMarketOptions") or {}).get("MarketType")):
+        kwargs["instance_market_options"] = market
     if market != service_quotas.CAPACITY_BLOCK:
         count = args[1] if len(args) > 1 else kwargs["count"]
         service_quotas.check_vcpus(self, [instance_type] * int(count), spot=market == "spot")
