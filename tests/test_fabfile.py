@@ -15,13 +15,15 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from cluster.aws.client import Aws
 from cluster.cli.loader import MODULES
 from cluster.cli.program import make_program
-from cluster.errors import DeepcdkError
+from cluster.doctor.finding import Finding
+from cluster.errors import AwsError, DeepcdkError
 from cluster.session import Session
+from cluster.tasks.deploy import AccountError
 from tests.cluster.conftest import aws  # noqa: F401  # a fixture
 from tests.factories import make_inventory
 
@@ -333,6 +335,76 @@ def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.Mon
     monkeypatch.setattr("cluster.doctor.nodes.offers", lambda _, types: {kind: set() for kind in types})
     status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
     assert (status, "zones for c5.2xlarge: not offered in us-east-1a" in text) == (1, True)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    """Have AWS refuse an operation of EC2's."""
+    call: Any = BaseClient._make_api_call  # type: ignore[attr-defined]  # as botocore's users replace it
+
+    def refused(self: Any, name: str, given: Any) -> Any:
+        if name == operation:
+            raise ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "not for you"}}, name)
+        return call(self, name, given)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", refused)
+
+
+def test_up_goes_on_without_the_quotas_that_it_may_not_read(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AwsError("not for you", where="reading the quotas of ec2")
+
+    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", refused)
+    _, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
+    assert "not checked: vCPU quota: reading the quotas of ec2: not for you" in " ".join(text.split())
+    assert "zones: us-east-1a" in text
+
+
+def test_cloudformation_chooses_zones_that_up_may_not_list(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "DescribeAvailabilityZones")
+    status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
+    assert "warning: CloudFormation chooses the zones, because AWS does not list them" in " ".join(text.split())
+    assert (status, "a t3.medium master" in text) == (1, True), "the question is asked"
+
+
+def test_up_leaves_a_deployed_cluster_whose_zones_it_cannot_read(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE"}
+    for module in ("cluster.tasks.deploy", "cluster.doctor.finding"):
+        monkeypatch.setattr(f"{module}.describe_stack", lambda *_: there)
+    subnet = {"Type": "AWS::EC2::Subnet", "Properties": {"AvailabilityZone": "us-east-1c"}}
+    monkeypatch.setattr("cluster.doctor.finding.read_template", lambda *_: {"Resources": {"A": subnet}})
+    refuse(monkeypatch, "DescribeAvailabilityZones")
+    status, text = fab("up", "--yes", "--set=ssh_cidr=198.18.0.7/32", "--set=availability_zones=2")
+    assert (status, "deepcdk: AWS denies it: not for you" in text) == (1, True)
+    assert "CloudFormation chooses" not in text
+
+
+def test_up_goes_on_without_a_reservation_that_it_may_not_see(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "DescribeCapacityReservations")
+    _, text = fab("up", "--set=ssh_cidr=198.18.0.7/32", "--set=capacity_reservation=cr-0123456789abcdef0")
+    assert "not checked: capacity reservation: describing cr-0123456789abcdef0" in " ".join(text.split())
+    assert "zones: us-east-1a" in text
+
+
+def test_up_with_force_names_the_zones_that_are_missing(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.deploy.zones.all_zones", lambda _: ("us-east-1a",))
+    status, text = fab("up", "--force", "--set=ssh_cidr=198.18.0.7/32", "--set=availability_zones=2")
+    assert (status, "availability_zones = 2, but this account has only us-east-1a" in text) == (1, True)
+    assert "set availability_zones = 1" in text
+
+
+def test_up_prints_the_zones_to_write_down_for_cdk_deploy(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, usual = fab("up", "--plan", "--set=ssh_cidr=198.18.0.7/32")
+    assert "zones: us-east-1a, by what they offer\n" in usual
+    assert "the cluster keeps them" not in usual and "cdk deploy" not in usual
+    monkeypatch.setattr("cluster.deploy.zones.all_zones", lambda _: ("us-east-1c",))
+    _, other = fab("up", "--set=ssh_cidr=198.18.0.7/32")
+    assert "zones: us-east-1c, by what they offer; the cluster keeps them" in other
+    assert 'first write "zones": ["us-east-1c"] into cdk.json' in " ".join(other.split())
+
+
+def test_equal_advice_is_printed_once() -> None:
+    found = [Finding(check="zones", state="FAIL", what=what, remedy="set zones") for what in ("one", "two")]
+    assert AccountError("deepcdk", found).remedy == "set zones; --force deploys it all the same"
 
 
 def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(fab: Fab) -> None:

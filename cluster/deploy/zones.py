@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster.aws.client import aws_errors, entries
+from cluster.errors import AwsError
 from stacks.config import ClusterConfig
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def node_types(config: ClusterConfig) -> list[str]:
 
 
 def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the zones of a cluster's subnets: those that are named, those of the deployed template, or chosen ones.
+    """Return the zones of a cluster's subnets: those in cdk.json, those of the deployed template, or chosen ones.
 
     `template` is empty if the cluster is not deployed.
     """
@@ -34,14 +35,13 @@ def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[st
     kept = named(template)
     if len(kept) >= config.availability_zones:
         return kept[: config.availability_zones]
-    listed = usual(aws)
     if template and not kept:
-        return listed[: config.availability_zones]
-    return choose(config, listed, offers(aws, node_types(config)), kept)
+        return usual(aws)[: config.availability_zones]
+    return choose(config, all_zones(aws), offers(aws, node_types(config)), kept, reserved=_reserved(aws, config))
 
 
 def are_ours(config: ClusterConfig, template: Mapping[str, Any]) -> bool:
-    """Return whether `fab up` names the zones in the template, and neither cdk.json, a VPC nor CloudFormation does."""
+    """Return whether `fab up` names the zones in the template: cdk.json, a VPC or CloudFormation decide otherwise."""
     return not (config.zones or config.vpc_id or (template and not named(template)))
 
 
@@ -53,17 +53,50 @@ def named(template: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def usual(aws: Aws) -> tuple[str, ...]:
-    """Return the zones in the order in which CloudFormation takes them (its reference of Fn::GetAZs).
+    """Return the zones that CloudFormation takes for a template without names, in its order.
 
-    They are sorted by name; if any has a default subnet, only such zones count.
+    By its reference of Fn::GetAZs they are sorted by name. If any has a default subnet, the others are left out.
     """
+    zones, with_default = _listed(aws)
+    return tuple(zone for zone in zones if not with_default or zone in with_default)
+
+
+def all_zones(aws: Aws) -> tuple[str, ...]:
+    """Return all zones of the region, first those with a default subnet: a zone that is named needs none."""
+    zones, with_default = _listed(aws)
+    return tuple(sorted(zones, key=lambda zone: zone not in with_default))
+
+
+def _listed(aws: Aws) -> tuple[list[str], set[str]]:
+    """Return the zones by name, and those that have a default subnet."""
     with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")
         listed = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
         defaults = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
     zones = sorted(each["ZoneName"] for each in listed["AvailabilityZones"])
-    preferred = {subnet["AvailabilityZone"] for subnet in defaults}
-    return tuple(zone for zone in zones if not preferred or zone in preferred)
+    return zones, {subnet["AvailabilityZone"] for subnet in defaults}
+
+
+def _reserved(aws: Aws, config: ClusterConfig) -> str:
+    """Return the zone of the capacity reservation, "" if there is none or AWS does not show it."""
+    wanted = config.capacity_reservation
+    if not wanted.startswith("cr-"):
+        return ""
+    try:
+        found = describe_reservation(aws, wanted)
+    except AwsError:
+        return ""  # The check of the reservation reports it.
+    return str(found["AvailabilityZone"]) if found else ""
+
+
+def describe_reservation(aws: Aws, reservation_id: str) -> Mapping[str, Any] | None:
+    """Return the entry of DescribeCapacityReservations, None if the account has no such reservation."""
+    with aws_errors(f"describing {reservation_id}"):
+        # A filter, since asking for a missing id directly is an error.
+        found = aws.client("ec2").describe_capacity_reservations(
+            Filters=[{"Name": "capacity-reservation-id", "Values": [reservation_id]}]
+        )["CapacityReservations"]
+    return found[0] if found else None
 
 
 def offers(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
@@ -80,16 +113,31 @@ def offers(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
 
 
 def choose(
-    config: ClusterConfig, listed: Sequence[str], offered: Mapping[str, Collection[str]], kept: Sequence[str] = ()
+    config: ClusterConfig,
+    listed: Sequence[str],
+    offered: Mapping[str, Collection[str]],
+    kept: Sequence[str] = (),
+    *,
+    reserved: str = "",
 ) -> tuple[str, ...]:
-    """Choose as many zones as the subnets span, `kept` ones first, then those that offer the most of the types.
+    """Choose as many zones as the subnets span: `kept` ones, then `reserved`, then those that offer the most types.
 
-    A zone without the master's type, or without any of the workers', comes last: the doctor reports it.
+    Several zones have one type of workers in common if possible. A zone without the master's type, or without any of
+    the workers', comes last, and the doctor reports it. Among equals the order is that of `listed`.
     """
+    count = config.availability_zones
+    fit = [zone for zone in (*kept, *listed) if zone in offered[config.master_instance_type]]
+    common: Collection[str] = ()
+    if count > 1:
+        choices = [offered[kind] for kind in config.worker_types]
+        common = next(
+            (each for each in choices if {*kept} <= {*each} and len({*fit} & {*each}) >= count),
+            (),
+        )
 
-    def rank(zone: str) -> tuple[bool, int]:
+    def rank(zone: str) -> tuple[bool, bool, bool, int]:
         workers = sum(zone in offered[kind] for kind in config.worker_types)
-        return not (workers and zone in offered[config.master_instance_type]), -workers
+        return zone != reserved, not (workers and zone in fit), zone not in common, -workers
 
-    others = sorted((zone for zone in listed if zone not in kept), key=rank)  # stable: by name among equals
-    return (*kept, *others)[: config.availability_zones]
+    others = sorted((zone for zone in listed if zone not in kept), key=rank)
+    return (*kept, *others)[:count]

@@ -34,8 +34,8 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("budget", purchases.budget),
 )
 """Checks that need AWS, with the name to report if AWS cannot be reached."""
-BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas")
-"""Those whose failure would only show minutes after a deployment has begun."""
+BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas", "capacity reservation")
+"""The checks that `fab up` makes: AWS reports such a fault minutes after the deployment has begun."""
 
 
 def examine(subject: Subject) -> tuple[Finding, ...]:
@@ -56,8 +56,8 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
 def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> list[Finding]:
     """Return the findings of some checks of REMOTE, which are made at the same time."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(checks)) as pool:
-        each_ones = pool.map(lambda each: _examine(each[0], each[1], subject), checks)
-        return [each for findings in each_ones for each in findings]
+        findings = pool.map(lambda check: _examine(check[0], check[1], subject), checks)
+        return [each for of_check in findings for each in of_check]
 
 
 def examine_before_up(subject: Subject) -> list[Finding]:

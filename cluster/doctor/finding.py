@@ -20,6 +20,8 @@ OK: Final = "ok"
 WARN: Final = "warn"
 FAIL: Final = "FAIL"
 UNKNOWN: Final = "unknown"
+REPLACES: Final = ", which replaces the subnets and the nodes of the deployed cluster"
+"""What to add to the advice to set other zones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.aws.client import aws_errors
 from cluster.deploy.zones import node_types, offers
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
+from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.runs.gpu_floors import floors
 from stacks import images
 from stacks.config import MASTER, WORKER, ClusterConfig
 from stacks.gpus import SPEEDS
 from stacks.instance_types import find
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.type_defs import FilterTypeDef
 
 ROLES = (MASTER, WORKER)
 
@@ -31,7 +34,8 @@ def image(subject: Subject) -> Iterator[Finding]:
     with aws_errors("describing the images"):
         # A filter, since asking for a missing id directly is an error.
         named = sorted({each for each in chosen.values() if each} or {"none"})
-        answer = subject.aws.client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": named}])
+        wanted_ids: list[FilterTypeDef] = [{"Name": "image-id", "Values": named}]
+        answer = subject.aws.client("ec2").describe_images(Filters=wanted_ids, IncludeDeprecated=True)
     found = {each["ImageId"]: each for each in answer["Images"]}
     now = datetime.datetime.now(datetime.UTC)
     for role, each in wanted.items():
@@ -105,22 +109,32 @@ def _root_gib(described: Mapping[str, Any]) -> int:
 def offering(subject: Subject) -> Iterator[Finding]:
     """Check that the zones of the subnets offer the instance types."""
     config, zones = subject.config, subject.zones
+    if zones and not config.vpc_id and len(zones) < config.availability_zones:
+        what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(zones)}"
+        yield finding("zones", FAIL, what, f"set availability_zones = {len(zones)}, or take another region")
     wanted = node_types(config)
     offered = offers(subject.aws, wanted)
+    # The group launches in each zone a type of the workers that is offered there.
+    suffices = all(any(zone in offered[kind] for kind in config.worker_types) for zone in zones)
+    own, deployed = not config.vpc_id, subject.deployed
     for kind in wanted:
-        others = [other for other in config.worker_types if other != kind]
-        # If another type of the workers is offered everywhere, the group launches that one.
-        spare = kind != config.master_instance_type and any(set(zones) <= offered[other] for other in others)
-        yield judge_offering(kind, zones, offered[kind], own=not config.vpc_id, spare=spare)
+        spare = kind != config.master_instance_type and suffices
+        yield judge_offering(kind, zones, offered[kind], own=own, spare=spare, deployed=deployed)
 
 
 def judge_offering(
-    kind: str, zones: Sequence[str], offered: Collection[str], *, own: bool, spare: bool = False
+    kind: str,
+    zones: Sequence[str],
+    offered: Collection[str],
+    *,
+    own: bool,
+    spare: bool = False,
+    deployed: bool = False,
 ) -> Finding:
     """Judge whether every zone of the subnets offers a type.
 
     `own`: the VPC is the cluster's own.
-    `spare`: another type would do as well.
+    `spare`: the workers may have another type there.
     """
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
@@ -132,7 +146,7 @@ def judge_offering(
     remedy = (
         "take another instance type, or another region"
         if own and not offered
-        else f"set zones to some that offer it ({elsewhere}), or take another type"
+        else f"take another type, or set zones to some that offer it ({elsewhere}){REPLACES if deployed else ''}"
         if own
         else "name subnets of a zone that offers it, or take another type"
     )

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from cluster.aws.client import aws_errors
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
+from cluster.deploy.zones import describe_reservation
+from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
 
 
@@ -21,12 +22,8 @@ def reservation(subject: Subject) -> Iterator[Finding]:
         what = f"{wanted} is a group of reservations, whose members are not checked"
         yield finding("capacity reservation", UNKNOWN, what)
         return
-    with aws_errors(f"describing {wanted}"):
-        # A filter, since asking for a missing id directly is an error.
-        found = subject.aws.client("ec2").describe_capacity_reservations(
-            Filters=[{"Name": "capacity-reservation-id", "Values": [wanted]}]
-        )["CapacityReservations"]
-    yield judge_reservation(config, found[0] if found else None, subject.zones, deployed=subject.deployed)
+    found = describe_reservation(subject.aws, wanted)
+    yield judge_reservation(config, found, subject.zones, deployed=subject.deployed)
 
 
 def judge_reservation(
@@ -42,12 +39,19 @@ def judge_reservation(
     if described["State"] != "active":
         begins = described.get("StartDate")
         when = f", begins {begins:%Y-%m-%d %H:%M} UTC" if begins and described["State"] == "scheduled" else ""
-        return found(FAIL, f"{wanted} is {described['State']}{when}", "deploy while it is active")
+        what = f"{wanted} is {described['State']}{when}"
+        if described["State"] == "scheduled" and not config.workers:
+            return found(WARN, what, "start workers when it is active")
+        return found(FAIL, what, "deploy while it is active")
     kind, zone = described["InstanceType"], described["AvailabilityZone"]
     if kind not in config.worker_types:
         return found(FAIL, f"{wanted} holds {kind}", f"set worker_instance_type = {kind}")
     if zone not in zones:
-        remedy = f"name a subnet of {zone} with vpc_id and private_subnet_ids"
+        remedy = (
+            f"name a subnet of {zone} in private_subnet_ids"
+            if config.vpc_id
+            else f"set zones = {zone}{REPLACES if deployed else ''}"
+        )
         return found(FAIL, f"{wanted} is in {zone}, the workers would be in {', '.join(sorted(zones))}", remedy)
     free = int(described["AvailableInstanceCount"])
     what = f"{wanted}: {free} of {described['TotalInstanceCount']} {kind} free in {zone}"

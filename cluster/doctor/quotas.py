@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import aws_errors, entries
@@ -55,23 +55,25 @@ class Need:
         return Need(least=self.least + other.least, now=self.now + other.now, most=self.most + other.most)
 
 
-def demands(config: ClusterConfig, *, several_quotas: bool = False) -> dict[Kind, Need]:
+def demands(config: ClusterConfig, *, several_quotas: Collection[str] = ()) -> dict[Kind, Need]:
     """Return the vCPUs that the cluster needs of each type.
 
-    If the workers may have several types, the preferred one counts; of the vCPUs without which the deployment fails,
-    the smallest one does, or none with `several_quotas` among the types. Types that are not in the table, and capacity
-    blocks, are left out. With capacity rebalancing a group has one worker more while it replaces a worker at
-    risk, and of many a tenth more, beyond its maximum too (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto
-    Scaling to replace at-risk Spot Instances").
+    If the workers may have several types, `now` and `most` count the preferred one, and `least` the smallest one. In a
+    market of `several_quotas`, where the types count against different quotas, `least` is 0. Types that are not in the
+    table, and capacity blocks, are left out.
+
+    With capacity rebalancing a group has one worker more while it replaces a worker at risk. A large group has a tenth
+    more, beyond its maximum too (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace at-risk
+    Spot Instances").
     """
-    least, now, most = config.least_workers or config.workers, config.workers, config.max_workers
-    least = min(least, now)
+    now, most = config.workers, config.max_workers
+    least = _least_workers(config)
     found: dict[Kind, Need] = {}
 
     def add(kind: Kind, least: int, now: int, most: int, others: Sequence[str] = ()) -> None:
         vcpus = [known.vcpus for name in (kind[0], *others) if (known := find(name))]
         if find(kind[0]) and most:
-            certain = 0 if several_quotas and others else least * min(vcpus)
+            certain = 0 if kind[1] in several_quotas and others else least * min(vcpus)
             need = Need(least=certain, now=now * vcpus[0], most=most * vcpus[0])
             found[kind] = found.get(kind, Need()) + need
 
@@ -79,15 +81,23 @@ def demands(config: ClusterConfig, *, several_quotas: bool = False) -> dict[Kind
     worker, *others = config.worker_types
     if config.spot:
         certain = config.on_demand_workers
-        add((worker, ON_DEMAND), min(certain, least), min(certain, now), certain, others)
-        spot_least = max(0, least - certain)
+        add((worker, ON_DEMAND), least[ON_DEMAND], min(certain, now), certain, others)
         if config.capacity_rebalance:
             now = min(now + 1, most + now // 10) if now > certain else now
             most += most // 10
-        add((worker, SPOT), spot_least, max(0, now - certain), most - certain, others)
+        add((worker, SPOT), least[SPOT], max(0, now - certain), most - certain, others)
     elif not config.capacity_block:
-        add((worker, ON_DEMAND), least, now, most, others)
+        add((worker, ON_DEMAND), least[ON_DEMAND], now, most, others)
     return found
+
+
+def _least_workers(config: ClusterConfig) -> dict[str, int]:
+    """Return, by market, the number of workers without which the deployment fails."""
+    least = min(config.least_workers or config.workers, config.workers)
+    if config.capacity_block:
+        return {ON_DEMAND: 0, SPOT: 0}
+    certain = min(config.on_demand_workers, least) if config.spot else least
+    return {ON_DEMAND: certain, SPOT: least - certain}
 
 
 def families(text: str) -> frozenset[str]:
@@ -120,27 +130,62 @@ def vcpus(subject: Subject) -> Iterator[Finding]:
     for kind in by_quota.pop("", {}):
         what = f"no quota of this account is known to count {kind[1]} {kind[0]}"
         yield finding(f"quota of {kind[1]} {kind[0]}", UNKNOWN, what)
-    taken = {
-        name: sum(count for kind, count in used.items() if quota_for(kind, {name: 0}) == name) for name in by_quota
-    }
+    judged = {config.master_instance_type, *(() if config.capacity_block else (config.worker_instance_type,))}
+    for instance_type in sorted(judged):
+        if find(instance_type) is None:
+            what = f"it is not known how many vCPUs {instance_type} has"
+            yield finding(f"quota of {instance_type}", UNKNOWN, what)
+    taken = {name: sum(count for kind, count in used.items() if quota_for(kind, {name: 0}) == name) for name in quotas}
     fitting = _fitting_workers(config, quotas, taken)
     for name, needed in by_quota.items():
         yield judge_vcpus(name, quotas[name], taken[name], needed, fitting)
+    for market in _several_quotas(config, quotas):
+        yield from _judge_together(config, market, quotas, taken)
+
+
+def _several_quotas(config: ClusterConfig, quotas: Mapping[str, float]) -> list[str]:
+    """Return the markets in which the workers' types count against different quotas."""
+    return [
+        market
+        for market in (ON_DEMAND, SPOT)
+        if len({quota_for((instance_type, market), quotas) for instance_type in config.worker_types}) > 1
+    ]
+
+
+def _judge_together(
+    config: ClusterConfig, market: str, quotas: Mapping[str, float], taken: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Report quotas of the workers' types that together have too little room for the workers of a market."""
+    least = _least_workers(config)[market]
+    smallest: dict[str, int] = {}
+    for instance_type in config.worker_types:
+        name, known = quota_for((instance_type, market), quotas), find(instance_type)
+        if not name or known is None:
+            return
+        smallest[name] = min(known.vcpus, smallest.get(name, known.vcpus))
+    master, known = (config.master_instance_type, ON_DEMAND), find(config.master_instance_type)
+    with_master = {quota_for(master, quotas): known.vcpus if known else 0}
+    free = {name: max(0.0, quotas[name] - taken[name] - with_master.get(name, 0)) for name in smallest}
+    room = sum(int(free[name] // vcpus) for name, vcpus in smallest.items())
+    if room < least:
+        limits = "; ".join(f"{name}: {quotas[name]:g} vCPUs, {taken[name]} in use by others" for name in smallest)
+        what = (
+            f"{limits}; there is room for {room} of the {least} {market} workers of {' or '.join(config.worker_types)}"
+        )
+        yield finding("vCPU quota", FAIL, what, f"take a type whose quota has room, or {ASK.format(service='ec2')}")
 
 
 def _by_quota(config: ClusterConfig, quotas: Mapping[str, float]) -> dict[str, dict[Kind, Need]]:
     """Return what the cluster needs of each type by the name of its quota, "" for types that no quota counts."""
-    markets = (SPOT, ON_DEMAND) if config.spot else (ON_DEMAND,)
-    several = any(len({quota_for((kind, market), quotas) for kind in config.worker_types}) > 1 for market in markets)
     found: dict[str, dict[Kind, Need]] = {}
-    for kind, needed in demands(config, several_quotas=several).items():
+    for kind, needed in demands(config, several_quotas=_several_quotas(config, quotas)).items():
         found.setdefault(quota_for(kind, quotas), {})[kind] = needed
     return found
 
 
 def _fitting_workers(config: ClusterConfig, quotas: Mapping[str, float], taken: Mapping[str, int]) -> int:
-    """Return how many workers, fewer than are wanted, the quotas have room for."""
-    for count in range(config.workers - 1, 0, -1):
+    """Return how many workers fit: fewer than `workers`, and 0 if these are fewer than `least_workers`."""
+    for count in range(config.workers - 1, max(config.least_workers, 1) - 1, -1):
         needs = _by_quota(dataclasses.replace(config, workers=count), quotas)
         if all(_total(each).now + taken.get(name, 0) <= quotas[name] for name, each in needs.items() if name):
             return count
@@ -162,7 +207,13 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need]
     what = f"{name}: {limit:g} vCPUs, {taken} in use by others; {needs}"
     ask = ASK.format(service="ec2")
     if taken + need.now > limit:
-        fewer = f"set workers = {fitting_workers}" if fitting_workers else "use smaller instance types"
+        fewer = (
+            f"set workers = {fitting_workers}"
+            if fitting_workers
+            else "use smaller instance types"
+            if limit
+            else "use types of another family"
+        )
         remedy = f"{fewer}, or {ask} ({taken + need.now} vCPUs or more)"
         return finding("vCPU quota", FAIL if taken + need.least > limit else WARN, what, remedy)
     if taken + need.most > limit:

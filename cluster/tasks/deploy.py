@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json as json_format
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -39,7 +40,7 @@ class AccountError(DeepcdkError):
     def __init__(self, stack: str, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
         found = "".join(f"\n  {each.check}: {each.what}" for each in findings)
-        remedies = "; ".join(each.remedy for each in findings if each.remedy)
+        remedies = "; ".join(dict.fromkeys(each.remedy for each in findings if each.remedy))
         super().__init__(
             f"stack {stack} would fail in this account, so nothing was created{found}",
             remedy=f"{remedies}; --force deploys it all the same",
@@ -100,7 +101,7 @@ def up(
     if there is not None and there["StackStatus"] == DELETING:
         raise BeingDestroyedError(stack)
     _check_changeable(stack, there)
-    _check_account(session, progress, new=is_new(there), force=force)
+    _check_account(session, progress, new=is_new(there), plan=plan, force=force)
     if plan:
         _show_plan(session, there, as_json=json, update_images=update_images)
         return
@@ -149,10 +150,11 @@ def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
         raise DeepcdkError(f"a change of stack {stack} could not be undone ({status}){told}", remedy=remedy)
 
 
-def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, force: bool) -> None:
-    """Check quotas, zones and images, and have the session name the zones that the cluster has or gets.
+def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, plan: bool, force: bool) -> None:
+    """Check quotas, zones, images and the reservation, and name the cluster's zones in the session.
 
-    Raises AccountError if a new cluster would fail, unless forced. An update may start no node, and so succeed.
+    Raises AccountError if a new cluster would fail, unless forced. A deployed cluster is only warned about: a change
+    that starts no node succeeds all the same.
     """
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject
@@ -173,13 +175,20 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
         if not zones.are_ours(config, subject.template):
             return
         chosen = subject.zones
+        listed = zones.usual(session.aws) if new else chosen
     except AwsError as error:
         if not new:
             raise  # other zones than it has would replace its subnets
         print_note(f"warning: CloudFormation chooses the zones, because AWS does not list them: {error}")
         return
+    if len(chosen) < config.availability_zones:
+        what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(chosen)}"
+        raise DeepcdkError(what, remedy=f"set availability_zones = {len(chosen)}, or take another region")
     if new:
-        progress(f"zones: {', '.join(chosen)}, by what they offer; the cluster keeps them")
+        progress(f"zones: {', '.join(chosen)}, by what they offer{'' if plan else '; the cluster keeps them'}")
+        if chosen != listed[: len(chosen)]:
+            line = f'"zones": {json_format.dumps(chosen)}'
+            progress(f"`cdk deploy` would take other zones: to use it, first write {line} into cdk.json")
     session.overrides["zones"] = ",".join(chosen)
     session.config = dataclasses.replace(config, zones=chosen)
 

@@ -78,7 +78,7 @@ class NetworkKeys:
             "the folder AWSLogs, which is EC2's own",
         )
         matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
-        matches(self, "zones", r"[a-z]{2}(?:-[a-z]+)+-\d[a-z]", "an availability zone such as us-east-1a")
+        matches(self, "zones", r"[a-z]{2,4}(?:-[a-z]+)+-\d[a-z]", "an availability zone such as us-east-1a")
         matches(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
         for key in ("public_subnet_ids", "private_subnet_ids"):
             matches(self, key, r"subnet-[0-9a-f]{8,17}", "a subnet such as subnet-0123456789abcdef0")

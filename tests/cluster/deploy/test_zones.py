@@ -8,6 +8,7 @@ import pytest
 
 from cluster.aws.client import Aws
 from cluster.deploy import zones
+from cluster.errors import AwsError
 from tests.cluster.doctor.conftest import config_of
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
@@ -56,9 +57,42 @@ def test_zones_that_cloudformation_or_the_user_chose_are_not_named(aws: Aws) -> 
     assert zones.are_ours(config_of(), {})
 
 
-def test_only_zones_with_a_default_subnet_count(aws: Aws) -> None:
+@pytest.mark.parametrize(
+    ("keys", "offered", "reserved", "chosen"),
+    [
+        ({}, {}, C, (C,)),
+        ({}, {"c5.2xlarge": {B}}, C, (C,)),
+        ({"availability_zones": 2}, {"c5.2xlarge": {A, C}, "m5.2xlarge": {B}}, "", (A, C)),
+        ({"availability_zones": 2}, {"c5.2xlarge": {C}, "m5.2xlarge": {A, B}}, "", (A, B)),
+    ],
+)
+def test_the_zone_of_the_reservation_comes_first_and_several_zones_share_a_type(
+    keys: dict[str, Any], offered: dict[str, set[str]], reserved: str, chosen: tuple[str]
+) -> None:
+    config = config_of(worker_alternatives=("m5.2xlarge",), **keys)
+    assert zones.choose(config, (A, B, C), {**OFFERED, **offered}, reserved=reserved) == chosen
+
+
+def test_a_reservation_that_may_not_be_seen_does_not_keep_zones_from_being_chosen(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(capacity_reservation="cr-0123456789abcdef0")
+    monkeypatch.setattr(zones, "describe_reservation", lambda *_: {"AvailabilityZone": C})
+    assert zones.of(aws, config, {}) == (C,)
+
+    def refused(*_: object) -> None:
+        raise AwsError("not for you")
+
+    monkeypatch.setattr(zones, "describe_reservation", refused)
+    assert zones.of(aws, config, {}) == (A,)
+
+
+def test_zones_without_a_default_subnet_are_chosen_last_and_never_taken_by_cloudformation(aws: Aws) -> None:
     ec2 = aws.client("ec2")
     for subnet in ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": [A]}])["Subnets"]:
         ec2.delete_subnet(SubnetId=subnet["SubnetId"])
     assert zones.usual(aws)[0] == B
+    assert zones.all_zones(aws) == (*zones.usual(aws), A)
     assert zones.of(aws, config_of(), {}) == (B,)
+    by_function = template({"Fn::Select": [0, {"Fn::GetAZs": ""}]})
+    assert zones.of(aws, config_of(), by_function) == (B,)

@@ -63,6 +63,18 @@ def test_the_images_of_both_roles_are_looked_up(subject: Examined) -> None:
     assert [each.what for each in by_id] == ["ami-00000000 is not visible to this account in this region"] * 2
 
 
+def test_a_deprecated_image_that_can_be_launched_is_found(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+    who, asked = subject(), list[dict[str, Any]]()
+
+    def describe(**given: Any) -> dict[str, Any]:
+        asked.append(given)
+        return {"Images": []}
+
+    monkeypatch.setattr(who.aws.client("ec2"), "describe_images", describe)
+    list(image(who))
+    assert [each["IncludeDeprecated"] for each in asked] == [True]
+
+
 def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
     zones = ["us-east-1a", "us-east-1b"]
     assert judge_offering("c5.large", zones, set(zones), own=True).state == OK
@@ -74,6 +86,31 @@ def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
     assert "name subnets" in judge_offering("p5.48xlarge", zones, {"us-east-1b"}, own=False).remedy
     assert judge_offering("c5.large", [], set(), own=False).state == UNKNOWN
     assert judge_offering("c5.large", zones, set(), own=True, spare=True).state == WARN
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "states"),
+    [({"us-east-1a"}, {"us-east-1b"}, [WARN, WARN, OK]), ({"us-east-1a"}, set(), [FAIL, FAIL, OK])],
+)
+def test_types_of_workers_that_together_are_offered_in_all_zones_are_a_drawback(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch, first: set[str], second: set[str], states: list[str]
+) -> None:
+    both = {"us-east-1a", "us-east-1b"}
+    offered = {"c5.2xlarge": first, "m5.2xlarge": second, "t3.medium": both}
+    monkeypatch.setattr("cluster.doctor.nodes.offers", lambda *_: offered)
+    who = subject(availability_zones=2, zones=tuple(sorted(both)), worker_alternatives=("m5.2xlarge",))
+    assert [each.state for each in offering(who)] == states
+
+
+def test_fewer_zones_than_the_subnets_span_are_reported(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.deploy.zones.all_zones", lambda _: ("us-east-1a",))
+    first = next(iter(offering(subject(availability_zones=2))))
+    assert (first.state, first.what) == (FAIL, "availability_zones = 2, but this account has only us-east-1a")
+
+
+def test_other_zones_for_a_deployed_cluster_are_said_to_replace_its_subnets() -> None:
+    judged = judge_offering("c5.large", ["us-east-1a"], {"us-east-1b"}, own=True, deployed=True)
+    assert "which replaces the subnets and the nodes" in judged.remedy
 
 
 def test_the_zones_are_chosen_ones_or_those_of_the_subnets(subject: Examined) -> None:

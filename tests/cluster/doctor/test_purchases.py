@@ -40,6 +40,26 @@ def test_a_reservation_must_fit_the_workers(found: dict[str, Any] | None, state:
     assert state == OK or judged.remedy
 
 
+def test_a_cluster_without_workers_is_deployed_before_its_reservation_begins() -> None:
+    config = config_of(capacity_reservation=ID, workers=0)
+    there = described(State="scheduled", StartDate=BEGINS)
+    assert judge_reservation(config, there, ["us-east-1a"], deployed=False).state == WARN
+
+
+@pytest.mark.parametrize(
+    ("keys", "deployed", "remedy"),
+    [
+        ({}, False, "set zones = us-east-1d"),
+        ({}, True, "set zones = us-east-1d, which replaces the subnets and the nodes of the deployed cluster"),
+        ({"vpc_id": "vpc-0123456789abcdef0"}, False, "name a subnet of us-east-1d in private_subnet_ids"),
+    ],
+)
+def test_the_remedy_for_another_zone_depends_on_the_vpc(keys: dict[str, Any], deployed: bool, remedy: str) -> None:
+    there = described(AvailabilityZone="us-east-1d")
+    config = config_of(capacity_reservation=ID, **keys)
+    assert judge_reservation(config, there, ["us-east-1a"], deployed=deployed).remedy == remedy
+
+
 def test_workers_that_run_in_it_already_take_no_more_room() -> None:
     full = described(AvailableInstanceCount=0)
     config = config_of(capacity_reservation=ID)

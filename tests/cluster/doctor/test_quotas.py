@@ -85,7 +85,33 @@ def test_a_deployment_fails_without_the_workers_that_its_policy_requires_alone()
 def test_the_smallest_type_decides_whether_a_deployment_of_several_fails() -> None:
     config = config_of(workers=2, max_workers=2, worker_alternatives=("c5.xlarge",))
     assert demands(config)["c5.2xlarge", ON_DEMAND].least == 8
-    assert demands(config, several_quotas=True)["c5.2xlarge", ON_DEMAND] == Need(least=0, now=16, most=16)
+    assert demands(config, several_quotas=[ON_DEMAND])["c5.2xlarge", ON_DEMAND] == Need(least=0, now=16, most=16)
+
+
+@pytest.mark.parametrize(("graphics", "states"), [(0.0, [OK, WARN, FAIL]), (4.0, [OK, WARN])])
+def test_types_of_several_families_fail_if_the_least_number_fits_in_none(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch, graphics: float, states: list[str]
+) -> None:
+    own = {STANDARD: 16.0, GRAPHICS: graphics, "Running On-Demand P instances": 0.0}
+    monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: own)
+    keys: dict[str, Any] = {"worker_alternatives": ("g5.xlarge",), "workers": 1, "max_workers": 1}
+    found = list(vcpus(subject(worker_instance_type="p4d.24xlarge", **keys)))
+    assert [each.state for each in found] == states
+    assert all("smaller" not in each.remedy for each in found)
+    if states[-1] == FAIL:
+        assert "there is room for 0 of the 1 on-demand workers of p4d.24xlarge or g5.xlarge" in found[-1].what
+
+
+def test_types_with_one_quota_on_demand_and_two_on_spot_are_judged_by_each_market(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {**QUOTAS, "Running On-Demand P instances": 0.0}
+    monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: own)
+    keys: dict[str, Any] = {"workers": 2, "max_workers": 2, "spot": True, "on_demand_workers": 1}
+    found = vcpus(subject(worker_instance_type="p5.48xlarge", worker_alternatives=("p4d.24xlarge",), **keys))
+    states = {each.what.partition(":")[0]: each.state for each in found}
+    assert states["Running On-Demand P instances"] == FAIL
+    assert states["All P5 Spot Instance Requests"] == WARN
 
 
 def test_spot_workers_count_against_their_own_quota() -> None:
@@ -189,6 +215,21 @@ def test_instances_of_a_capacity_block_are_not_in_use(subject: Examined, told: N
 def test_a_type_that_no_quota_counts_is_unknown(subject: Examined, told: None) -> None:
     found = {each.check: each.state for each in vcpus(subject(worker_instance_type="trn1.2xlarge"))}
     assert found["quota of on-demand trn1.2xlarge"] == UNKNOWN
+
+
+def test_a_preferred_type_that_the_table_lacks_is_unknown(subject: Examined, told: None) -> None:
+    who = subject(worker_instance_type="c99.large", allow_unknown_instance_types=True)
+    found = {each.check: each.state for each in vcpus(who)}
+    assert found["quota of c99.large"] == UNKNOWN
+
+
+def test_no_fewer_workers_are_suggested_than_the_policy_requires(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {STANDARD: 24.0})
+    (found,) = vcpus(subject(workers=4, max_workers=4, capacity_policy="at-least 3"))
+    assert found.state == FAIL
+    assert "set workers" not in found.remedy
 
 
 def test_quotas_that_cannot_be_read_are_an_error_and_not_a_default(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
