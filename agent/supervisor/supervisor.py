@@ -227,13 +227,17 @@ class Supervisor:
     def _remove_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
         spec, hosts = self._attempt.spec, self._attempt.hosts
+        here = secret_files.master_directory(Path.home())
         if spec.secrets:
+            if not self.state.is_live:
+                with contextlib.suppress(OSError):
+                    secret_files.remove(here, spec.run_id)  # before the hosts: the run may be removed meanwhile
             drop, everyone = secrets_command("drop", spec.run_id), [None, *spec.hosts, *self._left.values()]
             for name, done in hosts.everywhere(everyone, drop, 30.0, as_rank=True).items():
                 if done.status != 0:
                     self._log(f"{name}: secrets not removed: {tail(done.output)}")
         with contextlib.suppress(OSError):
-            secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
+            secret_files.remove_stale(here, self.runs)
 
     def _stop_workers(self) -> None:
         """End the workers where this run or one before it has asked for that, and no other is live or waits."""

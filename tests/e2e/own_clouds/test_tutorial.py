@@ -145,7 +145,7 @@ def test_all_tasks_need_no_more_than_their_policy(user: Person) -> None:
 
 def test_the_cloud_answers_every_call_of_the_tasks(user: Person) -> None:
     absent = {match["call"] for match in _ABSENT_CALL.finditer(user.log())}
-    assert absent == ALLOWED_ABSENT
+    assert absent <= ALLOWED_ABSENT
     examined = json.loads(user.does("fab", "doctor", "--json", *SETTINGS, check=False).stdout)
     assert [each for each in examined["findings"] if each["state"] == "unknown"] == []
 
