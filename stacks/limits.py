@@ -83,10 +83,10 @@ class Limits(Construct):
         return policy
 
     def _admit(self, master: iam.IRole, namespace: str) -> None:
-        """Allow the master to carry out the policies of the worker group, of which there is this one, and to publish.
+        """Allow the master to carry out the worker group's only policy, and to publish that runs are live.
 
-        Not to set the size: who takes the master over could start nodes. In a policy of its own, since the workers wait
-        for the roles.
+        It may not set the group's size, or an attacker on the master could start nodes. The statements are in a policy
+        apart from the roles, because the workers wait for the roles.
         """
         name = f"autoScalingGroup:*:autoScalingGroupName/{self._group}"
         arn = f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"

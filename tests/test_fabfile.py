@@ -46,7 +46,7 @@ ASK_NOBODY = ("plan", "prices", "recipes")
 
 STANDARD = "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
 QUOTAS = {STANDARD: 1000.0, "VPCs per Region": 5.0, "EC2-VPC Elastic IPs": 5.0}
-"""Quotas of the account, of which moto knows a few alone."""
+"""The quotas of an account, of which moto has only a few."""
 
 RECORDED = "tests/cluster/report/records/digits"
 

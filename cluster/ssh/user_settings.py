@@ -28,7 +28,7 @@ DEFAULT_NAMES: Final = ("id_rsa", "id_ecdsa", "id_ed25519")
 TIMEOUT_S: Final = 30.0
 """`Match exec` runs a command of the user's."""
 _NOBODY: Final = b"No user exists for uid"
-"""What OpenSSH's client says in a container whose user has no name."""
+"""OpenSSH's message to a user without an entry in passwd, as in a container."""
 _LINE: Final = re.compile(r"[A-Za-z0-9]+( .*)?")
 
 

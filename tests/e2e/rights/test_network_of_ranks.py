@@ -61,7 +61,7 @@ def open_ports(address, end):
                 del waiting[descriptor]
                 client.close()
 
-# A port that drops packets takes the whole second, of which there are 65,000.
+# Each of the 65,000 ports that drop packets takes the whole second.
 AT_ONCE = 3000
 resource.setrlimit(resource.RLIMIT_NOFILE, (AT_ONCE + 100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 nodes = {line.split()[0]: line.split()[1] for line in open("/opt/deeplearning/nodes")}

@@ -1,7 +1,7 @@
 """Service Quotas of EC2 and VPC, and the launches, addresses and VPCs that exceed them.
 
-An account has vCPUs by family of instance types, apart for on-demand and spot: EC2's page in the AWS General Reference
-lists the quotas with their defaults. Without `start --vcpus` the quotas are larger than any test needs.
+An account has quotas of vCPUs for each family of instance types, one for on-demand and one for spot. EC2's page in the
+AWS General Reference lists them with their defaults. Without `start --vcpus` they are larger than any test needs.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ _SERVICES: Final = {
 
 
 def apply(backend: ServiceQuotasBackend, vcpus: int | None) -> None:
-    """Give an account its quotas: a new one's with so many standard vCPUs, on demand and spot; None: ample ones."""
-    standard = (
-        {each.code: float(vcpus) for each in QUOTAS if each.families and each.default} if vcpus is not None else {}
-    )
-    setattr(backend, _APPLIED, _AMPLE if vcpus is None else standard)
+    """Set an account's quotas: `vcpus` of the standard families, as a new account has; None: ample ones."""
+    applied = _AMPLE
+    if vcpus is not None:
+        applied = {each.code: float(vcpus) for each in QUOTAS if each.families and each.default}
+    setattr(backend, _APPLIED, applied)
 
 
 def _applied(ec2_or_own: Any) -> Mapping[str, float]:
