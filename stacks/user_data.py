@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import gzip
 import re
 import shlex
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,16 @@ SCRIPTS: Final = Path(__file__).parent / "scripts"
 USER_DATA_LIMIT: Final = 16384
 REFERENCES_BYTES: Final = 400
 """By which references, such as the file system's name, grow once they are resolved."""
-_MARK: Final = "#: "
+# cloud-init, which runs user data, is written in Python, and so the system has one. b85 has no quotes.
+_UNPACK: Final = """\
+import base64, os, sys, zlib
+os.makedirs(sys.argv[1], exist_ok=True)
+scripts = zlib.decompress(base64.b85decode(sys.argv[2])).split(b"\\0")
+for name, text in zip(sys.argv[3:], scripts):
+ path = os.path.join(sys.argv[1], name)
+ with open(path + ".new", "wb") as file: file.write(text)
+ os.chmod(path + ".new", 0o755)
+ os.replace(path + ".new", path)"""
 # Families with NVIDIA GPUs. Other nodes do not look for any, even if the image has such device files.
 _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
 
@@ -69,13 +78,8 @@ def user_data(settings: BootSettings) -> str:
     names = _scripts(settings)
     exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
     install = [
-        "set -eo pipefail",
         "bin=${DEEPCDK_ROOT:-}/opt/deepcdk/bin",
-        'mkdir -p "$bin"',
-        f"base64 -d <<<{packed(names)} | gunzip | while IFS= read -r line; do",
-        f"if [[ $line == '{_MARK}'* ]]; then exec 3>\"$bin/${{line#'{_MARK}'}}.new\"",
-        "else printf '%s\\n' \"$line\" >&3; fi; done",
-        f'for name in {" ".join(names)}; do chmod 755 "$bin/$name.new"; mv -f "$bin/$name.new" "$bin/$name"; done',
+        f"python3 -c '{_UNPACK}' \"$bin\" '{packed(names)}' {' '.join(names)} || exit",
     ]
     return "\n".join(["#!/bin/bash", *exports, *install, 'exec "$bin/node"', ""])
 
@@ -98,12 +102,16 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
 
 
 def packed(names: Sequence[str]) -> str:
-    """Return scripts compressed together, as base64: the same text for the same scripts.
+    """Return scripts compressed together, as base85: the same text for the same scripts."""
+    scripts = "\0".join(map(installed, names))
+    return base64.b85encode(zlib.compress(scripts.encode(), 9)).decode()
 
-    Each stands behind a line of its name, and without its comments, so that it has no such line itself.
-    """
-    scripts = [f"{_MARK}{name}\n" + compact((SCRIPTS / f"{name}.sh").read_text(encoding="utf-8")) for name in names]
-    return base64.b64encode(gzip.compress("".join(scripts).encode(), mtime=0)).decode()
+
+def installed(name: str) -> str:
+    """Return the text of a script as nodes have it."""
+    (path,) = SCRIPTS.glob(f"{name}.*")
+    text = path.read_text(encoding="utf-8")
+    return compact(text, indented=path.suffix == ".py")
 
 
 def may_have_gpus(instance_type: str) -> bool:
@@ -112,12 +120,17 @@ def may_have_gpus(instance_type: str) -> bool:
     return kind.gpu_maker == "NVIDIA" if kind else _GPU_FAMILY.match(instance_type) is not None
 
 
-def compact(script: str) -> str:
+def compact(script: str, *, indented: bool = False) -> str:
     """Remove a script's blank lines, comment lines and indentation, which count against the limit on user data.
+
+    `indented`: keep a quarter of the indentation and drop docstrings of one line, as of a program in Python.
 
     The `#!` line stays. No script has a text of several lines in which indentation matters.
     """
     lines = [line.lstrip() for line in script.splitlines()]
+    if indented:
+        lines = [" " * ((len(line) - len(line.lstrip())) // 4) + line.lstrip() for line in script.splitlines()]
+        lines = ["" if line.lstrip().startswith(("#", '"""')) else line for line in lines]
     kept = [line for line in lines if line and (line.startswith("#!") or not line.startswith("#"))]
     return "\n".join(kept) + "\n"
 

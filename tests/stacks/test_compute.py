@@ -101,8 +101,8 @@ def test_spot_workers_come_after_those_on_demand_and_get_a_notice(inspected: Cal
         "HeartbeatTimeout": 120,
         "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
     }
-    assert "for name in registry firewall worker leftovers notice node; do" in template.user_data("WorkerGroup")
-    assert "for name in registry firewall master shared node; do" in template.user_data("MasterGroup")
+    assert "' registry firewall worker leftovers notice node || exit" in template.user_data("WorkerGroup")
+    assert "' registry firewall master shared node || exit" in template.user_data("MasterGroup")
 
 
 def test_alternatives_on_demand_launch_into_a_group_of_reservations(variant: Variant) -> None:

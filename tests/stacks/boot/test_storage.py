@@ -41,9 +41,9 @@ def test_a_lustre_file_system_that_does_not_answer_fails_the_boot_by_name(lab: L
 def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
     text = user_data(lab.node("worker", 2).settings)
     assert "LUSTRE" not in text
-    assert "for name in registry firewall worker leftovers node; do" in text
+    assert "' registry firewall worker leftovers node || exit" in text
     masters = user_data(with_lustre(lab, "master").settings)
-    assert "for name in registry firewall master shared lustre node; do" in masters
+    assert "' registry firewall master shared lustre node || exit" in masters
 
 
 def scratched(lab: Lab, disks: str) -> Node:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from stacks.user_data import SCRIPTS, USER_DATA_LIMIT, compact, may_have_gpus, user_data
+from stacks.user_data import USER_DATA_LIMIT, compact, installed, may_have_gpus, user_data
 from tests.stacks.boot.nodelab import Lab
 
 
@@ -31,13 +29,8 @@ def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, s
     asked = {"lustre", "scratch", "agent", "notice"} if settings else set()
     assert set(unpacked) == {"registry", "firewall", "worker", "leftovers", "node", *asked}
     for name, path in unpacked.items():
-        assert path.read_text() == compact((SCRIPTS / f"{name}.sh").read_text())
+        assert path.read_text() == installed(name)
         assert path.stat().st_mode & 0o777 == 0o755
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8")))
-def test_no_line_of_a_compact_script_looks_like_the_name_before_one(script: str) -> None:
-    assert not any(line.startswith("#: ") for line in compact(script).split("\n"))
 
 
 def test_user_data_quotes_what_a_shell_would_read(lab: Lab) -> None:

@@ -20,7 +20,7 @@ FOLDER: Final = Path(__file__).parent / "snapshots"
 _ID: Final = re.compile(r"^([A-Z]\w*?)[0-9A-F]{8}$")
 _WITHIN: Final = re.compile(r"[0-9A-F]{8}")
 _LONG: Final = re.compile(r"[0-9A-F]{32}(?=Parameter$)")
-_PACKED: Final = re.compile(r"<<<[A-Za-z0-9+/=]{64,}")
+_PACKED: Final = re.compile(r"""(?<="\$bin" )'[^']*'""")
 
 
 def path(name: str) -> Path:
@@ -70,7 +70,7 @@ def _reference(value: Any) -> str:
 def _masked(value: str, names: dict[str, str]) -> str:
     if value in names:
         return names[value]
-    value = _LONG.sub("~", _PACKED.sub("<<<(a packed script)", value))
+    value = _LONG.sub("~", _PACKED.sub("(packed scripts)", value))
     return re.sub(r"\b[A-Z]\w*[0-9A-F]{8}\b", lambda found: names.get(found[0], found[0]), value)
 
 
