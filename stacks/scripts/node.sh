@@ -206,13 +206,19 @@ if [[ ! -d $runtime ]]; then
   mkdir "$runtime"
   chown "$login_uid:$login_gid" "$runtime"
 fi
-# Building Horovod needs a compiler; an image that brings the runtime does not.
+# An image that brings the runtime brings what made it too.
 if [[ -z $(compgen -G "$runtime/*") ]]; then
-  need g++ gcc-c++ g++
-  # Debian 13's, GCC 14, does not compile Horovod's source; an older one beside it does.
-  version=$(g++ -dumpversion)
-  if ((${version%%.*} >= 14)); then need g++-13 gcc13-c++ g++-13; fi
-  need make make make
+  # Workers build Horovod, and programs may bring C extensions; the master's environment has wheels alone.
+  if [[ $DEEPCDK_ROLE == worker ]]; then
+    need g++ gcc-c++ g++
+    # Debian 13's, GCC 14, does not compile Horovod's source; an older one beside it does.
+    version=$(g++ -dumpversion)
+    if ((${version%%.*} >= 14)); then need g++-13 gcc13-c++ g++-13; fi
+    need make make make
+    if ! "$python" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; then
+      install_package "${python##*/}-devel" "${python##*/}-dev"
+    fi
+  fi
   # Debian keeps apart what makes virtual environments.
   if ! "$python" -c 'import ensurepip' 2>/dev/null; then
     install_package "${python##*/}" "${python##*/}-venv"

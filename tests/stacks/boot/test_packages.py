@@ -75,6 +75,25 @@ def test_beside_a_compiler_that_is_too_new_for_horovod_an_older_one_is_installed
     assert installed in (node.text("dnf") if installed else "")
 
 
+def test_workers_get_the_headers_of_their_python_beside_the_compiler(lab: Lab) -> None:
+    node = node_without_ensurepip(lab)
+    missing = 'case $* in *Python.h*) [ -e "$DEEPCDK_ROOT/installed" ] ;; *) echo 3.13 ;; esac'
+    write(lab.commands / "python3.13", missing)
+    status, said = node.boot()
+    assert status == 0, said
+    assert node.text("dnf") == "install -y -q python3.13-devel\n"
+
+
+def test_the_master_gets_no_compiler(lab: Lab) -> None:
+    node_without_ensurepip(lab)
+    write(lab.commands / "python3.13", "case $* in *Python.h*) exit 1 ;; *) echo 3.13 ;; esac")
+    write(lab.commands / "g++", "echo 14")
+    master = lab.node("master", 2)
+    status, said = master.boot()
+    assert status == 0, said
+    assert master.text("dnf") == ""
+
+
 @pytest.mark.parametrize("answer", [LOCKED, LOST], ids=["the database is locked", "the download is gone"])
 def test_dnf_that_another_program_hinders_is_asked_again(lab: Lab, answer: str) -> None:
     node = node_without_ensurepip(lab, answer, answer)
