@@ -61,6 +61,8 @@ class InstanceType:
 
 FIELDS: Final = tuple(field.name for field in dataclasses.fields(InstanceType))
 _NUMBERS: Final = frozenset(field.name for field in dataclasses.fields(InstanceType) if field.type == "int")
+# Families with GPUs or FPGAs that EC2 no longer offers everywhere (EC2 Instance Types Guide, "Xen-based instances").
+_XEN_FAMILIES: Final = frozenset({"f1", "g2", "g3", "g3s", "p2", "p3"})
 _LISTS: Final = frozenset({"architectures", "placements"})
 
 
@@ -68,6 +70,12 @@ def find(name: str) -> InstanceType | None:
     """Return an instance type by name (`p5.48xlarge`); None where the table does not have it."""
     rows = _rows()
     return _parse(*rows[name]) if name in rows else None
+
+
+def is_xen(name: str) -> bool:
+    """Return whether a type runs on Xen instead of Nitro; for a type that is not in the table its family decides."""
+    kind = find(name)
+    return kind.hypervisor == "xen" if kind else name.partition(".")[0] in _XEN_FAMILIES
 
 
 def names() -> tuple[str, ...]:

@@ -65,9 +65,10 @@ shown_key() {
 read_console() {
   local file=$own_keys/$1.console status=0
   ask_aws ec2 get-console-output --instance-id "$1" --query Output --latest >"$file" 2>"$file.errors" || status=$?
-  # Xen's instances know no latest output.
+  # Xen's instances know no latest output, and their console comes late.
   if grep -qE 'UnsupportedOperation|InvalidParameterCombination' "$file.errors"; then
     status=0
+    touch "$own_keys/$1.xen"
     ask_aws ec2 get-console-output --instance-id "$1" --query Output >"$file" 2>"$file.errors" || status=$?
   fi
   if ((status == 124)); then echo 'it did not answer in time' >>"$file.errors"; fi
@@ -132,11 +133,12 @@ learn_keys() {
 
 # Whether the node in `fact` has the host key that its console has shown; `why` says why not, and is empty for a newcomer.
 is_identified() {
-  local id=${fact[instance-id]}
+  local id=${fact[instance-id]} console_s=${DEEPCDK_CONSOLE_S:-60}
   if [[ $node == "$name" || ${own_key[$id]:-} == "${fact[host_key]}" ]]; then return; fi
+  if [[ -e $own_keys/$id.xen ]]; then console_s=$((console_s * 10)); fi
   if [[ -n ${own_key[$id]:-} ]]; then
     why='its host key in the registry is not the one that its console has shown'
-  elif ((SECONDS - ${first_s[$id]:-$SECONDS} >= ${DEEPCDK_CONSOLE_S:-60})); then
+  elif ((SECONDS - ${first_s[$id]:-$SECONDS} >= console_s)); then
     why='its console shows no host key'
   fi
   return 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
-from stacks.instance_types import find, nearest, origin
+from stacks.instance_types import find, is_xen, nearest, origin
 from stacks.validation.problem import Problem
 
 # CloudFormation waits PT1H at most for a batch of a rolling update (AutoScalingRollingUpdate, PauseTime), though 12
@@ -25,6 +25,30 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _capacity(config)
     yield from _scratch(config)
     yield from _rolling(config)
+    if is_xen(config.master_instance_type):
+        yield Problem(
+            key="master_instance_type",
+            value=config.master_instance_type,
+            rule=f"{config.master_instance_type} runs on Xen: EC2 shows its console, and so its SSH host keys, only "
+            "some minutes after each boot, and until then nobody can connect to the cluster",
+            remedy="take a type on Nitro, such as t3.medium",
+        )
+
+
+def cautions(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield a caution for each type of workers on Xen.
+
+    "This option is supported on instance types that use the Nitro hypervisor" (EC2 API, GetConsoleOutput, `Latest`).
+    Without it the output "can take up to 20 minutes" (canonical/pycloudlib #193).
+    """
+    for name in filter(is_xen, config.worker_types):
+        yield Problem(
+            key="worker_instance_type" if name == config.worker_instance_type else "worker_alternatives",
+            value=name,
+            rule=f"{name} runs on Xen: EC2 shows its console, and so its SSH host key, up to 20 minutes after a boot, "
+            "and until then the master does not admit it",
+            remedy="expect that each new worker takes so long, or take a type on Nitro",
+        )
 
 
 def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Problem]:

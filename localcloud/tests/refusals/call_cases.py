@@ -262,6 +262,21 @@ def _policy_of_queue(principal: str) -> Calls:
 _ROOT: Final = f"arn:aws:iam::{ACCOUNT}:root"
 _BOUNDARY: Final = "arn:aws:iam::aws:policy/AmazonEC2ReadOnlyAccess"
 
+
+def _latest_console(instance_type: str) -> Calls:
+    def read(client: Client) -> None:
+        ec2 = client("ec2")
+        (image, *_) = ec2.describe_images(Owners=["amazon"])["Images"]
+        made = ec2.run_instances(ImageId=image["ImageId"], InstanceType=instance_type, MinCount=1, MaxCount=1)
+        ids = [made["Instances"][0]["InstanceId"]]
+        try:
+            ec2.get_console_output(InstanceId=ids[0], Latest=True)
+        finally:
+            ec2.terminate_instances(InstanceIds=ids)
+
+    return read
+
+
 CASES: Final[tuple[Case[Calls], ...]] = (
     Case("AS-11", _spot("persistent"), "InvalidQueryParameter", _spot("one-time")),
     Case(
@@ -288,6 +303,7 @@ CASES: Final[tuple[Case[Calls], ...]] = (
     Case("CW-29", _points(datetime.timedelta(days=15)), "InvalidParameterValue", _points(datetime.timedelta(days=13))),
     Case("EC2-53", _key(" deepcdk"), "Invalid value ' deepcdk' for keyName. It should be trimmed", _key("deepcdk")),
     Case("EC2-54", _key("kind", _ECDSA), "InvalidKey.Format", _key("kind")),
+    Case("EC2-95", _latest_console("t2.micro"), "UnsupportedOperation", _latest_console("t3.micro")),
     Case("EC2-57", _filter(201), "FilterLimitExceeded", _filter(200)),
     Case(
         "EC2-58",

@@ -284,6 +284,22 @@ def test_a_console_of_xen_which_knows_no_latest_output_is_read_too(lab: Lab, mas
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
 
 
+def test_a_console_of_xen_is_waited_for_ten_times_as_long(lab: Lab, master: Node, worker: Node) -> None:
+    console = worker.root / "dev/console"
+    shown = console.read_bytes()
+    console.write_bytes(b"")
+    (worker.root / "xen").touch()
+    watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.1", DEEPCDK_CONSOLE_S="1")
+    try:
+        eventually(lambda: asked(lab).count(worker.instance_id) >= 6)
+        assert "left out" not in master.text(NODES)
+        console.write_bytes(shown)
+        eventually(lambda: key_of("HOST2") in master.text(KNOWN))
+    finally:
+        watcher.terminate()
+        watcher.wait(timeout=60)
+
+
 def test_keys_are_found_behind_64_kb_of_one_line_and_anything_else_that_a_node_prints(
     lab: Lab, master: Node, worker: Node
 ) -> None:

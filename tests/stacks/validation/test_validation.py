@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
 from stacks.instance_types import names
-from stacks.validation import InvalidClusterError, Problem, check, images, validate
+from stacks.validation import InvalidClusterError, Problem, cautions, check, images, validate
 
 SSH_CIDR = "198.18.0.7/32"
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
@@ -319,6 +319,26 @@ def test_validation_costs_no_third_party_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["t2.medium", "m4.large", "p3.2xlarge", "g3s.xlarge"])
+def test_a_master_on_xen_is_rejected_and_workers_are_a_caution(kind: str) -> None:
+    """Source: canonical/pycloudlib #193, where the console of a type on Xen takes up to 20 minutes."""
+    allowed = {"allow_unknown_instance_types": True, "worker_image_parameter": "/lab/x", "login_user": "ec2-user"}
+    (problem,) = problems(master_instance_type=kind, master_image_parameter="/lab/x", **allowed)
+    assert problem.key == "master_instance_type"
+    assert "runs on Xen" in problem.rule and "t3.medium" in problem.remedy
+    workers = build(worker_instance_type=kind, idle_minutes=0, **allowed)
+    assert list(check(workers)) == []
+    (caution,) = [each for each in cautions(workers) if "Xen" in each.rule]
+    assert (caution.key, caution.value) == ("worker_instance_type", kind)
+    alternative = build(worker_alternatives=kind, idle_minutes=0, **allowed)
+    assert [each.key for each in cautions(alternative) if "Xen" in each.rule] == ["worker_alternatives"]
+
+
+def test_types_on_nitro_and_bare_metal_are_no_caution() -> None:
+    for kind in ("c5.large", "p3dn.24xlarge", "c5.metal"):
+        assert "Xen" not in str([*cautions(build(worker_instance_type=kind)), *problems(master_instance_type=kind)])
 
 
 def test_a_batch_of_a_rolling_update_is_not_waited_for_longer_than_cloudformation_does() -> None:

@@ -16,6 +16,7 @@ from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
 from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.responses.general import General
 from moto.ec2.responses.instances import InstanceResponse
@@ -143,6 +144,12 @@ CONSOLE: Final = Console()
 @instead(General, "get_console_output")
 def _get_console_output(self: General) -> ActionResult:
     instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+    xen = INSTANCE_TYPES.get(instance.instance_type, {}).get("Hypervisor") == "xen"
+    if xen and _truth(self._get_param("Latest")):
+        # "This option is supported on instance types that use the Nitro hypervisor" (API reference).
+        raise EC2ClientError(
+            "UnsupportedOperation", "This instance type does not support retrieving the latest console logs."
+        )
     result = {"InstanceId": instance.id, "Timestamp": utcnow()}
     if text := CONSOLE.read(instance.id):  # Before a console has output, AWS answers without any.
         result["Output"] = Base64EncodedString.from_raw_string(text)
