@@ -88,7 +88,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     yield Alarm(
         id=f"{name}Missing",
         text=f"Fewer {role} instances are in service than wanted, for longer than a boot may take "
-        f"({config.ready_timeout_min} min): the group's activities say why, such as a lack of capacity or a quota.",
+        f"({config.ready_min} min): the group's activities say why, such as a lack of capacity or a quota.",
         metric=cloudwatch.MathExpression(
             expression="wanted - running",
             label=f"{name}Missing",
@@ -99,7 +99,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
             },
         ),
         above=0,
-        minutes=config.ready_timeout_min,
+        minutes=config.ready_min,
     )
     yield Alarm(
         id=f"{name}StatusCheck",

@@ -192,7 +192,7 @@ class ClusterStack(Stack):
             ),
             user_data=self._boot(role, group, instance_type),
             logical_id=group,
-            ready_timeout=Duration.minutes(config.ready_timeout_min),
+            ready_timeout=Duration.minutes(config.ready_min),
         )
 
     def _wait_for_parts(self, nodes: NodeGroup, ways_out: list[IDependable]) -> None:

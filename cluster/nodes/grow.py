@@ -53,7 +53,7 @@ def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node,
     if len(workers(nodes)) >= wanted:
         return nodes
     before = _grow(task, wanted)
-    timeout_s = session.config.ready_timeout_min * 60.0
+    timeout_s = session.config.ready_min * 60.0
     try:
         found = worker_group.wait_ready(
             session.aws, master, session.stack, wanted, timeout_s=timeout_s, report=report, least=min(least, wanted)

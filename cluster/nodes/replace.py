@@ -91,7 +91,7 @@ def replace(task: GroupTask, node: str) -> Replacement:
         if now != busy:
             raise LiveRunError(now)
         task.stop_run(now)
-    timeout_s = session.config.ready_timeout_min * 60.0 + GONE_TIMEOUT_S
+    timeout_s = session.config.ready_min * 60.0 + GONE_TIMEOUT_S
     with supervisor.hold(task.name, {name: instance.id}):  # No run begins on it meanwhile.
         report(f"terminating {name} ({instance.id})")
         began = time.monotonic()

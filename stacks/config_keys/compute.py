@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from typing import Final
 
@@ -24,6 +25,7 @@ BASE_MIB_S: Final = 125
 LARGEST_GIB: Final = 65536
 MOST_IOPS: Final = 80000
 MOST_MIB_S: Final = 2000
+_BOOTS_SLOWLY: Final = re.compile(r"p[4-9]|.*\.metal")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,8 +99,8 @@ class ComputeKeys:
     """Directory where a worker mounts the NVMe disks of its instance store, striped; empty: as the AMI leaves them."""
     termination_notice_s: int = 0
     """Seconds that a worker has for a last checkpoint when its group ends it (30 to 7,200); 0: none."""
-    ready_timeout_min: int = 15
-    """Minutes that CloudFormation waits for the nodes to report success."""
+    ready_timeout_min: int = 0
+    """Minutes that CloudFormation waits for the nodes to report success; 0: 15, or 30 with types that boot slowly."""
     capacity_policy: str = "all"
     """What happens when AWS cannot launch all workers, at a deployment or before a run: `all` fails, `at-least N` goes
     on with N or more (deepcfn's degraded mode)."""
@@ -145,7 +147,7 @@ class ComputeKeys:
             is_mount(self, "scratch_mount")
         if self.termination_notice_s:
             within(self, "termination_notice_s", 30, 7200)
-        within(self, "ready_timeout_min", 1, 720)
+        within(self, "ready_timeout_min", 0, 720)
         matches(self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12")
         one_of(self, "update_policy", "keep", "rolling")
         within(self, "update_batch", 1, 100)
@@ -166,6 +168,20 @@ class ComputeKeys:
         A capacity block needs none: AWS places its instances near each other.
         """
         return (self.placement_group or self.efa) and not self.capacity_block
+
+    @property
+    def ready_min(self) -> int:
+        """Return how many minutes nodes have to report success.
+
+        ParallelCluster gives every node 30 (aws/aws-parallelcluster #3753, and 35 since #6768). Bare metal of the fifth
+        and sixth generations boots in 706 to 820 s by itself (testing-farm/infrastructure !1526); p4, p5 and p6 have
+        up to 2 TiB of memory to initialize; consoles of Xen come late (stacks/validation/compute.py).
+        """
+        from stacks.instance_types import is_xen  # Whoever needs the configuration alone does without the table.
+
+        types = (*self.worker_types, self.master_instance_type)
+        slow = any(_BOOTS_SLOWLY.match(name) or is_xen(name) for name in types)
+        return self.ready_timeout_min or (30 if slow else 15)
 
     @property
     def least_workers(self) -> int:

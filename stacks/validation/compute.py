@@ -130,7 +130,7 @@ def _scratch(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _rolling(config: ClusterConfig) -> Iterator[Problem]:
-    if config.update_policy == "rolling" and config.ready_timeout_min > _LONGEST_PAUSE_MIN:
+    if config.update_policy == "rolling" and config.ready_min > _LONGEST_PAUSE_MIN:
         yield Problem(
             key="ready_timeout_min",
             value=config.ready_timeout_min,

@@ -39,11 +39,11 @@ def _idle(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _hours(config: ClusterConfig) -> Iterator[Problem]:
-    if config.max_hours and config.max_hours * 60 <= config.ready_timeout_min:
+    if config.max_hours and config.max_hours * 60 <= config.ready_min:
         yield Problem(
             key="max_hours",
             value=config.max_hours,
-            rule=f"ends the workers within ready_timeout_min = {config.ready_timeout_min}, perhaps before they are up",
+            rule=f"ends the workers within ready_timeout_min = {config.ready_min}, perhaps before they are up",
             remedy="set more hours, or fewer minutes to get ready",
         )
 

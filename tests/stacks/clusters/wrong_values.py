@@ -78,7 +78,7 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
     **{f"{role}_volume_mib_s": _outside(125, 2000) for role in ("worker", "master")},
     "scratch_mount": _MOUNT.filter(bool),
     "termination_notice_s": st.one_of(st.integers(1, 29), _outside(0, 7200)),
-    "ready_timeout_min": _outside(1, 720),
+    "ready_timeout_min": _outside(0, 720),
     "boot_commands": st.sampled_from([[" "], ["a\nb"], ["echo 'a"], ["\x07"]]),
     "capacity_policy": st.sampled_from(["", "some", "at-least", "at-least 0", "at-least -1", "at-least 10000"]),
     "update_policy": _TEXT,

@@ -321,6 +321,25 @@ def test_validation_costs_no_third_party_import() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("values", "minutes"),
+    [
+        ({}, 15),
+        ({"worker_instance_type": "p4d.24xlarge"}, 30),
+        ({"worker_alternatives": "p5en.48xlarge"}, 30),
+        ({"worker_instance_type": "c5.metal"}, 30),
+        ({"worker_instance_type": "m7i.metal-24xl"}, 30),
+        ({"master_instance_type": "c5.metal"}, 30),
+        ({"worker_instance_type": "c4.large"}, 30),
+        ({"worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True}, 30),
+        ({"worker_instance_type": "p3dn.24xlarge"}, 15),
+        ({"worker_instance_type": "p4d.24xlarge", "ready_timeout_min": 12}, 12),
+    ],
+)
+def test_types_that_boot_slowly_have_30_minutes_by_default(values: dict[str, Any], minutes: int) -> None:
+    assert build(**values).ready_min == minutes
+
+
 @pytest.mark.parametrize("kind", ["t2.medium", "m4.large", "p3.2xlarge", "g3s.xlarge"])
 def test_a_master_on_xen_is_rejected_and_workers_are_a_caution(kind: str) -> None:
     """Source: canonical/pycloudlib #193, where the console of a type on Xen takes up to 20 minutes."""
