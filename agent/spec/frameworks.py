@@ -33,9 +33,6 @@ HOROVOD_NEEDS: Final = (
     "setuptools>=70,<81",
     "wheel>=0.45,<1",
 )
-"""What Horovod's build and its launcher on the hosts need, as the groups `node` and `master` of pyproject.toml.
-
-Open MPI is that of the master's environment, which starts the daemons of this one.
-"""
+"""What Horovod's build and its launcher on the hosts need, as the groups `node` and `master` of pyproject.toml."""
 LOCK_FILE: Final = "environment.txt"
 """In the pushed tree of a program with an environment of its own: every package of it, with version and hashes."""

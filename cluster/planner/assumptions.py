@@ -43,11 +43,6 @@ class Assumptions:
     within_hop_s: Figure
     start_up_s: Figure
 
-    def uncertain(self) -> tuple[str, ...]:
-        """Return the names of the figures that have a range."""
-        names = (field.name for field in dataclasses.fields(self))
-        return tuple(name for name in names if self.figure(name).low < self.figure(name).high)
-
     def figure(self, name: str) -> Figure:
         """Return the figure of that name."""
         found: Figure = getattr(self, name)

@@ -58,7 +58,7 @@ def seconds_in_range(workload: Workload, cluster: Cluster, assumed: Assumptions)
     """
     parts = run_seconds(workload, cluster, assumed)
     total, less, more = parts.total, 0.0, 0.0
-    for name in assumed.uncertain():
+    for name in (field.name for field in dataclasses.fields(assumed)):
         figure = assumed.figure(name)
         moved = [assumed.at(name, end) for end in (figure.low, figure.high)]
         ends = [run_seconds(workload, cluster, each).total - total for each in moved]

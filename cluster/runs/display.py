@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.runs.follow import Display, RunProgress
+from cluster.runs.follow import RunProgress
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import duration
 from cluster.terminal.wrap import printable
@@ -197,6 +197,3 @@ class LiveDisplay:
 def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
     """Return a live display for a terminal, else a plain one."""
     return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)
-
-
-_CHECKED: tuple[type[Display], ...] = (PlainDisplay, LiveDisplay)

@@ -407,7 +407,7 @@ def test_kill_that_may_be_of_another_program_is_reported_as_such(tmp_path: Path,
 def test_limit_of_a_cgroup_counts_if_it_is_below_the_memory_of_the_node(tmp_path: Path) -> None:
     """Reported as microsoft/pai #1089."""
     for name, text in {
-        "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n",
+        "proc/meminfo": "Node0\nMemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n",
         "proc/self/cgroup": "0::/user.slice/session.scope\n",
         "sys/fs/cgroup/user.slice/memory.max": "409600\n",
         "sys/fs/cgroup/user.slice/memory.current": "307200\n",

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from agent.remote.command import MAX_OUTPUT, answers, execute
+from agent.remote.command import MAX_OUTPUT, OWN_TREE, SSH, answers, execute, remote_command
 from tests.factories import make_node
 
 HERE = make_node(1, address="127.0.0.1")
@@ -44,6 +44,14 @@ def test_silence_is_no_answer_and_an_error_of_the_host_is(
     monkeypatch.setattr(socket, "create_connection", connect)
     assert answers(make_node(1)) is found
     assert asked == [((make_node(1).address, 22), 3.0)]
+
+
+def test_command_logs_in_as_the_user_for_ranks_on_request_and_runs_in_its_own_tree_here() -> None:
+    words = ["deeplearning-worker1", "cd '/mnt/a b' && exec ls '-l '"]
+    host, argv = make_node(1), ["ls", "-l "]
+    assert remote_command(host, "/mnt/a b", argv) == [SSH, *words]
+    assert remote_command(host, "/mnt/a b", argv, as_rank=True) == [SSH, "-l", "deepcdk-rank", *words]
+    assert remote_command(None, "/mnt/a b", argv) == ["/bin/sh", "-c", f"cd {OWN_TREE} && exec ls '-l '"]
 
 
 def test_endless_output_takes_bounded_memory_and_ends_at_the_time_out() -> None:
