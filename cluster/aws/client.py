@@ -78,7 +78,7 @@ class Aws:
             self.impatient = functools.partial(self._client, impatient=True)
 
     def _client(self, service: str, *, impatient: bool) -> Any:
-        """Return the client of a service; an impatient one makes one attempt of 3 s."""
+        """Return the client of a service; an impatient one makes one attempt, and connects within 3 s."""
         with self._lock:
             if (service, impatient) not in self._clients:
                 with _without_gc(), aws_errors(f"calling {service}"):
@@ -89,7 +89,7 @@ class Aws:
         from botocore.config import Config
 
         config = (
-            Config(connect_timeout=3, read_timeout=3, retries={"total_max_attempts": 1})
+            Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1})
             if impatient
             else Config(connect_timeout=10, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 4})
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -36,14 +37,11 @@ def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
 
     It is empty for a parameter that cannot be read.
     """
-    newest = {}
-    for name in images:
-        try:
-            with aws_errors(f"reading the image of {name}"):
-                newest[name] = str(aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
-        except AwsError:
-            newest[name] = ""
-    return {name: newest[name] for name, image in images.items() if newest[name] != image}
+    newest: dict[str, str] = {}
+    with contextlib.suppress(AwsError), aws_errors("reading the image parameters"):
+        found = aws.client("ssm").get_parameters(Names=list(images))["Parameters"] if images else []
+        newest = {each["Name"]: each["Value"] for each in found}
+    return {name: newest.get(name, "") for name, image in images.items() if newest.get(name) != image}
 
 
 def context(images: Mapping[str, str], newest: Mapping[str, str]) -> dict[str, str]:

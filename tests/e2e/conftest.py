@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,9 @@ KEPT_CLOUD: Final = "DEEPCDK_CLOUD"
 """Name of the variable that names an embedded cloud to use, and to leave up; it is started if it does not run."""
 SLOW_S: Final = 1800.0
 """How long a task may take on AWS."""
+ABSENT_CALL: Final = re.compile(r"does not implement ([^ ]+)|cannot decide: (.+)")
+WITH_ANOTHER_SOURCE: Final = ("pricing:GetProducts",)
+"""Calls without an answer here: the tasks then show prices of the list that is included."""
 MAIN_PATH: Final = ("test_run.py",)
 """Files that `make test` runs; `make test-all` runs the others too."""
 
@@ -229,6 +233,14 @@ def up(name: str, *options: str, timeout_s: float = PATIENCE_S) -> EmbeddedCloud
     return embedded
 
 
+def check_answered(log: str) -> None:
+    """Fail the test if a call got no answer because the embedded cloud does not implement it, or cannot decide it."""
+    named = {match[1] or match[2] for match in ABSENT_CALL.finditer(log)}
+    absent = sorted(each for each in named if each not in WITH_ANOTHER_SOURCE)
+    if absent:
+        pytest.fail(f"calls that the embedded cloud lacks: {', '.join(absent)}; implement them in localcloud/")
+
+
 @contextmanager
 def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iterator[EmbeddedCloud]:
     """Keep an embedded cloud up for the time of a block; `timeout_s`: how long its start may take.
@@ -236,7 +248,9 @@ def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iter
     It stops without the block's end too: pytest-xdist kills a process that does not end within 15 s of Ctrl-C.
     """
     try:
-        yield up(name, *demo.owned(), *options, timeout_s=timeout_s)
+        embedded = up(name, *demo.owned(), *options, timeout_s=timeout_s)
+        yield embedded
+        check_answered(embedded.log())
     finally:
         execute(demo.localcloud("stop", "--name", name), check=False)
 

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import yaml
 from aws_cdk import App
-from botocore.exceptions import ClientError
 
 from agent.runs import follow, record
 from agent.runs.directory import RunDirectory, State
@@ -159,12 +158,10 @@ def launch_template(image: Any, **more: Any) -> dict[str, Any]:
 
 
 def parameter_store(images: Mapping[str, str]) -> Any:
-    def get_parameter(*, Name: str) -> dict[str, Any]:  # boto3's
-        if Name not in images:
-            raise ClientError({"Error": {"Code": "ParameterNotFound", "Message": ""}}, "GetParameter")
-        return {"Parameter": {"Value": images[Name]}}
+    def get_parameters(*, Names: Sequence[str]) -> dict[str, Any]:  # boto3's, which the documented policy allows
+        return {"Parameters": [{"Name": name, "Value": images[name]} for name in Names if name in images]}
 
-    return SimpleNamespace(client=lambda _: SimpleNamespace(get_parameter=get_parameter))
+    return SimpleNamespace(client=lambda _: SimpleNamespace(get_parameters=get_parameters))
 
 
 @pytest.mark.parametrize(

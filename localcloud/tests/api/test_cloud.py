@@ -134,6 +134,19 @@ def test_an_action_that_is_missing_is_named_at_once(client: Client) -> None:
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
+def test_a_path_that_moto_lacks_is_named_and_no_empty_answer(client: Client) -> None:
+    with pytest.raises(ClientError, match="The embedded cloud does not implement elasticfilesystem:") as caught:
+        client("efs").describe_replication_configurations()
+    assert caught.value.response["Error"]["Code"] == "InvalidAction"
+
+
+def test_an_account_without_reservations_lists_none(client: Client) -> None:
+    wanted = [{"Name": "capacity-reservation-id", "Values": ["cr-0123456789abcdef0"]}]
+    assert client("ec2").describe_capacity_reservations(Filters=wanted)["CapacityReservations"] == []
+    with pytest.raises(ClientError, match=r"InvalidCapacityReservationId\.NotFound"):
+        client("ec2").describe_capacity_reservations(CapacityReservationIds=["cr-0123456789abcdef0"])
+
+
 def test_a_service_that_is_missing_is_named_at_once(client: Client) -> None:
     with pytest.raises(ClientError, match="does not implement pricing:GetProducts") as caught:
         client("pricing").get_products(ServiceCode="AmazonEC2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import Any, Final
 
 import boto3
 import pytest
@@ -40,19 +41,19 @@ class NewAccount:
             command, cwd=PROJECT, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
 
+    def client(self, service: str) -> Any:
+        """Return a client of the account."""
+        session: Any = boto3.Session(self.served["access_key_id"], self.served["secret_access_key"])
+        return session.client(service, region_name=self.served["region"], endpoint_url=self.served["endpoint"])
+
     def contents(self) -> dict[str, int]:
         """Return how many things the account has of each kind."""
-
-        def client(service: str) -> Any:
-            session: Any = boto3.Session(self.served["access_key_id"], self.served["secret_access_key"])
-            return session.client(service, region_name=self.served["region"], endpoint_url=self.served["endpoint"])
-
-        ec2 = client("ec2")
+        ec2 = self.client("ec2")
         return {
-            "stacks": len(client("cloudformation").list_stacks()["StackSummaries"]),
+            "stacks": len(self.client("cloudformation").list_stacks()["StackSummaries"]),
             "key pairs": len(ec2.describe_key_pairs()["KeyPairs"]),
             "VPCs": len(ec2.describe_vpcs()["Vpcs"]),
-            "buckets": len(client("s3").list_buckets()["Buckets"]),
+            "buckets": len(self.client("s3").list_buckets()["Buckets"]),
         }
 
 
@@ -99,6 +100,85 @@ def test_a_cluster_that_fits_is_asked_for_with_a_warning_of_its_growth(account: 
     fits = account.fab("up", SSH, "--set=workers=1", "--set=max_workers=1")
     assert "warning: vCPU quota" not in fits.stderr
     assert "zones: us-east-1a" in fits.stdout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Existing:
+    """What a large account has already, by the names of keys in cdk.json."""
+
+    account: NewAccount
+    vpc_id: str
+    subnets: tuple[str, ...]
+    file_system_id: str
+    permissions_boundary: str
+    prefix_list: str
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Existing]:
+    """Serve an account without limits, to a user who has the documented policies alone."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ssh").mkdir(mode=0o700)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / ".ssh" / "id_ed25519")], check=True)
+    with subprocess.Popen([sys.executable, "-m", "localcloud", "api"], stdin=PIPE, stdout=PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        served = json.loads(server.stdout.readline())
+        admin = NewAccount(served, home)
+        iam, ec2 = admin.client("iam"), admin.client("ec2")
+        iam.create_user(UserName="someone")
+        for name in ("user", "options"):
+            text = (PROJECT / "docs" / "policies" / f"{name}.json").read_text(encoding="utf-8")
+            iam.put_user_policy(UserName="someone", PolicyName=name, PolicyDocument=text)
+        key = iam.create_access_key(UserName="someone")["AccessKey"]
+        own = {**served, "access_key_id": key["AccessKeyId"], "secret_access_key": key["SecretAccessKey"]}
+        vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+        subnets = [ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.7.{each}.0/24")["Subnet"]["SubnetId"] for each in (1, 2)]
+        given = {"PrefixListName": "office", "MaxEntries": 5, "AddressFamily": "IPv4"}
+        allow = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+        yield Existing(
+            account=NewAccount(own, home),
+            vpc_id=vpc,
+            subnets=tuple(subnets),
+            file_system_id=admin.client("efs").create_file_system(CreationToken="a", Encrypted=True)["FileSystemId"],
+            permissions_boundary=iam.create_policy(PolicyName="b", PolicyDocument=json.dumps(allow))["Policy"]["Arn"],
+            prefix_list=ec2.create_managed_prefix_list(**given)["PrefixList"]["PrefixListId"],
+        )
+        server.stdin.close()
+
+
+CONFIGURATIONS: Final = {
+    "default": (SSH,),
+    "existing resources": (
+        SSH,
+        *("--set=vpc_id={0.vpc_id}", "--set=vpc_cidr=10.7.0.0/16", "--set=file_system_id={0.file_system_id}"),
+        *("--set=public_subnet_ids={0.subnets[0]}", "--set=private_subnet_ids={0.subnets[1]}"),
+        *("--set=permissions_boundary={0.permissions_boundary}", "--set=ssh_prefix_lists={0.prefix_list}"),
+    ),
+    "reservation and budget": (
+        *(SSH, "--set=capacity_reservation=cr-0123456789abcdef0", "--set=budget_usd=100"),
+        *("--set=budget_emails=me@example.com", "--set=worker_instance_type=p5.48xlarge", "--set=efa=true"),
+    ),
+    "without a port, in two zones": (
+        *("--set=ssh_access=session-manager", "--set=availability_zones=2", "--set=kms_key=create"),
+    ),
+    "spot of several types": (
+        *(
+            SSH,
+            "--set=spot=true",
+            "--set=worker_instance_type=g5.xlarge",
+            "--set=worker_alternatives=g6.xlarge,c5.large",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_doctor_knows_every_answer_with_the_documented_policies(person: Existing, name: str) -> None:
+    done = person.account.fab("doctor", "--json", *(each.format(person) for each in CONFIGURATIONS[name]))
+    assert done.stdout, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    assert [each for each in findings if each["state"] == "unknown"] == []
 
 
 def test_the_doctor_has_no_unknown_line(account: NewAccount) -> None:

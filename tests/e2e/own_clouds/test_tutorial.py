@@ -19,7 +19,7 @@ import pytest
 
 from cluster.cli import loader
 from tests import tutorial
-from tests.e2e.conftest import ROOT, EmbeddedCloud, start_cloud
+from tests.e2e.conftest import ROOT, EmbeddedCloud, check_answered, start_cloud
 from tests.waiting import eventually
 from tools import demo
 
@@ -33,9 +33,6 @@ SETTINGS: Final = [
 """The tutorial's keys as flags, with the address of the cloud's laptop."""
 ABSENT: Final = {"request-service-quota-increase", "ce"}
 """Services and operations that the embedded cloud does not have."""
-ALLOWED_ABSENT: Final = {"pricing:GetProducts"}
-"""Calls that the embedded cloud does not answer, and for which the tasks have another source."""
-_ABSENT_CALL: Final = re.compile(r"does not implement (?P<call>[\w-]+:\w+)")
 _NEEDED: Final = re.compile(r"user/(?P<user>\w+) needs (?P<action>\S+) on (?P<resource>\S+)$")
 
 
@@ -144,8 +141,7 @@ def test_all_tasks_need_no_more_than_their_policy(user: Person) -> None:
 
 
 def test_the_cloud_answers_every_call_of_the_tasks(user: Person) -> None:
-    absent = {match["call"] for match in _ABSENT_CALL.finditer(user.log())}
-    assert absent <= ALLOWED_ABSENT
+    check_answered(user.log())
     examined = json.loads(user.does("fab", "doctor", "--json", *SETTINGS, check=False).stdout)
     assert [each for each in examined["findings"] if each["state"] == "unknown"] == []
 

@@ -9,7 +9,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -23,6 +24,8 @@ log = logging.getLogger("localcloud.api")
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
+NOT_IMPLEMENTED: Final = "The embedded cloud does not implement"
+"""How the answer to a call begins that AWS has and this cloud lacks, and so a line of the log."""
 # Prefixes of the actions that change nothing.
 _READING = ("Describe", "Get", "List", "Head", "Validate", "Lookup", "Search", "AssumeRole", "BatchGet")
 # Services whose changes matter to the hosts and networks.
@@ -134,9 +137,11 @@ class Application:
                 app = self.elsewhere or app
             content, line, headers = run_wsgi_app(app, environ, buffered=True)
             reply = int(line.split(" ", 1)[0]), list(headers), b"".join(content)
+            if reply[0] == HTTPStatus.NOT_FOUND and service != "s3" and (not reply[2] or reply[2][:2] == b"<!"):
+                raise NotImplementedError(f"nothing here answers {environ.get('PATH_INFO')}")
         except NotImplementedError as error:
             named = f"{service or 'this service'}:{action}" if action else service
-            message = f"The embedded cloud does not implement {named} ({error})"
+            message = f"{NOT_IMPLEMENTED} {named} ({error})"
             return error_replies.reply(environ, "InvalidAction", message)
         except Exception as error:
             # The one place where any failure is caught: a 5xx would be retried by every SDK for most of a minute.

@@ -23,3 +23,16 @@ def test_the_first_unknown_name_is_named(client: Client) -> None:
         assert found["KeyName"] == "there"
     finally:
         client("ec2").delete_key_pair(KeyName="there")
+
+
+def test_a_dry_run_makes_nothing(client: Client) -> None:
+    ec2 = client("ec2")
+    before = len(ec2.describe_vpcs()["Vpcs"])
+    for call in (ec2.create_vpc, ec2.create_subnet, ec2.allocate_address, ec2.create_security_group):
+        given = {"CidrBlock": "10.9.0.0/16"} if call == ec2.create_vpc else {}
+        given |= {"VpcId": "vpc-0123456789abcdef0", "CidrBlock": "10.9.0.0/24"} if call == ec2.create_subnet else {}
+        given |= {"GroupName": "a", "Description": "a"} if call == ec2.create_security_group else {}
+        with pytest.raises(ClientError) as caught:
+            call(DryRun=True, **given)
+        assert caught.value.response["Error"]["Code"] == "DryRunOperation"
+    assert len(ec2.describe_vpcs()["Vpcs"]) == before

@@ -1,4 +1,4 @@
-"""What EC2 refuses of parameters: too many filter values, malformed ids, reserved tag keys, and key pairs."""
+"""What EC2 refuses of parameters: too many filter values, malformed ids, reserved tag keys, key pairs, and dry runs."""
 
 from __future__ import annotations
 
@@ -55,6 +55,9 @@ def check(responses: Any) -> None:
             raise EC2ClientError(
                 "InvalidParameterValue", f"Tag keys starting with '{_RESERVED}' are reserved for internal use"
             )
+    # A dry run makes nothing, and no limit matters to it; moto carries out some calls all the same.
+    if responses._get_action() != "RunInstances":  # of which moto looks at more first, as EC2 does
+        responses.error_on_dryrun()
 
 
 def _check_ids(name: str, ids: list[str]) -> None:

@@ -18,13 +18,14 @@ from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceBackend
+from moto.ec2.responses import EC2Response
 from moto.ec2.responses.general import General
 from moto.ec2.responses.instances import InstanceResponse
 
 from localcloud.api import service_quotas
 from localcloud.api.autoscaling.instance_choice import AS_THE_TEMPLATE_SAYS, Purchase, check_room
 from localcloud.api.ec2 import placement_groups
-from localcloud.api.monkeypatch import around, first, instead
+from localcloud.api.monkeypatch import added, around, first, instead
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,3 +207,13 @@ def _check_protection(responses: Any) -> None:
     for instance in responses.ec2_backend.get_multi_instances_by_id(responses._get_param("InstanceIds", [])):
         if instance.disable_api_termination:
             raise OperationNotPermitted4(instance.id)
+
+
+@added(EC2Response, "describe_capacity_reservations")
+def describe_capacity_reservations(self: Any) -> ActionResult:
+    """Answer DescribeCapacityReservations, as in an account that has none: nothing can be reserved here."""
+    for unknown in self._get_param("CapacityReservationIds", []):
+        raise EC2ClientError(
+            "InvalidCapacityReservationId.NotFound", f"The capacity reservation ID {unknown} does not exist"
+        )
+    return ActionResult({"CapacityReservations": []})

@@ -1,0 +1,143 @@
+"""Every call of AWS in the code of the tasks is allowed by the policies in docs/policies."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import botocore.session
+import pytest
+from botocore import xform_name
+
+from localcloud.api.permissions.evaluator import Check, Evaluator, EvaluatorError, missing
+from localcloud.api.permissions.resource_arns import action
+from tests.e2e.conftest import check_answered
+
+ROOT: Final = Path(__file__).parents[1]
+POLICIES: Final = ROOT / "docs" / "policies"
+ACCOUNT: Final = "111122223333"
+USER: Final = f"arn:aws:iam::{ACCOUNT}:user/someone"
+_CLIENT: Final = re.compile(r"""\.(?:client|impatient)\(\s*"([a-z0-9-]+)"\s*\)""")
+PREFIXES: Final = {"efs": "elasticfilesystem", "service-quotas": "servicequotas"}
+"""Services whose actions have another prefix than boto3's name."""
+ACTIONS: Final = {
+    "budgets:DescribeBudgets": ("budgets:ViewBudget",),
+    "s3:DeleteObjects": ("s3:DeleteObject", "s3:DeleteObjectVersion"),
+    "s3:HeadBucket": ("s3:ListBucket",),
+    "s3:HeadObject": ("s3:GetObject",),
+    "s3:ListBuckets": ("s3:ListAllMyBuckets",),
+    "s3:ListObjectVersions": ("s3:ListBucketVersions",),
+    "s3:ListObjectsV2": ("s3:ListBucket",),
+    "sts:GetCallerIdentity": (),  # needs no permission
+}
+"""Calls whose actions have other names."""
+GROUP: Final = f"arn:aws:autoscaling:us-east-1:{ACCOUNT}:autoScalingGroup:0a1b:autoScalingGroupName/deepcdk-Workers"
+BUCKET: Final = "arn:aws:s3:::deepcdk-runbucket-0a1b"
+RESOURCES: Final = {
+    "autoscaling:SetDesiredCapacity": GROUP,
+    "autoscaling:SuspendProcesses": GROUP,
+    "autoscaling:TerminateInstanceInAutoScalingGroup": GROUP,
+    "budgets:ViewBudget": f"arn:aws:budgets::{ACCOUNT}:budget/any",
+    "cloudformation": f"arn:aws:cloudformation:us-east-1:{ACCOUNT}:stack/deepcdk/0a1b",
+    "ec2:DescribeVpcAttribute": f"arn:aws:ec2:us-east-1:{ACCOUNT}:vpc/vpc-0123456789abcdef0",
+    "ec2:GetConsoleOutput": f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/i-0123456789abcdef0",
+    "ec2:ImportKeyPair": f"arn:aws:ec2:us-east-1:{ACCOUNT}:key-pair/deepcdk",
+    "cloudwatch": f"arn:aws:cloudwatch:us-east-1:{ACCOUNT}:alarm:deepcdk-Guard",
+    "elasticfilesystem": f"arn:aws:elasticfilesystem:us-east-1:{ACCOUNT}:file-system/fs-0123456789abcdef0",
+    "iam": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+    "s3": BUCKET,
+    "s3:DeleteObject": f"{BUCKET}/runs/1/log",
+    "s3:DeleteObjectVersion": f"{BUCKET}/runs/1/log",
+    "s3:GetObject": f"{BUCKET}/runs/1/log",
+    "s3:ListAllMyBuckets": "*",
+    "sqs": f"arn:aws:sqs:us-east-1:{ACCOUNT}:deepcdk-SpentQueue-0a1b",
+    "ssm:GetParameter": f"arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/cdk-bootstrap/hnb659fds/version",
+    "ssm:GetParameters": "arn:aws:ssm:us-east-1::parameter/aws/service/debian/release/12/latest/amd64",
+}
+"""An example of what an action, or else all of a service, is asked for; the others know no resources."""
+TAGGED: Final = {"ec2:ResourceTag/deepcdk:cluster": "deepcdk", "aws:ResourceTag/deepcdk:cluster": "deepcdk"}
+
+
+def policy(*names: str) -> list[dict[str, Any]]:
+    files = [POLICIES / f"{name}.json" for name in names]
+    return [{"name": each.stem, "policy": json.loads(each.read_text(encoding="utf-8"))} for each in files]
+
+
+def calls() -> dict[str, str]:
+    """Return the operations of AWS that the code of the tasks names, each with one file: `ec2:DescribeVpcs`."""
+    found: dict[str, str] = {}
+    session = botocore.session.Session()
+    for path in sorted((ROOT / "cluster").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        services = set(_CLIENT.findall(text))
+        if not services:
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
+        names = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
+        names |= {each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+        for service in services:
+            operations = session.get_service_model(service).operation_names
+            mine = [each for each in operations if xform_name(each) in names]
+            found |= {f"{PREFIXES.get(service, service)}:{each}": path.name for each in mine}
+    return found
+
+
+def checks(operation: str) -> Iterator[Check]:
+    """Yield what a call needs, with the policies of the user."""
+    for name in ACTIONS.get(operation, (operation,)):
+        service, _, what = name.partition(":")
+        known = action(service, what)
+        yield Check(
+            principal=USER,
+            action=known.name,
+            resource=RESOURCES.get(known.name) or RESOURCES.get(service, "*") if known.resources else "*",
+            account=ACCOUNT,
+            context=TAGGED,
+            identity=policy("user", "options"),
+        )
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    if missing():
+        pytest.skip("; ".join(missing()))
+    started = Evaluator()
+    started.start()
+    yield started
+    started.close()
+
+
+def test_the_policies_allow_every_call_in_the_code_of_the_tasks(evaluator: Evaluator) -> None:
+    found = calls()
+    assert {"ec2:DescribeCapacityReservations", "ec2:DescribeInstances", "s3:ListObjectVersions"} <= found.keys()
+    denied = {}
+    for operation, file in found.items():
+        for check in checks(operation):
+            try:
+                allowed = evaluator.decide([check])[0].allowed
+            except EvaluatorError as error:
+                pytest.fail(f"{file}: {error}; RESOURCES needs an example")
+            if not allowed:
+                denied[check.action] = f"{file}, on {check.resource}"
+    assert denied == {}
+
+
+def test_each_action_of_the_policies_for_tasks_exists_and_is_there_once() -> None:
+    statements = [each for document in policy("user", "options") for each in document["policy"]["Statement"]]
+    assert len({each["Sid"] for each in statements}) == len(statements)
+    for each in statements:
+        for name in [each["Action"]] if isinstance(each["Action"], str) else each["Action"]:
+            assert action(*name.split(":")).name == name
+
+
+def test_a_call_that_the_embedded_cloud_lacks_fails_the_tests_of_its_cloud() -> None:
+    named = "  <Message>The embedded cloud does not implement {} (nothing here answers)</Message>\n"
+    check_answered("ec2 DescribeVpcs 200 1 ms\n" + named.format("pricing:GetProducts"))
+    with pytest.raises(pytest.fail.Exception, match=r"lacks: ec2:DescribeIpams;"):
+        check_answered(named.format("pricing:GetProducts") + named.format("ec2:DescribeIpams"))
+    with pytest.raises(pytest.fail.Exception, match="lacks: a condition on ssm:x"):
+        check_answered("The embedded cloud refuses what it cannot decide: a condition on ssm:x\n")
