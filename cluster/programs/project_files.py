@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import netrc
 import re
 import subprocess
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from cluster.errors import UsageError
 from cluster.programs.program_packages import Wanted
 from cluster.programs.requirements_file import RequirementsError
-from cluster.terminal.paths import is_file
+from cluster.programs.uv_compile import masked
+from cluster.terminal.paths import expanded, is_file
 
 REQUIREMENTS: Final = "requirements.txt"
 UV_LOCK: Final = "uv.lock"
@@ -103,13 +106,43 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
 def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
     """Return options for the indexes that this machine's variables and the project name, so that nodes ask them too.
 
-    An index whose URL has a password is left to the nodes' own configuration: the lock file is uploaded.
+    Indexes with a password are left out: the lock file is uploaded, and this machine downloads what they have.
     """
-    words = [url for name in INDEX_VARIABLES for url in environ.get(name, "").split()]
+    hidden = credentials(directory, environ)
+    urls = {url for _, url in _indexes(directory, environ) if url.startswith("http")}
+    return {f"--extra-index-url {url}" for url in urls if "@" not in url and urlsplit(url).hostname not in hidden}
+
+
+def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return user and password of each host that this machine signs in to: by netrc, an index's URL or uv's variables.
+
+    Raises RequirementsError for a netrc file that cannot be read.
+    """
+    file = expanded(environ.get("NETRC") or "~/.netrc")
+    try:
+        hosts = netrc.netrc(file).hosts if is_file(file) else {}
+    except (OSError, ValueError, netrc.NetrcParseError) as error:
+        raise RequirementsError(f"cannot read {file}: {error}", remedy="correct it") from None
+    found = {host: (login, word) for host, (login, _, word) in hosts.items() if host != "default"}
+    for name, url in _indexes(directory, environ):
+        parts = urlsplit(url)
+        variable = f"UV_INDEX_{re.sub('[^A-Z0-9]', '_', name.upper())}"
+        user = environ.get(f"{variable}_USERNAME", "") or unquote(parts.username or "")
+        password = environ.get(f"{variable}_PASSWORD", "") or unquote(parts.password or "")
+        if parts.hostname and (user or password):
+            found[parts.hostname] = user, password
+    return found
+
+
+def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield name and URL of each index that this machine's variables and the project name; the name may be empty."""
+    words = [word for name in INDEX_VARIABLES for word in environ.get(name, "").split()]
+    for word in words:
+        found = re.match(r"([\w-]+)=(.*)", word)
+        yield (found[1], found[2]) if found else ("", word)
     project = _table(_table(_toml(directory / PYPROJECT), "tool"), "uv") if is_file(directory / PYPROJECT) else {}
-    words += [str(index.get("url")) for index in project.get("index", ())]
-    urls = (re.sub(r"^[\w-]+=", "", word) for word in words)
-    return {f"--extra-index-url {url}" for url in urls if url.startswith("http") and "@" not in url}
+    for index in project.get("index", ()):
+        yield str(index.get("name", "")), str(index.get("url"))
 
 
 def is_package(pyproject: Path) -> bool:
@@ -137,7 +170,7 @@ def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, s
     )
     if done.returncode != 0:
         raise RequirementsError(
-            f"uv cannot read {lock}:\n{done.stderr.strip()}", remedy="run `uv lock` in that directory"
+            f"uv cannot read {lock}:\n{masked(done.stderr).strip()}", remedy="run `uv lock` in that directory"
         )
     text = done.stdout.replace("\\\n", " ")
     return [_absolute(line, lock.parent) for line in text.splitlines() if line.strip()]

@@ -34,7 +34,7 @@ from agent.spec.kinds import RuntimeKind
 from cluster.programs import project_files, uv_compile
 from cluster.programs.program_packages import TORCH_MODULE, Environment, Wanted, pinned
 from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes
-from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError, write_stand_in
+from cluster.programs.uv_compile import ONE_BY_ONE, Answer, File, Package, UnresolvedHereError, write_stand_in
 from cluster.programs.wheel_build import WheelBuilder
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
@@ -155,7 +155,7 @@ class Resolver:
             pin = f"{package.name}=={parse_wheel_filename(file.name)[1]}"
             if file.path is None:
                 downloaded += file.size_bytes
-                if "+" in pin:  # Versions of one index alone, which the nodes may not know.
+                if "+" in pin or file.is_direct:  # Nodes may know no index that has it.
                     pin = f"{package.name} @ {file.url}"
             elif (inside := Path(os.path.relpath(file.path, wanted.directory))) in wanted.uploaded:
                 options.add(f"--find-links {shlex.quote(inside.parent.as_posix())}")
@@ -169,7 +169,8 @@ class Resolver:
 
     def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
         """Return the wheel of a package, built here if it has none, with the hashes that its files may have."""
-        builder = WheelBuilder(kind=self.kind, environ=self.environ)
+        credentials = project_files.credentials(wanted.directory, self.environ)
+        builder = WheelBuilder(kind=self.kind, environ=self.environ, credentials=credentials)
         found = builder.best([file for file in package.wheels if not allowed or _may_be(file, allowed)])
         if found is None and package.wheels and not package.sdist:
             found = builder.best(package.wheels)
@@ -179,6 +180,7 @@ class Resolver:
                 allowed_hashes(package.name, package.version, source.hashes, allowed)
             found = builder.build(package)
             return found, found.hashes
+        found = builder.brought(package, found)
         hashes = frozenset(each for file in package.wheels for each in file.hashes) or found.hashes
         if found.path is not None and not hashes:
             hashes = frozenset({f"sha256:{_sha256(found.path)}"})
@@ -225,6 +227,8 @@ class Resolver:
         self, wanted: Wanted, roots: Sequence[str], *, constraints: Sequence[str] = (), excludes: Sequence[str] = ()
     ) -> Answer:
         answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes)
+        if not answer.fits and "not found in the package registry" in answer.words:
+            answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes, options=ONE_BY_ONE)
         if not answer.fits:
             raise RequirementsError(
                 f"{wanted.file} cannot be met on {self.kind.processor} with Python {self.kind.python}:\n"

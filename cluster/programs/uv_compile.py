@@ -29,6 +29,10 @@ PIP_VARIABLES: Final = {
 """Where packages come from, as pip's variables say it, and uv's of the same meaning. uv reads its own configuration."""
 PATIENCE: Final = {"UV_HTTP_RETRIES": "1", "UV_HTTP_CONNECT_TIMEOUT": "5"}
 """For an index that this machine does not reach: the nodes may reach one."""
+BEST_OF_ALL: Final = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+"""As pip: the best version of all indexes, not that of the first one that has any."""
+ONE_BY_ONE: Final = ("--index-strategy", "first-index")
+"""Only so does uv report an index that rejects a password."""
 UNREACHABLE: Final = re.compile(r"Failed to fetch|Request failed after")
 UNPREPARED: Final = re.compile(
     r"Failed to build|Failed to download and build|build backend returned|Git operation failed"
@@ -66,6 +70,8 @@ class File:
     """As `sha256:...`."""
     size_bytes: int = 0
     """0: the index does not report it."""
+    is_direct: bool = False
+    """Whether the requirements name its URL, so that no index needs to have it."""
 
     @property
     def name(self) -> str:
@@ -162,17 +168,16 @@ def ask(
                 *("--python-platform", f"{kind.processor}-{LIBC}"),
                 *("--constraint", str(limits), "--excludes", str(left_out)),
                 *("--format", "pylock.toml", "--output-file", str(lock)),
-                # As pip: the best version of all indexes, not that of the first one that has any.
-                *("--index-strategy", "unsafe-best-match", "--no-python-downloads", *PLAIN, *options),
+                *("--no-python-downloads", *PLAIN, *options),
             ],
             cwd=wanted.directory,
-            env=uv_environment(environ, find_links),
+            env={**uv_environment(environ, find_links), **BEST_OF_ALL},
             input="".join(f"{line}\n" for line in (*wanted.lines, *roots)),
             capture_output=True,
             text=True,
             check=False,
         )
-        words = without_passwords(done.stderr)
+        words = masked(done.stderr).strip()
         found = _packages(lock, wanted.directory) if done.returncode == 0 else ()
     answer = Answer(fits=done.returncode == 0, found=found, words=words)
     check_answer(answer, done.returncode)
@@ -192,7 +197,7 @@ def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package
     wheels = [_file(each, beside) for each in entry.get("wheels", ())]
     sdist = _file(entry["sdist"], beside) if "sdist" in entry else None
     if archive := entry.get("archive"):
-        given = _file(archive, beside)
+        given = dataclasses.replace(_file(archive, beside), is_direct=True)
         wheels, sdist = ([given], None) if given.name.endswith(".whl") else ([], given)
     vcs, local = entry.get("vcs", {}), entry.get("directory", {})
     return Package(
@@ -230,7 +235,7 @@ def check_answer(answer: Answer, status: int) -> None:
     last = answer.words.splitlines()[-1].strip().removeprefix("cause: ") if answer.words else ""
     if refused := re.search(r"HTTP status \w+ error \((\d+ [^)]*)\) for url \(([^)]+)\)", answer.words):
         raise UnresolvedHereError(
-            f"{without_passwords(refused[2])} answers {refused[1]}",
+            f"{masked(refused[2])} answers {refused[1]}",
             remedy="correct the URL, or give uv the credentials that this server asks for",
         )
     if UNREACHABLE.search(answer.words):
@@ -250,9 +255,13 @@ def check_answer(answer: Answer, status: int) -> None:
         raise UvError(f"uv ended with status {status} and said nothing", remedy="run `uv --version`; reinstall uv")
 
 
-def without_passwords(words: str) -> str:
-    """Return what uv said without the passwords of URLs; uv itself leaves out most of them."""
-    return re.sub(r"(\w://[^\s/@:]*):[^\s/@]+@", r"\1:****@", words).strip()
+def masked(words: str) -> str:
+    """Return a text without the passwords and tokens in its URLs. A user alone is a token, except with SSH."""
+    words = re.sub(r"(https?://)[^\s/@]+@", r"\1****@", words)
+    words = re.sub(r"(\w://[^\s/@:]*):[^\s/@]+@", r"\1:****@", words)
+    return re.sub(
+        r"([?&][\w-]*(?:token|signature|sig|key|password)=)[^\s&#)`'\"]+", r"\1****", words, flags=re.IGNORECASE
+    )
 
 
 def uv_program() -> str:

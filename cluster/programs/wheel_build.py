@@ -5,6 +5,7 @@ Nodes have neither git nor the user's files. A built wheel is kept by its source
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import http.client
@@ -20,13 +21,14 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from agent.spec.kinds import RuntimeKind
 from cluster.programs.requirements_file import RequirementsError
-from cluster.programs.uv_compile import LIBC, File, Package, uv_environment, uv_program
+from cluster.programs.uv_compile import LIBC, File, Package, masked, uv_environment, uv_program
 
 DATE: Final = {"SOURCE_DATE_EPOCH": "315532800"}
 """The same sources make the same wheel, and so the same environment on the nodes."""
@@ -40,6 +42,8 @@ class WheelBuilder:
 
     kind: RuntimeKind
     environ: Mapping[str, str]
+    credentials: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict, repr=False)
+    """User and password of each host that this machine signs in to."""
 
     @property
     def tags(self) -> list[Tag]:
@@ -68,13 +72,24 @@ class WheelBuilder:
             with tempfile.TemporaryDirectory() as name:
                 found = self._built(package, Path(name))
                 self._check(package, found)
-                place = place if source else cache(self.environ) / _sha256(found)[:16]
-                place.mkdir(parents=True, exist_ok=True)
-                wheel = place / found.name
-                shutil.copyfile(found, partial := place / f".{found.name}.{os.getpid()}")
-                partial.rename(wheel)
+                wheel = _keep(found, place if source else cache(self.environ) / _sha256(found)[:16])
         self._check(package, wheel)
-        return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
+        return _described(wheel)
+
+    def brought(self, package: Package, file: File) -> File:
+        """Return a wheel as a file of this machine if nodes cannot download it without a password or token.
+
+        Raises RequirementsError.
+        """
+        parts = urlsplit(file.url)
+        if file.path is not None or not ("@" in parts.netloc or parts.query or parts.hostname in self.credentials):
+            return file
+        place = cache(self.environ) / _key(parts.netloc.rpartition("@")[2], parts.path, *sorted(file.hashes))
+        wheel = place / file.name
+        if not wheel.is_file():
+            with tempfile.TemporaryDirectory() as name:
+                _keep(self._downloaded(package, file, Path(name)), place)
+        return _described(wheel)
 
     def _built(self, package: Package, scratch: Path) -> Path:
         source = self._source(package, scratch)
@@ -106,17 +121,18 @@ class WheelBuilder:
     def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
         path = scratch / file.name
         try:
-            with _opened(file.url) as answer, path.open("wb") as output:
+            with _opened(file.url, self.credentials) as answer, path.open("wb") as output:
                 shutil.copyfileobj(answer, output)
         except OSError as error:
             raise RequirementsError(
-                f"{package.name}: cannot download {file.url}: {error}",
+                f"{package.name}: cannot download {masked(file.url)}: {error}",
                 remedy="put its wheel in a --find-links directory",
             ) from None
         known = {each for each in file.hashes if each.startswith("sha256:")}
         if known and f"sha256:{_sha256(path)}" not in known:
             raise RequirementsError(
-                f"{package.name}: {file.url} does not have the hash that the index reports", remedy="check the index"
+                f"{package.name}: {masked(file.url)} does not have the hash that the index reports",
+                remedy="check the index",
             )
         return path
 
@@ -145,7 +161,7 @@ class WheelBuilder:
         except FileNotFoundError:
             output, status = f"{command[0]} is not installed on this machine", 127
         if status != 0:
-            lines = "\n".join(output.strip().splitlines()[-LINES:])
+            lines = "\n".join(masked(output).strip().splitlines()[-LINES:])
             raise RequirementsError(
                 f"this machine cannot build {package.name}, which has no wheel for the nodes:\n{lines}",
                 remedy="correct that, or name a version that has a wheel",
@@ -177,13 +193,31 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _opened(url: str) -> http.client.HTTPResponse:
+def _keep(found: Path, place: Path) -> Path:
+    """Copy a wheel to a directory of the cache; return it there."""
+    place.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(found, partial := place / f".{found.name}.{os.getpid()}")
+    return partial.rename(place / found.name)
+
+
+def _described(wheel: Path) -> File:
+    """Return a wheel of this machine with its hash and size."""
+    return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
+
+
+def _opened(url: str, credentials: Mapping[str, tuple[str, str]]) -> http.client.HTTPResponse:
     """Open an address, with the system's certificates and those of botocore: python.org's Python has none on a Mac."""
     from botocore.httpsession import get_cert_path
 
     context = ssl.create_default_context()
     context.load_verify_locations(get_cert_path(True))
-    opened: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=60, context=context)  # noqa: S310  # uv chose it
+    parts = urlsplit(url)
+    request = urllib.request.Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))  # noqa: S310
+    own = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    if signed := own or credentials.get(parts.hostname or ""):
+        word = base64.b64encode(":".join(signed).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {word}")  # A redirect may lead to another host.
+    opened: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=60, context=context)  # noqa: S310  # uv chose it
     return opened
 
 

@@ -19,6 +19,7 @@ from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.errors import AwsError
 from cluster.programs.upload import has_secret_text, stays
+from cluster.programs.uv_compile import masked
 from cluster.runs import starter
 from stacks.config import ClusterConfig
 
@@ -93,7 +94,8 @@ def read_diff(source: Path, without: Collection[str] = ()) -> str:
     """Return what differs from the commit below a directory, as `git diff` writes it; "" without git.
 
     `without`: files whose content no record may have. Files that are not uploaded, and files with a key or a password
-    before or after the change, do not appear either. Of a deleted file only the name is recorded.
+    before or after the change, do not appear either. Passwords and tokens in URLs are masked. Of a deleted file only
+    the name is recorded.
     """
     changed = _git(source, "diff", "HEAD", "--name-only", "--no-renames", "--relative", "-z", "--", ".") or ""
     left_out = {*without, *stays(source, filter(None, changed.split("\0")))}
@@ -101,7 +103,8 @@ def read_diff(source: Path, without: Collection[str] = ()) -> str:
     paths = ("--", ".", *(f":(exclude,literal){name}" for name in sorted(left_out)))
     whole = _files_of(_git(source, *command, f"--unified={1 << 30}", *paths) or "")
     shown = _files_of(_git(source, *command, *paths) or "")
-    return "".join(text for name, text in shown.items() if name in whole and not _has_secret(name, whole[name]))
+    kept = (text for name, text in shown.items() if name in whole and not _has_secret(name, whole[name]))
+    return masked("".join(kept))
 
 
 def _files_of(diff: str) -> dict[str, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import http.server
 import io
 import os
 import subprocess
 import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,6 +159,91 @@ def test_uv_lock_is_read_and_chosen_before_pyproject(tmp_path: Path, index: Path
     assert packed(directory, said).environment.packages == {"einops": "0.7.0"}
     assert "packages from uv.lock (not read: pyproject.toml; --requirements FILE chooses)" in said
     assert packed(directory, requirements="uv.lock").environment.packages == {"einops": "0.7.0"}
+
+
+@pytest.fixture
+def private_index(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve one package at HOST:PORT/simple, to a user with the password or token s3cret."""
+    accepted = [f"Basic {base64.b64encode(pair).decode()}" for pair in (b"ann:s3cret", b"s3cret:")]
+    write_wheel(tmp_path / "private", "inhouse", "2.0")
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_known = self.headers.get("Authorization") in accepted or self.path.startswith("/open/")
+            (wheel,) = (tmp_path / "private").iterdir()
+            page = f'<a href="/files/{wheel.name}">{wheel.name}</a>'.encode()
+            body = wheel.read_bytes() if ".whl" in self.path else page if "/inhouse/" in self.path else b""
+            self.send_response((200 if body else 404) if is_known else 401)
+            self.send_header("WWW-Authenticate", "Basic")
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body) * is_known))
+            self.end_headers()
+            self.wfile.write(body if is_known else b"")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        (tmp_path / "uv.toml").write_text("")
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+SIGN_INS: Final = {
+    "token": {"UV_DEFAULT_INDEX": "http://s3cret@{0}/simple"},
+    "token, empty password": {"PIP_INDEX_URL": "http://s3cret:@{0}/simple"},
+    "password": {"UV_DEFAULT_INDEX": "http://ann:s3cret@{0}/simple"},
+    "variables": {
+        "UV_DEFAULT_INDEX": "corp-x=http://{0}/simple",
+        "UV_INDEX_CORP_X_USERNAME": "ann",
+        "UV_INDEX_CORP_X_PASSWORD": "s3cret",
+    },
+    "netrc": {"UV_DEFAULT_INDEX": "http://{0}/simple"},
+    "direct": {"DIRECT": "inhouse @ http://s3cret@{0}/files/inhouse-2.0-py3-none-any.whl"},
+    "signed": {"DIRECT": "inhouse @ http://{0}/open/inhouse-2.0-py3-none-any.whl?Signature=s3cret"},
+}
+
+
+@pytest.mark.parametrize("case", SIGN_INS)
+def test_laptop_brings_what_only_it_may_download(
+    tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """Report of this project: nodes could not sign in, and a direct URL with a token was in the lock file."""
+    variables = {name: value.format(private_index) for name, value in SIGN_INS[case].items()}
+    requirement = variables.pop("DIRECT", "inhouse")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if case == "netrc":
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login ann password s3cret\n")
+    said: list[str] = []
+    found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"{requirement}\n"), said)
+    assert found.wheels is not None and found.environment.download_bytes == 0
+    assert "inhouse==2.0 \\\n    --hash=sha256:" in found.environment.lock
+    assert "s3cret" not in "\n".join([*said, found.environment.lock])
+    assert private_index not in found.environment.lock
+
+
+def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -> None:
+    """Report of this project: nodes looked for the package in their index."""
+    url = f"http://{private_index}/open/inhouse-2.0-py3-none-any.whl"
+    found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"inhouse @ {url}\n"))
+    assert f"inhouse @ {url} \\\n    --hash=sha256:" in found.environment.lock
+    assert found.environment.packages == {"inhouse": "2.0"}
+
+
+def test_wrong_password_of_an_index_is_reported_without_it(
+    tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Report of this project: a token in the user's place of a URL was printed."""
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://wr0ng@{private_index}/simple")
+    with pytest.raises(DeepcdkError, match="401") as caught:
+        packed(write_project(tmp_path, "import inhouse", requirements__txt="inhouse\n"))
+    assert "wr0ng" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
