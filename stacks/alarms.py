@@ -116,7 +116,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
         yield Alarm(
             id=f"{name}DiskFull",
             text=f"A disk of an instance ({role}) is {DISK_FULL_PERCENT}% full: `fab run -- df -h` shows which. "
-            f"Make room, or set a larger {role}_volume_gib.",
+            f"`fab clean` removes what no run needs. Otherwise set a larger {role}_volume_gib.",
             metric=sources.agents(role, "disk_used_percent", "Maximum").with_(period=Duration.seconds(disk_period_s)),
             above=DISK_FULL_PERCENT,
             period_s=disk_period_s,

@@ -474,12 +474,15 @@ class RunDirectory:
                 run_id=self.run_id, state="failed", owner=unknown, started=changed, updated=changed, reason=reason
             )
 
-    def last_lines(self, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES) -> list[str]:
+    def last_lines(
+        self, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
+    ) -> list[str]:
         """Return the last lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
 
-        `rank`: leave out the lines of other ranks, which write after it when they lose it.
+        `rank`: leave out the lines of other ranks, which write after it when they lose it. `text`: these bytes, if they
+        were read before.
         """
-        text = self.last_text(size)
+        text = self.last_text(size) if text is None else text
         if len(text.encode()) >= size:  # its first line is cut
             text = text.partition("\n")[2]
         text = _LAUNCHERS_TRACEBACK.sub("", text)

@@ -35,6 +35,7 @@ from agent.remote.command import OWN_TREE
 from agent.runs.going_on import COURSE_FILE
 from agent.runs.store import Runs
 from agent.spec.kinds import runtime_kind
+from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTERS_TREES
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
@@ -159,7 +160,10 @@ def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -
 
 
 def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator[Item]:
-    """Yield the environments of this node. `used`: by a process, or by the next run of a recipe."""
+    """Yield environments and Horovod builds of this node. `used`: by a process, or by the next run of a recipe.
+
+    The wheels on the shared file system contain a build too.
+    """
     names = names_in_processes()
     try:
         kind = runtime_kind({"this node": this_node_kind()})
@@ -168,12 +172,14 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
         made_here: tuple[Path, ...] = (DEFAULT_ROOT,)
     except (ValueError, RuntimeError, OSError):  # Which runtime this node needs is not known: all of them stay.
         made_here = ()
-    for root in roots or (*made_here, home / CACHE / "environments", home / CACHE / "layers"):
+    kept = [home / CACHE / folder for folder in ("environments", "layers", HOROVOD)]
+    for root in roots or (*made_here, *kept):
         for name in sorted(names_in(root)) if os.access(root, os.W_OK) else ():
             path = root / name
             if _NAME.fullmatch(name) and path.is_dir():
                 size = sizes.of(path, final=is_complete(path))
-                yield Item(kind="environment", path=str(path), size=size, used=name in names)
+                what = "Horovod build" if root.name == HOROVOD else "environment"
+                yield Item(kind=what, path=str(path), size=size, used=name in names)
             elif _INTERRUPTED.fullmatch(name) and not (root / f"{name.removesuffix('.tmp')}.lock").exists():
                 yield Item(kind="interrupted", path=str(path), size=sizes.of(path, final=False), used=False)
 

@@ -259,9 +259,10 @@ class Supervisor:
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
         size = failure.log_bytes(self._attempt.spec.ranks)
-        first = failure.first_ended(failure.last_attempt(self.directory.last_text(size)))
+        text = self.directory.last_text(size)
+        first = failure.first_ended(failure.last_attempt(text))
         named = first[0] if first and f"rank {first[0]} on " in reason else None
-        lines = tuple(self.directory.last_lines(rank=named, size=size))
+        lines = tuple(self.directory.last_lines(rank=named, size=size, text=text))
         self._log(f"failed: {reason}")
         self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
 

@@ -31,7 +31,7 @@ def describe_deployment(session: Session) -> str:
 
 def describe_bounds(config: ClusterConfig) -> str:
     """Return a sentence on what bounds the bill of a cluster by itself."""
-    ends = [f"idle for {span(config.idle_minutes * 60)}"] if config.idle_minutes else []
+    ends = [f"idle without a live run for {span(config.idle_minutes * 60)}"] if config.idle_minutes else []
     ends += [f"there for {span(config.max_hours * 3600)}"] if config.max_hours else []
     ends += ["done with the last run"] if config.then_stop else []
     budget = f"a budget of ${config.budget_usd:,.0f} a month"

@@ -47,6 +47,7 @@ def test_every_silent_failure_has_an_alarm_that_explains_itself() -> None:
     for alarm in by_id(agents=True).values():
         assert (alarm.above is None) != (alarm.below is None)
         assert len(alarm.text) > 60
+        assert ("`fab clean`" in alarm.text) == alarm.id.endswith("DiskFull")
 
 
 def test_missing_nodes_alarm_waits_for_the_boot_timeout() -> None:

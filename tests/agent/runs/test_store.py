@@ -249,6 +249,9 @@ def test_last_lines_of_one_rank_are_found_before_those_of_many_others(tmp_path: 
     directory.log.write_text(f"[5]<stderr>:RuntimeError: the cause\n{others}{end}")
     assert directory.last_lines(rank=5, size=1 << 20) == ["[5]<stderr>:RuntimeError: the cause", end.strip()]
     assert directory.last_lines(rank=5, size=10_000) == [end.strip()], "the first of these bytes are of a cut line"
+    text = directory.last_text(1 << 20)
+    directory.log.unlink()
+    assert directory.last_lines(rank=5, size=1 << 20, text=text) == ["[5]<stderr>:RuntimeError: the cause", end.strip()]
 
 
 def test_the_ranks_own_words_are_not_hidden_by_the_launchers_traceback(tmp_path: Path) -> None:

@@ -210,6 +210,19 @@ def test_environments_without_a_process_are_removed_on_the_node_with_the_address
     assert busy.exists() and idle.exists() and not built.exists()
 
 
+def test_horovod_build_is_removed_unless_it_is_being_built(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report of this project: no task removed the builds in ~/.cache/deepcdk/horovod."""
+    monkeypatch.setattr(clean, "DEFAULT_ROOT", home / "none")
+    monkeypatch.setattr(clean, "own_addresses", lambda: {"10.0.1.3": "eth0"})
+    built = directory(home / ".cache" / "deepcdk" / "horovod" / ("a" * 16))
+    (item,) = node_items(home, Sizes(home / "sizes"))
+    assert (item.kind, item.path, item.size) == ("Horovod build", str(built), 1000)
+    with file_lock(built.with_suffix(".lock")):
+        assert on_node([item], [f"10.0.1.3:{built}"], remove)["items"] == []
+    assert on_node([item], [f"10.0.1.3:{built}"], remove)["items"]
+    assert not built.exists()
+
+
 def test_staged_data_is_removed_with_its_manifest_unless_it_is_being_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

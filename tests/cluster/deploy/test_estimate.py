@@ -59,10 +59,10 @@ def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"idle_minutes": 60}, "all workers are ended once they are idle for 1 h."),
+        ({"idle_minutes": 60}, "all workers are ended once they are idle without a live run for 1 h."),
         (
             {"idle_minutes": 30, "max_hours": 12.0, "then_stop": True, "budget_usd": 500.0},
-            "idle for 30 min, or there for 12 h, or done with the last run, or over a budget of $500 a month.",
+            "for 30 min, or there for 12 h, or done with the last run, or over a budget of $500 a month.",
         ),
         ({}, "nothing bounds the bill: workers cost until you stop them; idle_minutes, max_hours, then_stop and"),
         (

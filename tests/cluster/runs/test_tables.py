@@ -169,6 +169,14 @@ def test_a_record_says_what_was_expected_beside_what_came_of_it() -> None:
     assert record_with({**ESTIMATE, "usd": None})["estimated"] == "40 s (10 s to 1:30); took 1:01"
 
 
+def test_a_record_warns_of_a_metric_that_is_not_published_unless_the_reason_says_so() -> None:
+    course, state = {"unpublished": "AWS rejects the metric LiveRuns"}, {"started": 0, "updated": 61}
+    assert record_with(None, course=course)["warning"] == course["unpublished"]
+    assert "warning" not in record_with(None, course={"unpublished": ""})
+    said = record_with(None, course=course, state={**state, "state": "running", "reason": course["unpublished"]})
+    assert "warning" not in said
+
+
 def test_a_record_sets_each_part_that_was_expected_beside_what_it_took() -> None:
     parts = {"start_up": 30, "compute": 8, "communication": 2, "input": 0, "evaluation": 1}
     result = {"epoch_seconds": [20, 20], "training_seconds": 35, "images_per_s": 500}
