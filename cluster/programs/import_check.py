@@ -19,6 +19,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
+from cluster.programs.joining import Start
 from cluster.programs.keras3_lint import is_guard, modules, names_in
 from cluster.programs.program_packages import RUNTIME_MODULES, Environment
 
@@ -34,6 +35,8 @@ REMOVED: Final = {
 ADDED: Final = {11: {"tomllib"}, 14: {"annotationlib", "compression"}}
 VARYING: Final = frozenset().union(*REMOVED.values(), *ADDED.values())
 STANDARD_LIBRARY: Final = (frozenset(sys.stdlib_module_names) | {"__main__"}) - VARYING
+_PATHS: Final = {"rootutils", "pyrootutils", "autorootcwd", "addsitedir", "setup_root"}
+"""Names of what changes where Python looks for modules, beside `sys.path`."""
 DISTRIBUTIONS: Final = {
     "Crypto": "pycryptodome", "MySQLdb": "mysqlclient", "OpenGL": "pyopengl", "OpenSSL": "pyopenssl", "PIL": "pillow",
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-", "distutils": "setuptools", "fitz": "pymupdf",
@@ -55,6 +58,10 @@ class Import:
     """Its first name: `sklearn` for `sklearn.svm`."""
     is_conditional: bool = False
     """Whether it is in a function or under an `if`, and so may never run."""
+
+
+_LAST: Final = Import(file="\U0010ffff", line=0, module="")
+"""Sorts behind all imports."""
 
 
 def missing(
@@ -87,6 +94,60 @@ def missing(
     if found.keys() & VARYING:  # Only now ask for the version: most programs import none of these.
         found = {name: each for name, each in found.items() if name not in standard_library(python())}
     return sorted(each for each in found.values() if not is_in(each.module, names))
+
+
+def unreachable(
+    directory: Path, begun: Sequence[Start], uploaded: Collection[Path], environment: Environment
+) -> list[Import]:
+    """Return the first import of each module of the program's own that is not where Python looks for it.
+
+    Python looks in the directory of the script, or for `-m` in the current one, and in what is installed. A program or
+    an entry that changes this is left alone.
+    """
+    scripts = [each.path for each in begun if each.path and each.kind == "python"]
+    trees = [pair for script in scripts for pair in modules(directory, script)]
+    if any("PYTHONPATH" in each.text for each in begun) or any(_changes_path(tree) for _, tree in trees):
+        return []
+    code = [path for path in uploaded if path.suffix in (".py", ".so")]
+    there = {directory / each for path in code for each in (path, *path.parents)}
+    roots = {root for each in begun for root in each.roots}
+    known = STANDARD_LIBRARY | _modules_of(environment.wheels)
+    names = {str(canonicalize_name(name)) for name in environment.packages}
+    found: dict[str, Import] = {}
+    entries = [Import(file=each.name, line=1, module=each.module) for each in begun if each.module and each.path]
+    for each in (*entries, *(one for path, tree in trees for one in imports(tree, str(path.relative_to(directory))))):
+        if not each.is_conditional and each.module not in known and each < found.get(each.module, _LAST):
+            found[each.module] = each
+
+    def is_below(places: Collection[Path], module: str) -> bool:
+        return any(place in there for root in places for place in (root / module, root / f"{module}.py"))
+
+    return sorted(
+        each
+        for name, each in found.items()
+        if is_below((directory, directory / "src"), name) and not is_below(roots, name) and not is_in(name, names)
+    )
+
+
+def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
+    """Return the warning about modules of the program's own that Python would not find."""
+    first = found[0]
+    shown = f"{first.module} ({first.file}:{first.line})"
+    is_at_top = (directory / first.module).exists() or (directory / f"{first.module}.py").exists()
+    path = "." if is_at_top else "src"
+    return (
+        f"the nodes would not find a module of the program's own: {shown} is in {path}, where Python does not look for "
+        f"it; give --env PYTHONPATH={path}, or -e . in the requirements if the program is a package"
+    )
+
+
+def _changes_path(tree: ast.AST) -> bool:
+    """Return whether a module changes where Python looks for modules."""
+    named = {each.module for each in imports(tree, "")} | names_in(tree)
+    return bool(named & _PATHS) or any(
+        isinstance(node, ast.Attribute) and node.attr == "path" and names_in(node.value) == {"sys"}
+        for node in ast.walk(tree)
+    )
 
 
 def describe(found: Sequence[Import], file: str) -> str:

@@ -76,18 +76,29 @@ _VARIABLES: Final = {
 _NAMES: Final = frozenset(name for names in _VARIABLES.values() for name in names)
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
 """The launchers whose programs another one also serves: `plain` sets all variables of PyTorch's `env://`."""
-_ONE_NODES: Final = {
-    "torchrun": ("--nnodes", "--rdzv", "--node_rank", "--node-rank"),
-    "torch.distributed.run": ("--nnodes", "--rdzv", "--node_rank", "--node-rank"),
-    "torch.distributed.launch": ("--nnodes", "--node_rank", "--node-rank"),
-    "accelerate": ("--num_machines", "--machine_rank", "--config_file"),
-    "accelerate.commands.launch": ("--num_machines", "--machine_rank", "--config_file"),
-    "deepspeed": ("--hostfile", "--num_nodes", "--node_rank"),
-    "horovodrun": (),
-    "mpirun": (),
-    "mpiexec": (),
+_TORCHRUN: Final = ("nnodes",), ("node_rank", "rdzv_endpoint", "rdzv_backend")
+_ACCELERATE: Final = ("num_machines",), ("machine_rank", "rdzv_backend")
+_FABRIC: Final = ("num_nodes",), ("node_rank",)
+_OWN_LAUNCHERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch", "tune"), _TORCHRUN),
+    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), _ACCELERATE),
+    **dict.fromkeys(("fabric", "lightning", "lightning.fabric"), _FABRIC),
+    **dict.fromkeys(("composer", "composer.cli.launcher"), (("world_size",), ("node_rank",))),
+    "deepspeed": (("hostfile", "num_nodes", "node_rank"), ()),
+    "colossalai": (("hostfile", "host"), ()),
+    **dict.fromkeys(("horovodrun", "mpirun", "mpiexec"), ((), ())),
 }
-"""Launchers that an entry may start by itself, with the flags without which they start ranks of one node only."""
+"""Launchers that an entry may start by itself: of each the flags for several nodes, and those for the node's place.
+
+Without one flag of each group, the launcher starts ranks of one node only. `_` in a flag stands also for `-`.
+"""
+_VERBS: Final = {
+    "accelerate": ("launch", "test"),
+    **dict.fromkeys(("fabric", "lightning", "colossalai", "tune"), ("run",)),
+}
+"""The first words with which programs of several uses are launchers."""
+_PLACES: Final = ("node_rank", "machine_rank")
+_HOROVODS_OWN: Final = ("horovodrun", "mpirun", "mpiexec")
 _BEFORE: Final = frozenset(
     (
         *(
@@ -113,9 +124,14 @@ _RUNNERS: Final = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pd
 _ARGUMENT: Final = re.compile(r"\$(?:[@*1]|\{[@*1][^}]*\})")
 """Where a shell text uses the words behind it."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
+_LIGHTNING: Final = re.compile(
+    r"^(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b"
+)
+_NUM_NODES: Final = re.compile(r"num[_-]nodes(?!['\"]?\s*[:=]\s*1\b)")
 SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 _LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
+_OWN_ADDRESS: Final = re.compile(r"(?:^|=)tcp://(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::|$)")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
 _READS: Final = {"environ", "getenv"}
 _GPU_CALLS: Final = ("torch.cuda.set_device",)
@@ -226,6 +242,10 @@ class Start:
     text: str = ""
     words: tuple[str, ...] = ()
     """Of a launcher, the words behind it."""
+    roots: tuple[Path, ...] = ()
+    """The directories in which Python looks for the modules of the program's own."""
+    module: str = ""
+    """Of a module that is started with -m, its first name."""
 
 
 def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
@@ -242,17 +262,21 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
             return
         if (
             index == command
-            and name in _ONE_NODES
+            and name in _OWN_LAUNCHERS
             and "." not in name
-            and not (name == "accelerate" and list(rest[:1]) != ["launch"])
+            and rest[:1]
+            and (rest[0] in _VERBS.get(name, rest[:1]))
         ):
             yield Start(kind="launcher", name=name, words=tuple(rest))
         elif word in ("-m", "--module") and rest and re.fullmatch(r"[A-Za-z_][\w.]*", rest[0]):
-            if rest[0] in _ONE_NODES:
+            if rest[0] in _OWN_LAUNCHERS:
                 yield Start(kind="launcher", name=rest[0], words=tuple(rest[1:]))
             else:
                 path = _module_file(directory, bases, rest[0])
-                yield Start(kind="python" if path else "module", name=_shown(path, directory) or rest[0], path=path)
+                place = {"roots": tuple(bases), "module": rest[0].partition(".")[0]}
+                yield Start(
+                    kind="python" if path else "module", name=_shown(path, directory) or rest[0], path=path, **place
+                )
                 if path is None:  # It may start what follows, such as cProfile, pdb or coverage.
                     yield from _starts(rest[1:], directory, bases, seen)
                 return
@@ -261,12 +285,12 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
                 yield Start(kind="shell", name=f"{before} -c", text=rest[0])
                 yield from _commands_start(rest[0], rest[2:], directory, bases, seen)
             else:
-                yield Start(kind="python", name=f"{before} -c", text=rest[0])
+                yield Start(kind="python", name=f"{before} -c", text=rest[0], roots=tuple(bases))
             return
         elif path := _file(word, bases):
             kind = _script_kind(path)
             if kind == "python":
-                yield Start(kind="python", name=_shown(path, directory), path=path)
+                yield Start(kind="python", name=_shown(path, directory), path=path, roots=(path.parent,))
             elif kind == "shell" and path not in seen:
                 seen.add(path)
                 text = path.read_text(encoding="utf-8", errors="replace")
@@ -291,7 +315,7 @@ def _command(words: Sequence[str]) -> int:
         elif name in _BEFORE or re.match(r"\w+=", word) or (index and re.fullmatch(r"[\d.,]+[smhd]?|--", word)):
             index += 1
         elif index and word.startswith("-"):
-            is_command = Path(following).name in (*_ONE_NODES, *SHELLS) or _PYTHON.fullmatch(Path(following).name)
+            is_command = Path(following).name in (*_OWN_LAUNCHERS, *SHELLS) or _PYTHON.fullmatch(Path(following).name)
             index += 1 if "=" in word or is_command or following.startswith("-") else 2
         else:
             break
@@ -299,18 +323,31 @@ def _command(words: Sequence[str]) -> int:
 
 
 def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path | None:
-    """Return the module of the program that its pyproject.toml gives a command of this name."""
+    """Return the module of the program that its pyproject.toml, setup.cfg or setup.py gives a command of this name."""
+    target: object = None
     try:
-        found = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8"))
+        found = tomllib.loads(_text(directory / "pyproject.toml"))
         places = (found.get("project", {}), found.get("tool", {}).get("poetry", {}))
-        scripts = {name: text for place in places for name, text in place.get("scripts", {}).items()}
-        target = scripts.get(word)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
+        target = {name: text for place in places for name, text in place.get("scripts", {}).items()}.get(word)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    if not target and re.fullmatch(r"[\w.-]+", word):
+        command = re.compile(rf"(?:^|[\[,])[\s'\"]*{re.escape(word)}\s*=\s*([\w.]+):", re.MULTILINE)
+        target = next(
+            (each[1] for name in ("setup.cfg", "setup.py") if (each := command.search(_text(directory / name)))), ""
+        )
     module = target.partition(":")[0].strip() if isinstance(target, str) else ""
     if not re.fullmatch(r"[A-Za-z_][\w.]*", module):
         return None
     return _module_file(directory, bases, module, "__init__.py")
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, "" if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _commands_start(
@@ -390,17 +427,23 @@ def _shown(path: Path | None, directory: Path) -> str:
     return str(path.relative_to(directory)) if path else ""
 
 
-def examine(directory: Path, words: Sequence[str], entry_words: int) -> Joining:
-    """Read the sources of a program, from what its entry starts on; the first words may have placeholders."""
+def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Sequence[Path] = ()) -> Joining:
+    """Read the sources of a program, from what its entry starts on; the first words may have placeholders.
+
+    `configs`: its further files, relative to the directory, in which settings such as num_nodes may be.
+    """
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
+    for word in words:
+        if _OWN_ADDRESS.search(word) and not any(char.isspace() for char in word):
+            found.alone.append(f"{word} in the entry is an address of the own node: other nodes do not join")
     seen: set[Path] = set()
     installed: list[str] = []
     for start in starts(directory, words):
         if start.kind == "launcher":
             found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
-            flags = _ONE_NODES[start.name]
-            if "--standalone" in start.words or not any(word.startswith(flags) for word in start.words if flags):
-                found.alone.append(f"{start.name} in the entry starts ranks of one node only, on each node")
+            if reason := _reason_alone(start.name, _settings(start.words, directory)):
+                instead = HOROVOD if start.name in _HOROVODS_OWN else TORCHRUN
+                found.alone.append(f"{reason}: leave it out, and give what it starts, with --launcher {instead}")
         elif start.kind == "module":
             installed.append(f"the module {start.name}")
             _note(found, "the entry", 0, start.name)
@@ -418,7 +461,51 @@ def examine(directory: Path, words: Sequence[str], entry_words: int) -> Joining:
         else:
             _follow(found, directory, start.path, seen)
     found.files += installed
+    found.alone += _on_one_node(found, words, [*seen, *(directory / name for name in configs)])
     return found
+
+
+def _on_one_node(found: Joining, words: Sequence[str], files: Sequence[Path]) -> Iterator[str]:
+    """Yield what is wrong with a Trainer or Fabric of Lightning whose number of nodes nothing sets."""
+    use = next((use for use in found.calls if _LIGHTNING.search(use.name) and not use.is_guarded), None)
+    if use is None or found.launchers or any(each.launcher == HOROVOD for each in found.calls):
+        return
+    if any(map(_NUM_NODES.search, words)) or any(_NUM_NODES.search(_text(file)) for file in files):
+        return
+    yield f"{use}, and nothing sets its num_nodes, which is 1 by default: set it, such as by {{num_nodes}} in --entry"
+
+
+def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
+    """Return the settings of a launcher: its own flags, without the program's, over those of --config_file."""
+    found: dict[str, str] = {}
+    words = [each for word in words for each in (word.split("=", 1) if word.startswith("--") else [word])]
+    for index, word in enumerate(words):
+        if word.endswith(".py") or word in ("-m", "--module"):
+            break
+        if word.startswith("--"):
+            following = next(iter(words[index + 1 :]), "")
+            found[word.strip("-").replace("-", "_")] = "" if following.startswith("--") else following
+    if (config := found.get("config_file")) and (file := _file(config, [directory])):
+        lines = re.findall(r"^(\w+):[ \t]*['\"]?([^'\"\s#]*)", _text(file), re.MULTILINE)
+        found = {name: value for name, value in lines if value} | found
+    elif config:  # It is on the nodes.
+        found |= dict.fromkeys(("num_machines", "machine_rank"), found["config_file"])
+    return found
+
+
+def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
+    """Return why a launcher with these settings starts ranks that do not join those of other nodes, else ""."""
+    counts, places = _OWN_LAUNCHERS[name]
+    given = [settings[flag] for flag in counts if flag in settings]
+    is_one = any(re.fullmatch(r"1(:1)?", value) for value in given)
+    if not given or is_one or "standalone" in settings or not (not places or settings.keys() & set(places)):
+        return f"{name} in the entry starts ranks of one node only, on each node"
+    for flag, value in settings.items():
+        if flag in _PLACES and value.isdecimal() and settings.get("rdzv_backend", "static") == "static":
+            return f"{name} in the entry gives each node the {flag} {value}, not {{node_rank}}"
+        if _LOCALHOST.fullmatch(value):
+            return f"{name} in the entry meets the other nodes at {value}, the own node of each, not at {{master_addr}}"
+    return ""
 
 
 def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> None:
@@ -454,6 +541,9 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
             found.variables.append(Use(file=file, line=node.lineno, name=node.value))
     for line, name in _own_addresses(tree):
         found.alone.append(f"{file}:{line} sets {name}, to an address of the own node: other nodes do not join")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (reason := _call_alone(node, names)):
+            found.alone.append(f"{file}:{node.lineno} {reason}: other nodes do not join")
     for call in _unguarded(tree):
         name = _meant(dotted(call.func), names)
         backend = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "backend")]
@@ -500,6 +590,18 @@ def _own_addresses(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 name = str(target.slice.value)
                 if name in _MEETING and dotted(target.value).endswith("environ") and _is_own(node.value, values):
                     yield target.lineno, name
+
+
+def _call_alone(call: ast.Call, names: dict[str, str]) -> str:
+    """Return how a call of init_process_group excludes other nodes, "" if it does not, as far as its words tell."""
+    if not _meant(dotted(call.func), names).endswith((".init_process_group", ".init_rpc")):
+        return ""
+    given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
+    if any(isinstance(word, ast.Constant) and _OWN_ADDRESS.match(str(word.value)) for word in call.args):
+        return "meets at an address of the own node"
+    if _OWN_ADDRESS.match(str(given.get("init_method"))):
+        return "meets at an address of the own node"
+    return "joins one rank alone (world_size=1)" if given.get("world_size") == 1 else ""
 
 
 def _asks(node: ast.AST) -> bool:

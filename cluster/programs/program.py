@@ -244,7 +244,8 @@ class Program:
     @functools.cached_property
     def joining(self) -> Joining:
         """Return what its sources tell of how its ranks join."""
-        return examine(self.directory, self.entry, self.entry_words)
+        configs = [name for name in self.upload.files if name.suffix in (".yaml", ".yml", ".json", ".toml")]
+        return examine(self.directory, self.entry, self.entry_words, configs)
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Return what each rank runs."""

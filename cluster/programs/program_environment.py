@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,11 +68,12 @@ def pack(
     *,
     project: Path,
     report: Callable[[str], None],
+    variables: Collection[str] = (),
 ) -> PackedProgram:
     """Resolve the environment of a program on `count` of the live `nodes`, and pack both.
 
-    `project` is the checkout; `report` gets a line for what the user should know. Raises RequirementsError, and
-    KerasTrapError for a program that would train wrongly there.
+    `project` is the checkout; `variables` are the names of those that the ranks get; `report` gets a line for what the
+    user should know. Raises RequirementsError, and KerasTrapError for a program that would train wrongly there.
     """
     for note in program.upload.notes():
         report(note)
@@ -82,8 +83,8 @@ def pack(
     if program.requirements or wanted.uses_torch or wanted.keras == 2 or wanted.extras or wanted.groups:
         kind = kind_of_hosts(nodes(), count)
         environment = choose(wanted, kind, project=project, report=report)
-    begun = [start.path for start in starts(program.directory, program.entry) if start.path]
-    if scripts := [path for path in begun if path.is_relative_to(program.directory)]:
+    begun = list(starts(program.directory, program.entry))
+    if scripts := [start.path for start in begun if start.path and start.path.is_relative_to(program.directory)]:
         from cluster.programs import import_check
 
         def python() -> str:
@@ -95,6 +96,13 @@ def pack(
         )
         if lacking:
             report(import_check.describe(lacking, program.requirements))
+        in_entry = any("PYTHONPATH=" in word for word in program.entry)
+        if (
+            not in_entry
+            and "PYTHONPATH" not in variables
+            and (hidden := import_check.unreachable(program.directory, begun, wanted.uploaded, environment))
+        ):
+            report(import_check.describe_unreachable(hidden, program.directory))
     if environment.keras == 3:
         program.check_keras_traps()
         for trap in program.keras_traps():

@@ -35,8 +35,8 @@ EXPORTS: Final = {
     "environment.yml": "conda activate NAME && pip list --format=freeze > requirements.txt",
     "environment.yaml": "conda activate NAME && pip list --format=freeze > requirements.txt",
     "conda.yaml": "conda activate NAME && pip list --format=freeze > requirements.txt",
-    "setup.py": "uv pip compile setup.py -o requirements.txt",
-    "setup.cfg": "uv pip compile setup.cfg -o requirements.txt",
+    "setup.py": "echo '-e .' > requirements.txt",
+    "setup.cfg": "echo '-e .' > requirements.txt",
 }
 """Files that are not read, each with the command that exports it to a file that is."""
 

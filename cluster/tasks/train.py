@@ -12,7 +12,7 @@ from typing import Annotated
 
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
-from agent.spec.launchers import APART, HOROVOD, REQUIRED
+from agent.spec.launchers import APART, HOROVOD, PLAIN, REQUIRED
 from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
@@ -242,21 +242,29 @@ class TrainRequest:
         if not isinstance(self.work, Program):
             tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
-        launcher = self.options.ranks.launcher
-        return pack(self.work, nodes, self.nodes, launcher, project=PROJECT, report=report)
+        launcher, variables = self.options.ranks.launcher, [name for name, _ in self.options.environment]
+        return pack(self.work, nodes, self.nodes, launcher, project=PROJECT, report=report, variables=variables)
 
 
 def with_launcher(
     work: Training | Program, ranks: RankOptions, knobs: Knobs, report: Callable[[str], None]
 ) -> RankOptions:
     """Return the options with a launcher: the one that was given, or the one that fits the program's sources."""
-    if ranks.launcher or not isinstance(work, Program):
+    if not isinstance(work, Program):
         return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
+    if ranks.launcher:
+        return with_one_rank(work, ranks)
     changed = [f"--{name.replace('_', '-')}" for name, value in vars(knobs).items() if value != getattr(Knobs(), name)]
     given = ["--controller"] if ranks.controller != AUTO else changed
     launcher, why = work.joining.choose(next(iter(given), ""))
     report(f"launcher: {launcher}, because {why}")
-    return dataclasses.replace(ranks, launcher=launcher)
+    return with_one_rank(work, dataclasses.replace(ranks, launcher=launcher))
+
+
+def with_one_rank(work: Program, ranks: RankOptions) -> RankOptions:
+    """Return the options with one rank a node for an entry that starts a launcher itself, unless a number is given."""
+    is_own = ranks.launcher == PLAIN and work.joining.launchers and not ranks.ranks_per_node
+    return dataclasses.replace(ranks, ranks_per_node="1") if is_own else ranks
 
 
 def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: Callable[[str], None]) -> None:

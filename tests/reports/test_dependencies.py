@@ -252,8 +252,8 @@ def test_wrong_password_of_an_index_is_reported_without_it(
         ("poetry.lock", "poetry export"),
         ("environment.yml", "pip list --format=freeze"),
         ("Pipfile", "pipenv requirements"),
-        ("setup.py", "uv pip compile setup.py"),
-        ("setup.cfg", "uv pip compile setup.cfg"),
+        ("setup.py", "echo '-e .' > requirements.txt"),
+        ("setup.cfg", "echo '-e .' > requirements.txt"),
     ],
 )
 def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: str, command: str) -> None:
@@ -500,3 +500,52 @@ def test_requirements_and_entry_take_any_path_that_the_shell_takes(
         made("nowhere.py")
     assert packed(directory, requirements=str(tmp_path / "other.txt")).environment.packages == {"einops": "0.8.1"}
     assert os.environ["HOME"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "files", "path"),
+    [
+        ("projects/t.py", {"projects/t.py": "import own.model\n", "own/model.py": ""}, "."),
+        ("projects/t.py", {"projects/t.py": "import u\n", "projects/u.py": "import own\n", "own.py": ""}, "."),
+        ("t.py", {"t.py": "import own\n", "src/own/__init__.py": ""}, "src"),
+        ("sh -c 'python -m own.t'", {"src/own/t.py": "", "setup.py": ""}, "src"),
+        ("-m projects.t", {"projects/t.py": "import own\n", "own.py": ""}, ""),
+        ("projects/t.py", {"projects/t.py": "import sys\nsys.path.append('.')\nimport own\n", "own.py": ""}, ""),
+        ("src/t.py", {"src/t.py": "import rootutils\nrootutils.setup_root('.')\nimport src.u\n", "src/u.py": ""}, ""),
+        ("src/t.py", {"src/t.py": "import u\n", "src/u.py": ""}, ""),
+        ("t.py", {"t.py": "def f():\n    import own\n", "src/own.py": ""}, ""),
+        ("a/t.py", {"a/t.py": "import yaml\n", "yaml/notes.txt": ""}, ""),
+        ("sh -c 'cd src && python -m own.t'", {"src/own/t.py": ""}, ""),
+        ("sh -c 'PYTHONPATH=src python -m own.t'", {"src/own/t.py": ""}, ""),
+        ("env PYTHONPATH=src python -m own.t", {"src/own/t.py": ""}, ""),
+        ("python -c 'import own'", {"own.py": "import other\n", "other.py": ""}, ""),
+    ],
+)
+def test_own_modules_where_python_does_not_look_are_reported(
+    tmp_path: Path, entry: str, files: dict[str, str], path: str
+) -> None:
+    """Without `pip install -e .`, minGPT's `projects/adder/adder.py` failed on the nodes with ModuleNotFoundError."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    program = Program.from_arguments(str(tmp_path), entry, ())
+    nodes = (make_master(kind=KIND), make_node(1, kind=KIND))
+    for variables in ((), ("PYTHONPATH",)):
+        said: list[str] = []
+        pack(program, lambda: nodes, 1, "plain", project=PROJECT, report=said.append, variables=variables)
+        found = [line for line in said if "a module of the program's own" in line]
+        assert [f"give --env PYTHONPATH={path}, or" in line for line in found] == [True] * bool(path and not variables)
+
+
+def test_a_project_that_its_requirements_install_is_found(tmp_path: Path, index: Path) -> None:
+    """As minGPT's README says: `pip install -e .`, then `projects/adder/adder.py`."""
+    project = write_source(tmp_path / "project", "own")
+    (project / "requirements.txt").write_text("-e .\n")
+    (project / "own.py").write_text("")
+    (project / "projects").mkdir()
+    (project / "projects" / "train.py").write_text("import own\n")
+    said: list[str] = []
+    program = Program.from_arguments(str(project), "projects/train.py", ())
+    nodes = (make_master(kind=KIND), make_node(1, kind=KIND))
+    pack(program, lambda: nodes, 1, "plain", project=PROJECT, report=said.append)
+    assert not [line for line in said if "a module of the program's own" in line]

@@ -160,7 +160,38 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py\n", "t": ALONE}, PLAIN, "nothing in t.py"),
         ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry starts ranks of one node only"),
         ("accelerate launch t.py", {"t": DDP}, PLAIN, "accelerate in the entry starts ranks of one node only"),
-        ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "horovodrun in the entry"),
+        ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "what it starts, with --launcher horovod"),
+        ("accelerate-launch t.py", {"t": DDP}, PLAIN, "accelerate-launch in the entry starts ranks of one node only"),
+        ("sh -c 'python -m torch.distributed.run --nproc-per-node 2 t.py'", {"t": DDP}, PLAIN, "one node only"),
+        ("fabric run --accelerator=cpu t.py", {"t": DDP}, PLAIN, "fabric in the entry starts ranks of one node only"),
+        ("composer -n 2 t.py", {"t": DDP}, PLAIN, "composer in the entry starts ranks of one node only"),
+        ("tune run --nproc_per_node 2 t.py", {"t": DDP}, PLAIN, "tune in the entry starts ranks of one node only"),
+        *((f"torchrun {flags} t.py --nnodes 2 --node_rank 1", {"t": DDP}, PLAIN, says) for flags, says in (
+            ("--nnodes=1 --nproc_per_node=2 --rdzv_endpoint=localhost:5972", "one node only"),
+            ("--nnodes=1:1 --rdzv-backend c10d", "one node only"),
+            ("--nnodes 2", "one node only, on each node: leave it out, and give what it starts, with --launcher torch"),
+            ("--nnodes=2 --node_rank=0 --master_addr=192.0.2.1", "gives each node the node_rank 0, not {node_rank}"),
+            ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29501", "at 127.0.0.1:29501, the own node"),
+        )),
+        *((f"accelerate launch {flags} t.py", {"t": DDP, "c.yaml": config}, PLAIN, says) for flags, config, says in (
+            ("--config_file c.yaml", "num_machines: 2\nmachine_rank: 0  # of this node\n", "the machine_rank 0"),
+            ("--config_file=c.yaml", "distributed_type: MULTI_GPU\nnum_machines: 1\n", "one node only"),
+            ("--config_file c.yaml --machine_rank {node_rank}", "num_machines: 2\nmachine_rank: 0\n", ""),
+            ("--config_file c.yaml", "num_machines: 2\nmachine_rank: 0\nrdzv_backend: c10d\n", ""),
+            ("--config_file ~/.cache/on-the-nodes.yaml", "", ""),
+            ("--num_machines 2", "", "one node only"),
+            ("--num_machines {num_nodes} --machine_rank {node_rank} --main_process_ip {master_addr}", "", ""),
+        )),
+        ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} t.py", {"t": DDP}, PLAIN, ""),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {master_addr}:29501 t.py", {"t": DDP}, PLAIN, ""),
+        ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes $N --node_rank $RANK t.py\n", "t": DDP}, PLAIN, ""),
+        # Addresses and a size of the own node, in a call or in the entry.
+        ("t.py", {"t": DDP.replace("'gloo'", "'gloo', 'tcp://127.0.0.1:23456'")}, TORCHRUN, "t.py:2 meets at an addr"),
+        ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "own node: other nodes"),
+        ("t.py", {"t": DDP.replace("'gloo'", "'gloo', rank=0, world_size=1")}, TORCHRUN, "one rank alone"),
+        ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://10.0.0.1:1', world_size=2")}, TORCHRUN, ""),
+        ("t.py --dist-url tcp://127.0.0.1:1234", {"t": DDP}, TORCHRUN, "tcp://127.0.0.1:1234 in the entry"),
+        ("t.py --dist-url=tcp://{master_addr}:1234", {"t": DDP}, TORCHRUN, ""),
         *(("t.py", {"t": text}, launcher, "") for text, launcher in (
             (NANOGPT, TORCHRUN), (NANOGPT, PLAIN), (MWMS, PLAIN), (JAX, PLAIN), (HVD, HOROVOD), (SOCKETS, PLAIN),
             ("import os\nos.environ['DEEPCDK_NODES']\n", HOROVOD),
@@ -177,6 +208,61 @@ def test_programs_whose_ranks_train_alone_are_named(
     """Sources: minGPT, nanoGPT, pytorch/examples mnist and ddp-tutorial-series, accelerate, keras.io's guide."""
     found = examined(tmp_path, entry, files).trouble(launcher, "auto", nodes=2)
     assert (says in found) if says else found == "", found
+
+
+TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "files", "is_alone"),
+    [
+        ("t.py", {"t": TRAINER}, True),
+        ("t.py", {"t": "import lightning as L\nL.Fabric(num_nodes=1)\n"}, True),
+        ("t.py", {"t": "from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n"}, True),
+        ("t.py trainer=ddp", {"t": TRAINER, "configs/ddp.yaml": "devices: 4\nnum_nodes: 1\n"}, True),
+        ("t.py trainer.num_nodes=1", {"t": TRAINER}, True),
+        ("t.py --trainer.num_nodes 2", {"t": TRAINER}, False),
+        ("t.py trainer.num_nodes={num_nodes}", {"t": TRAINER}, False),
+        ("t.py", {"t": "import lightning as L\nL.Trainer(num_nodes=args.n)\n"}, False),
+        ("t.py", {"t": TRAINER, "conf/ddp.yaml": "num_nodes: 2\n"}, False),
+        ("t.py", {"t": TRAINER + "import horovod.torch\n"}, False),
+        ("t.py", {"t": "try:\n    from lightning import Trainer\nexcept ImportError:\n    pass\n" + DDP}, False),
+        ("t.py", {"t": "from transformers import Trainer\nTrainer()\n"}, False),
+    ],
+)  # fmt: skip
+def test_a_trainer_of_lightning_needs_the_number_of_nodes(
+    tmp_path: Path, entry: str, files: dict[str, str], is_alone: bool
+) -> None:
+    """lightning-hydra-template's `trainer=cpu` and Fabric's examples: each rank of several nodes trains alone."""
+    found = examined(tmp_path, entry, files).trouble(TORCHRUN, "auto", nodes=2)
+    assert ("nothing sets its num_nodes" in found) == is_alone, found
+
+
+@pytest.mark.parametrize(
+    ("entry", "given", "ranks"),
+    [
+        ("accelerate launch --num_machines 2 --machine_rank {node_rank} t.py", RankOptions(), "1"),
+        ("accelerate launch t.py", RankOptions(launcher=PLAIN), "1"),
+        ("torchrun t.py", RankOptions(ranks_per_node="2"), "2"),
+        ("t.py", RankOptions(launcher=PLAIN), ""),
+    ],
+)
+def test_an_entry_with_a_launcher_of_its_own_is_started_once_a_node(
+    tmp_path: Path, entry: str, given: RankOptions, ranks: str
+) -> None:
+    """Accelerate's `accelerate launch`: on nodes with four GPUs, four of them started on each node."""
+    (tmp_path / "t.py").write_text(DDP)
+    program = Program.from_arguments(str(tmp_path), entry, ())
+    assert with_launcher(program, given, Knobs(), lambda _: None).ranks_per_node == ranks
+
+
+@pytest.mark.parametrize("name", ["setup.py", "setup.cfg"])
+def test_commands_of_setup_files_are_followed(tmp_path: Path, name: str) -> None:
+    """lightning-hydra-template: `train_command = src.train:main` in setup.py."""
+    text = """setup(entry_points={"console_scripts": ["fit = p.t:main", "other=p.o:main"]})\n"""
+    lines = "[options.entry_points]\nconsole_scripts =\n    other = p.o:main\n    fit = p.t:main\n"
+    (tmp_path / name).write_text(text if name == "setup.py" else lines)
+    assert examined(tmp_path, "fit", {"p/t": DDP}).choose()[0] == TORCHRUN
 
 
 @pytest.mark.parametrize(
