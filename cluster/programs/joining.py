@@ -134,6 +134,7 @@ _LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 _OWN_ADDRESS: Final = re.compile(r"(?:^|=)tcp://(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::|$)")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
 _READS: Final = {"environ", "getenv"}
+_GPUS: Final = ("gpu", "cuda")
 _GPU_CALLS: Final = ("torch.cuda.set_device",)
 _IS_GUARD: Final = re.compile(r"cuda|gpu|is_available|accelerator", re.IGNORECASE)
 
@@ -150,7 +151,8 @@ class Use:
     """Whether it comes from an import that may fail."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} uses {self.name}" if self.line else f"{self.file} starts {self.name}"
+        verb = "starts" if self.launcher and not self.line else "uses"
+        return f"{self.file}{f':{self.line}' * bool(self.line)} {verb} {self.name}"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -273,9 +275,12 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
                 yield Start(kind="launcher", name=rest[0], words=tuple(rest[1:]))
             else:
                 path = _module_file(directory, bases, rest[0])
-                place = {"roots": tuple(bases), "module": rest[0].partition(".")[0]}
                 yield Start(
-                    kind="python" if path else "module", name=_shown(path, directory) or rest[0], path=path, **place
+                    kind="python" if path else "module",
+                    name=_shown(path, directory) or rest[0],
+                    path=path,
+                    roots=tuple(bases),
+                    module=rest[0].partition(".")[0],
                 )
                 if path is None:  # It may start what follows, such as cProfile, pdb or coverage.
                     yield from _starts(rest[1:], directory, bases, seen)
@@ -441,7 +446,11 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
     for start in starts(directory, words):
         if start.kind == "launcher":
             found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
-            if reason := _reason_alone(start.name, _settings(start.words, directory)):
+            settings = _settings(start.words, directory)
+            if start.name.startswith("accelerate") and not _names_device(settings):
+                # It sets ACCELERATE_USE_CPU=False, and the ranks do not join.
+                found.needs_gpus.append(Use(file="the entry", line=0, name=f"{start.name} without --cpu"))
+            if reason := _reason_alone(start.name, settings):
                 instead = HOROVOD if start.name in _HOROVODS_OWN else TORCHRUN
                 found.alone.append(f"{reason}: leave it out, and give what it starts, with --launcher {instead}")
         elif start.kind == "module":
@@ -461,8 +470,29 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         else:
             _follow(found, directory, start.path, seen)
     found.files += installed
+    found.needs_gpus += _asked_gpus(directory, words, configs)
     found.alone += _on_one_node(found, words, [*seen, *(directory / name for name in configs)])
     return found
+
+
+def _names_device(settings: Mapping[str, str]) -> bool:
+    """Return whether the settings of `accelerate launch` let ranks on CPUs join."""
+    return "cpu" in settings or "multi_gpu" in settings or settings.get("use_cpu", "").lower() in ("true", "yes")
+
+
+def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) -> Iterator[Use]:
+    """Yield where the entry asks Lightning for GPUs: by a word, or by a configuration of Hydra that a word chooses."""
+    given = re.findall(r"(?:^|[\s.+-])accelerator[= ](\w+)", " ".join(words))
+    if given:
+        if given[-1] in _GPUS:
+            yield Use(file="the entry", line=0, name=f"accelerator={given[-1]}")
+        return
+    chosen = [f"{group.lstrip('+')}/{choice}" for group, _, choice in (word.partition("=") for word in words) if choice]
+    for name in configs:
+        if any(f"/{name.with_suffix('')}".endswith(f"/{each}") for each in chosen):
+            for number, line in enumerate(_text(directory / name).splitlines(), 1):
+                if (found := re.match(r"accelerator:\s*['\"]?(\w+)", line)) and found[1] in _GPUS:
+                    yield Use(file=str(name), line=number, name=f"accelerator: {found[1]}")
 
 
 def _on_one_node(found: Joining, words: Sequence[str], files: Sequence[Path]) -> Iterator[str]:

@@ -358,6 +358,31 @@ def test_lines_that_need_gpus_are_found(tmp_path: Path, source: str, places: lis
 
 
 @pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("t.py trainer=ddp", ["configs/trainer/ddp.yaml:2 uses accelerator: gpu"]),
+        ("t.py +trainer=ddp", ["configs/trainer/ddp.yaml:2 uses accelerator: gpu"]),
+        ("t.py trainer=ddp trainer.accelerator=cpu", []),
+        ("t.py trainer=cpu", []),
+        ("t.py other=ddp", []),
+        ("t.py --trainer.accelerator gpu", ["the entry uses accelerator=gpu"]),
+        ("t.py trainer.accelerator=cpu trainer.accelerator=cuda", ["the entry uses accelerator=cuda"]),
+        ("accelerate launch --num_machines 2 t.py", ["the entry uses accelerate without --cpu"]),
+        ("accelerate launch --cpu t.py", []),
+        ("accelerate launch --config_file configs/cpu.yaml t.py", []),
+    ],
+)
+def test_entries_that_need_gpus_are_found(tmp_path: Path, entry: str, found: list[str]) -> None:
+    """lightning-hydra-template's `trainer=ddp`: `No supported gpu backend found!`. accelerate: no process group."""
+    files = {
+        "configs/trainer/ddp.yaml": "devices: 4\naccelerator: gpu\n",
+        "configs/trainer/cpu.yaml": "accelerator: cpu\n",
+    }
+    joining = examined(tmp_path, entry, {"t": DDP, "configs/cpu.yaml": "use_cpu: true\n", **files})
+    assert [str(use) for use in joining.needs_gpus] == found
+
+
+@pytest.mark.parametrize(
     ("entry", "label"),
     [
         ("sh -c 'RANK=1 exec python train.py'", "train"),
