@@ -297,6 +297,12 @@ def test_without_a_stack_a_report_is_written_from_the_bucket_over_one_that_came_
     assert run_id in page and "<script" not in page
 
 
+def test_two_recorded_runs_are_compared_in_one_file(fab: Fab, tmp_path: Path) -> None:
+    other, into = RECORDED.replace("digits", "resumed"), str(tmp_path / "both.md")
+    status, text = fab("compare", RECORDED, other, "--format", "md", "--into", into, "--json")
+    assert (status, json.JSONDecoder().raw_decode(text)[0]["files"]) == (0, {"md": into})
+
+
 def test_without_an_ssh_key_up_says_how_to_make_one(fab: Fab) -> None:
     status, text = fab("up", "--yes", "--set", "ssh_cidr=198.18.0.7/32")
     assert status == 1

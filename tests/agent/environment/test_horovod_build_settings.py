@@ -106,6 +106,9 @@ def test_settings_that_break_a_rule_are_refused() -> None:
         Settings(operations="tpu")
     with pytest.raises(ValueError, match="compute_capabilities is empty"):
         Settings(operations="gpu", compute_capabilities=())
+    for named in ("", "jax"):
+        with pytest.raises(ValueError, match=f"frameworks = '{named}': must be of tensorflow, torch"):
+            Settings(frameworks=tuple(named.split(",")))
 
 
 def test_a_build_for_pytorch_asks_for_that_and_needs_nothing_of_tensorflow() -> None:

@@ -126,8 +126,13 @@ def test_a_data_set_has_the_name_of_its_source_unless_it_is_named() -> None:
     assert parse_name("", "s3://my-data") == "my-data"
     assert parse_name("", "/home/me/fashion-mnist/") == "fashion-mnist"
     assert parse_name("mine", "/home/me/with blank") == "mine"
-    for name, source in (("", "/home/me/with blank"), ("../x", "/a"), ("", "/"), ("a.manifest", "/a")):
-        with pytest.raises(UsageError, match="--name"):
+    for name, source, found in (
+        ("", "/home/me/b c", "b c"),
+        ("../x", "/a", "../x"),
+        ("", "/", ""),
+        ("a.manifest", "/a", "a.manifest"),
+    ):
+        with pytest.raises(UsageError, match=rf"--name = '{found}': must be"):
             parse_name(name, source)
 
 
