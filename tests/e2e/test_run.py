@@ -204,10 +204,12 @@ def test_a_stopped_run_is_told_as_stopped_and_leaves_the_results_of_others(
     assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
 
 
-def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+def test_a_run_goes_on_after_ctrl_c_and_restarts_after_a_killed_rank_until_no_restart_is_left(
+    cluster: EmbeddedCloud, trained: dict[str, Any]
+) -> None:
     command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "5000")
     following = subprocess.Popen(
-        [*command, "--skip-preflight", "--yes", *demo.settings(2)],
+        [*command, "--restarts", "1", "--skip-preflight", "--yes", *demo.settings(2)],
         cwd=demo.ROOT,
         env=demo.environment(),
         stdout=subprocess.PIPE,
@@ -223,30 +225,21 @@ def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, tra
         rest = following.stdout.read()
         assert following.wait(timeout=PATIENCE_S) == 130
         assert "attach" in rest
-        run = runs(cluster)[0]["run_id"]
+        run = str(runs(cluster)[0]["run_id"])
         assert live_state(cluster, run) == "running"
+        kill = (cluster.instances("worker")[1]["InstanceId"], "pkill", "-KILL", "-f", "payload.train")
+        cluster.on(*kill)
+        course = cluster.run(run).path / "course.json"
+        (again,) = eventually(lambda: json.loads(course.read_text()).get("restarts"))
+        assert re.fullmatch(r"rank [01] on deeplearning-worker\d ended first, with status 137", again["for"])
+        eventually(lambda: cluster.on(*kill, check=False).returncode == 0)
+        eventually(lambda: cluster.run(run).state == "failed")
+        entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)
+        assert entry["reason"] == f"{again['for']} (after 1 restart)"
     finally:
         following.kill()
         following.wait()
         cluster.fab("stop", check=False)
-
-
-def test_a_killed_rank_restarts_the_run_and_ends_it_where_no_restart_is_left(
-    cluster: EmbeddedCloud, trained: dict[str, Any]
-) -> None:
-    words = ("--nodes", "2", "--epochs", "5000", "--restarts", "1", "--skip-preflight")
-    run = str(json.loads(cluster.fab("train", *words, "--detach", "--yes", "--json").stdout)["run_id"])
-    eventually(lambda: cluster.run(run).last_epoch())
-    worker = cluster.instances("worker")[1]
-    kill = (worker["InstanceId"], "pkill", "-KILL", "-f", "payload.train")
-    cluster.on(*kill)
-    course = cluster.run(run).path / "course.json"
-    (again,) = eventually(lambda: json.loads(course.read_text()).get("restarts"))
-    assert re.fullmatch(r"rank [01] on deeplearning-worker\d ended first, with status 137", again["for"])
-    eventually(lambda: cluster.on(*kill, check=False).returncode == 0)
-    eventually(lambda: cluster.run(run).state == "failed")
-    entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)
-    assert entry["reason"] == f"{again['for']} (after 1 restart)"
 
 
 def laptop_home(cloud: EmbeddedCloud) -> str:
