@@ -48,7 +48,7 @@ def test_random_clusters_vary_every_key() -> None:
     seen: dict[str, set[Any]] = defaultdict(set)
 
     @given(values=clusters())
-    @settings(max_examples=300, derandomize=True, database=None, suppress_health_check=SLOW)
+    @settings(max_examples=100, derandomize=True, database=None, suppress_health_check=SLOW)
     def look(values: Values) -> None:
         assert list(check(build(values))) == []
         for key, value in values.items():
