@@ -199,7 +199,7 @@ LATE = """\
 import os, sys, time
 import horovod.tensorflow as hvd
 if os.environ["HOROVOD_RANK"] == "0":
-    time.sleep(12)
+    time.sleep(8)
     if sys.argv[1:]:
         sys.exit()
 hvd.init()
