@@ -1,20 +1,23 @@
-"""A cluster that tells of itself: boot logs, metrics and a dashboard, from hosts that really boot."""
+"""A second cluster on the shared cloud: boot logs, metrics and a dashboard, and no open port but Session Manager."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.test_network import CLOSED, probe
 from tests.waiting import eventually
 
 SETTINGS = (
     "name=told",
-    "ssh_cidr=100.64.0.2/32",
+    "ssh_access=session-manager",
+    "vpc_cidr=10.7.0.0/20",
     "retain_data=false",
     "workers=1",
     "node_logs=true",
@@ -27,13 +30,18 @@ SETTINGS = (
 )
 
 
+def fab(cloud: EmbeddedCloud, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a task with this cluster's settings, which come before the dashes."""
+    chosen = [word for setting in SETTINGS for word in ("--set", setting)]
+    return cloud.laptop("fab", *words[:1], *chosen, *words[1:], check=check)
+
+
 @pytest.fixture(scope="module")
 def told(cloud: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
     """Deploy a second cluster beside the others, and delete it."""
-    settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    cloud.laptop("fab", "up", "--yes", *settings)
+    fab(cloud, "up", "--yes")
     yield cloud
-    cloud.laptop("fab", "down", "--yes", *settings)
+    fab(cloud, "down", "--yes")
     assert not log_groups(cloud)
 
 
@@ -45,6 +53,23 @@ def log_groups(cloud: EmbeddedCloud) -> list[str]:
 def nodes(cloud: EmbeddedCloud) -> set[str]:
     pages = cloud.aws("ec2", "describe-instances", "--filters", "Name=tag:deepcdk:cluster,Values=told")["Reservations"]
     return {instance["InstanceId"] for page in pages for instance in page["Instances"]}
+
+
+def test_tasks_reach_a_cluster_without_an_open_port(told: EmbeddedCloud) -> None:
+    (master,), (worker,) = told.instances("master", "told"), told.instances("worker", "told")
+    assert not any("PublicIpAddress" in node for node in (master, worker))
+    names = {"ip-" + node["PrivateIpAddress"].replace(".", "-") for node in (master, worker)}
+    assert {
+        fab(told, "run", "--", "hostname").stdout.split()[-1],
+        fab(told, "run", "--master", "--", "hostname").stdout.split()[-1],
+    } == names
+    for place in ("run", "outside"):
+        assert probe(told, [place], master["PrivateIpAddress"], 22) == CLOSED
+    known = told.aws("ssm", "describe-instance-information")["InstanceInformationList"]
+    assert [each["InstanceId"] for each in known] == [master["InstanceId"]]
+    told.laptop("sh", "-c", "fab ssh-config --set name=told --set ssh_access=session-manager")
+    done = told.laptop("sh", "-c", "ssh -F ~/.ssh/deepcdk/told.config told-worker1 hostname")
+    assert done.stdout.split() == ["ip-" + worker["PrivateIpAddress"].replace(".", "-")]
 
 
 def test_every_nodes_boot_log_arrives_to_its_last_line(told: EmbeddedCloud) -> None:
@@ -79,7 +104,7 @@ def test_the_dashboard_is_kept_with_every_reference_filled_in(told: EmbeddedClou
 
 
 def test_a_budget_that_holds_nobody_back_has_nothing_to_release(told: EmbeddedCloud) -> None:
-    done = told.laptop("fab", "release", "--json", "--set", "name=told")
+    done = fab(told, "release", "--json")
     assert json.loads(done.stdout) == {"stack": "told", "released": False}
     assert "the budget holds no workers back" in done.stderr
 
@@ -96,7 +121,7 @@ def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path:
         told.ask("sns", "subscribe", TopicArn=topic, Protocol="sqs", Endpoint=of_queue["QueueArn"])
         (tmp_path / "program.py").touch()
         words = ("--payload", str(tmp_path), "--entry", "false", "--notify", "topic", "--skip-preflight")
-        done = told.laptop("fab", "train", "--set", "name=told", "--nodes", "1", "--yes", *words, check=False)
+        done = fab(told, "train", "--nodes", "1", "--yes", *words, check=False)
         assert done.returncode == 1
         found = re.search(r"run (\S+) failed", done.stdout + done.stderr)
         assert found is not None, done.stderr
@@ -109,8 +134,7 @@ def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path:
         assert got[0]["Subject"] == f"deepcdk: {found[1]} failed"
         event = json.loads(got[0]["Message"])
         assert (event["event"], event["run_id"], event["state"]) == ("failed", found[1], "failed")
-        shown = told.laptop("fab", "show", found[1], "--set", "name=told").stdout
-        assert "did not tell" not in shown
+        assert "did not tell" not in fab(told, "show", found[1]).stdout
         # The alarm on idle workers reads it. The master's role may publish it.
         wanted = {"Namespace": "deepcdk/told", "MetricName": "LiveRuns"}
         assert eventually(lambda: told.ask("cloudwatch", "list_metrics", **wanted)["Metrics"])
