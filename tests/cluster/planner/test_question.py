@@ -62,6 +62,8 @@ def test_a_rate_of_an_earlier_run_counts_for_its_type_alone_and_is_named_in_the_
     assert after.candidates[0].parts.compute > before.candidates[0].parts.compute
     changed = {kind for kind, found in after.assumptions.items() if found != before.assumptions[kind]}
     assert changed == {"c5.2xlarge"}
+    chosen = after.choice.candidate
+    assert chosen and after.document()["chosen"] == {"instance_type": chosen.instance_type, "nodes": chosen.nodes}
     told = after.document()["assumptions"]["c5.2xlarge"]["images_s"]
     assert (told["evidence"], told["source"]) == ("calibrated", "run new of 2026-11-18, on 2 x c5.2xlarge")
 

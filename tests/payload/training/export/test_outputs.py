@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,8 +208,10 @@ def test_evaluate_gives_the_figures_of_the_run(
 ) -> None:
     from payload import evaluate
 
+    began = time.monotonic()
     assert evaluate.main(["--run-dir", str(run_dir), "--json", "--confusion", str(tmp_path / "new")]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert 0 < found["seconds"] < time.monotonic() - began
     for name in ("test_loss", "test_accuracy", "test_top5_accuracy"):
         assert found[name] == pytest.approx(result(run_dir)[name], rel=1e-5)
     assert (tmp_path / "new" / "confusion.json").read_text() == (run_dir / "confusion.json").read_text()
