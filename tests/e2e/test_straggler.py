@@ -1,4 +1,4 @@
-"""A rank that computes for longer than the others is named while the run goes on, and named again once it keeps up."""
+"""A rank that computes for longer than the others is named while the run goes on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def events(cluster: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
     return [record for record in records if record["event"] == "straggler"]
 
 
-def test_a_straggler_is_named_while_the_run_goes_on_and_again_once_it_keeps_up(cluster: EmbeddedCloud) -> None:
+def test_a_straggler_is_named_while_the_run_goes_on(cluster: EmbeddedCloud) -> None:
     nodes = Cluster(cluster)
     words = ("--nodes", "2", "--epochs", "3000", "--skip-preflight", "--detach", "--yes", "--json")
     run = str(json.loads(cluster.fab("train", *words).stdout)["run_id"])
@@ -62,10 +62,7 @@ def test_a_straggler_is_named_while_the_run_goes_on_and_again_once_it_keeps_up(c
             assert 0.1 < told["lost"] <= 1
             (listed,) = (each for each in json.loads(cluster.fab("runs", "--json").stdout) if each["run_id"] == run)
             assert (listed["state"], listed["reason"]) == ("running", f"straggler: rank 1 ({WORKER})")
-        _, over = eventually(lambda: found if len(found := events(cluster, run)) > 1 else None)
-        assert (over["rank"], over["is_over"]) == (1, True)
         log = cluster.fab("logs", "--run", run).stdout
         assert f"payload.train: warning: rank 1 ({WORKER}) is a straggler: its own part of a step takes " in log
-        assert f"payload.train: rank 1 ({WORKER}) keeps up with the others again" in log
     finally:
         cluster.fab("stop", "--run", run, "--force", check=False)
