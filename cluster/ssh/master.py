@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -181,6 +182,14 @@ class Master:
             what, output = f"{doing} failed (status {done.status})", done.stderr or done.text
             raise RemoteError(what, status=done.status, output=output, where=self.where)
         return done
+
+    def shell(self, argv: Sequence[str]) -> int:
+        """Connect this process's terminal, or its standard streams, to a command; return its status."""
+        try:
+            done = self._connection.run(remote_line(argv), pty=sys.stdin.isatty(), warn=True)
+        except (OSError, EOFError) as error:
+            raise self._silence(f"broke: {_reason(self._connection, error)}") from None
+        return int(done.exited)
 
     def blocks(
         self,

@@ -110,13 +110,19 @@ def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
 
 def _private_files(folder: Path) -> Iterator[Path]:
     """Yield the private key files in ~/.ssh, whatever their names."""
-    with contextlib.suppress(OSError):
-        for path in sorted(folder.iterdir()):
-            if path.suffix == ".pub" or not is_file(path):
-                continue
-            with contextlib.suppress(OSError), path.open("rb") as file:
-                if b"PRIVATE KEY-----" in file.read(64):
-                    yield path
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        status_line.warn(f"{folder} cannot be read: {error.strerror}; its keys are not used")
+        return
+    for path in paths:
+        if path.suffix == ".pub" or not is_file(path):
+            continue
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if b"PRIVATE KEY-----" in file.read(64):
+                yield path
 
 
 def read_file(path: Path) -> UserKey | None:

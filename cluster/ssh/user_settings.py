@@ -83,9 +83,17 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
     return parse(os.fsdecode(done.stdout), address, user, port=port, home=home, environ=os.environ, ssh=ssh)
 
 
+def openssh_knows_user() -> bool:
+    """Return whether the password database has an entry for this user, without which OpenSSH's client ends."""
+    try:
+        return bool(pwd.getpwuid(os.getuid()))
+    except KeyError:
+        return False
+
+
 def _without_openssh(home: Path, why: str) -> UserSettings:
     """Return OpenSSH's defaults, for a machine whose client does not run."""
-    if (config := home / ".ssh" / "config").exists():
+    if os.path.lexists(config := home / ".ssh" / "config"):
         warn(f"{config} is not used: OpenSSH's client, which reads it, {why}")
     files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)
     return UserSettings(identity_files=files, agent=os.environ.get("SSH_AUTH_SOCK", ""))
@@ -98,7 +106,13 @@ def _config_option(home: Path) -> list[str]:
     except KeyError:
         usual = None
     config = home / ".ssh" / "config"
-    return ["-F", str(config)] if home != usual and config.exists() else []
+    if home == usual or not os.path.lexists(config):
+        return []
+    if os.access(config, os.R_OK):
+        return ["-F", str(config)]
+    if not config.is_symlink():  # OpenSSH continues without the default config too if it cannot read it.
+        warn(f"{config} cannot be read, and is not used")
+    return []
 
 
 def parse(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from agent.spec.nodes import Node
+from invoke.exceptions import Exit
+
+from agent.spec.nodes import MASTER_NAME, Node
 from cluster.aws import limits
 from cluster.cli import PROJECT
 from cluster.cli.flags import parse_whole
@@ -19,10 +22,10 @@ from cluster.nodes import scale as scaling
 from cluster.nodes.grow import GroupTask
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
-from cluster.ssh import config_file, session_manager
+from cluster.ssh import config_file, session_manager, user_settings
 from cluster.ssh.host_keys import write_private
 from cluster.ssh.master import Master
-from cluster.terminal.output import print_line, print_result, progress_printer
+from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.status_line import doing
 from stacks.config_keys.network import SESSION_MANAGER
 
@@ -124,6 +127,10 @@ def ssh_config(
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
         files, found = _write_ssh_config(session, master, session.nodes(master))
+    if not user_settings.openssh_knows_user():
+        print_note(
+            "warning: OpenSSH's ssh and scp need an entry for your user in the password database; `fab ssh` works"
+        )
     config = Path.home() / ".ssh" / "config"
     if install and not config_file.is_included(config):
         confirm(f"put the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
@@ -154,6 +161,9 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
     with session.connect() as master:
         nodes = session.nodes(master)
         chosen = config_file.find_node(session.stack.name, node, nodes)
+        if not user_settings.openssh_knows_user():
+            through = ["ssh", *(["-t"] if sys.stdin.isatty() else []), chosen.name]
+            raise Exit(code=master.shell(["bash", "-l"] if chosen.name == MASTER_NAME else through))
         files, _ = _write_ssh_config(session, master, nodes)
     command = ["ssh", "-F", str(files.config), config_file.alias(session.stack.name, chosen.name)]
     try:

@@ -202,6 +202,69 @@ def test_user_whom_openssh_does_not_know_has_its_default_keys(
     assert f"{config} is not used: OpenSSH's client, which reads it, needs an entry" in capsys.readouterr().err
 
 
+def test_shell_needs_no_openssh(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Report of this project: `fab ssh` of a user without an entry in passwd ended with OpenSSH's refusal."""
+    laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
+    (laptop.home / "typed").write_text("echo hello\nexit 5\n")
+    with (laptop.home / "typed").open() as typed, laptop.connect(laptop.keys()) as master:
+        monkeypatch.setattr("sys.stdin", typed)
+        assert master.shell(["sh"]) == 5
+        monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+        assert not user_settings.openssh_knows_user()
+    assert capsys.readouterr().out == "hello\n"
+
+
+def test_links_and_places_that_openssh_accepts_connect(laptop: Laptop) -> None:
+    """Report of this project: ~/.ssh from a repository of dotfiles, a linked or missing config, a directory instead."""
+    laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
+    (laptop.home / ".ssh").rename(laptop.home / "dotfiles")
+    (laptop.home / ".ssh").symlink_to("dotfiles")
+    config = laptop.home / ".ssh" / "config"
+    (laptop.home / "linked").write_text(f"Include {laptop.home}/more*\nInclude ~/missing\n")
+    (laptop.home / "more").write_text("Host *\n  ForwardAgent true\n")
+
+    def connects() -> bool:
+        with laptop.connect(laptop.keys()) as master:
+            return master.run(["true"]).status == 0
+
+    config.unlink()
+    assert connects()
+    config.symlink_to(laptop.home / "linked")
+    assert connects()
+    config.unlink()
+    config.symlink_to(laptop.home / "gone")
+    assert connects()
+
+
+def test_unreadable_directory_and_config_are_reported(
+    laptop: Laptop,
+) -> None:
+    """Report of this project: ~/.ssh of another user, as after `sudo`, ended with a PermissionError."""
+    program = "\n".join(
+        [
+            "import pathlib, sys",
+            "from cluster.ssh import user_keys, user_settings",
+            "home = pathlib.Path(sys.argv[1])",
+            "print(user_keys.find(user_settings.read('127.0.0.1', 'me', home=home), home))",
+        ]
+    )
+    number = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    command = [*number, sys.executable, "-c", program, str(laptop.home)]
+    for path in (laptop.home, *laptop.home.parents[:2]):
+        path.chmod(0o755)
+    (laptop.home / ".ssh").chmod(0o755)
+    (laptop.home / ".ssh" / "config").chmod(0)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr
+    assert "config cannot be read, and is not used" in done.stderr
+    (laptop.home / ".ssh").chmod(0)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr
+    assert ".ssh cannot be read: Permission denied; its keys are not used" in done.stderr
+
+
 @pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
 def test_an_ssh_of_another_maker_is_reported(tmp_path: Path, text: str) -> None:
     """Source: paramiko #2361: the output of `ssh -G` is parsed strictly."""
