@@ -68,6 +68,11 @@ class Program:
         if script is not None:
             self.check_travels("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
+            if line := _line_of_magic(_read(script)):
+                rule = f"has a command of Jupyter at line {line}, which Python cannot run: remove it"
+                raise UsageError(
+                    "--entry", str(script.relative_to(self.directory)), f"{rule}, and name packages in requirements.txt"
+                )
         self._check_command()
 
     def _check_command(self) -> None:
@@ -297,7 +302,8 @@ def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
     if first in ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm") and rest[:1] == ["run"]:
         return "is not on the nodes, which install the packages by themselves: give the command behind `run` alone"
     if first.endswith(".ipynb"):
-        return f"is a notebook: convert it with `jupyter nbconvert --to script {shlex.quote(first)}`"
+        convert = f"convert it with `jupyter nbconvert --to script {shlex.quote(first)}`"
+        return f"is a notebook: {convert}, and name the packages of its `pip install` cells in requirements.txt"
     return ""
 
 
@@ -306,6 +312,19 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # To pack it reports that.
         return b""
+
+
+def _line_of_magic(text: bytes) -> int:
+    """Return the first line outside of any block that calls IPython, as nbconvert writes `!pip` and `%cd`; else 0."""
+    if b"get_ipython()." not in text:
+        return 0
+    tree = parsed_text(text)
+    for node in tree.body if isinstance(tree, ast.Module) else ():
+        inner = [each.value for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+        names = [each.func for each in inner if isinstance(each, ast.Call)]
+        if not hasattr(node, "body") and any(isinstance(n, ast.Name) and n.id == "get_ipython" for n in names):
+            return node.lineno
+    return 0
 
 
 def _begins_with(path: Path, *starts: bytes) -> bool:

@@ -267,6 +267,17 @@ def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: 
         packed(directory, requirements=name)
 
 
+@pytest.mark.parametrize(
+    "line", ["get_ipython().system('pip install einops')", "x = get_ipython().run_line_magic('pip', 'install einops')"]
+)
+def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) -> None:
+    """Report of this project: `!pip install` of a notebook was a NameError on billed nodes."""
+    with pytest.raises(UsageError, match=r"train.py.*Jupyter at line 3.*requirements.txt"):
+        packed(write_project(tmp_path, f"#!/usr/bin/env python\n# coding: utf-8\n{line}\n"))
+    guarded = f"try:\n    {line}\nexcept NameError:\n    pass\ndef f():\n    {line}\n"
+    packed(write_project(tmp_path, guarded))
+
+
 def test_modules_that_the_nodes_lack_are_listed_before_any_cost(tmp_path: Path, index: Path) -> None:
     """Ray #54263: a missing module was an ImportError on billed nodes."""
     script = """
