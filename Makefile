@@ -20,7 +20,7 @@ setup: ## install all that is needed, once (system packages through apt, Python,
 demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, IMAGE=debian-12, PACKAGES=1), fetch the result, write its report, take all down
 	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages)
 
-test: setup lint ## check style and types, run the unit tests and the main path end to end (25 minutes on two cores)
+test: setup lint ## check style and types, run the unit tests and the main path end to end (17 minutes on two cores)
 	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20
 	$(python) -m pytest -m "not ($(unit)) and not full" -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
