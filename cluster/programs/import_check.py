@@ -111,7 +111,7 @@ def unreachable(
     code = [path for path in uploaded if path.suffix in (".py", ".so")]
     there = {directory / each for path in code for each in (path, *path.parents)}
     roots = {root for each in begun for root in each.roots}
-    known = STANDARD_LIBRARY | _modules_of(environment.wheels)
+    known = STANDARD_LIBRARY | _modules_of(environment.wheels) | (frozenset() if environment.own else RUNTIME_MODULES)
     names = {str(canonicalize_name(name)) for name in environment.packages}
     found: dict[str, Import] = {}
     entries = [Import(file=each.name, line=1, module=each.module) for each in begun if each.module and each.path]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.spec.horovod import MPI
-from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN, has_placeholder
+from agent.spec.launchers import HOROVOD, MASTER_PORT, PLAIN, TORCHRUN, has_placeholder
 from cluster.errors import UsageError
 from cluster.programs.keras3_lint import (
     dotted,
@@ -213,6 +213,9 @@ class Joining:
         """Return why the ranks would not train together, "" if the sources show nothing of that."""
         if nodes > 1 and self.alone:
             return self.alone[0]
+        if launcher == TORCHRUN and any(use.name in ("torchrun", "torch.distributed.run") for use in self.launchers):
+            other = f"below another torchrun, which listens at port {MASTER_PORT} of the first node"
+            return f"{self.launchers[0]} itself, {other}: give --launcher plain"
         if self.launchers or self.has_placeholder or not self.files:
             return ""
         if any(use.name in _VARIABLES[launcher] for use in self.variables):

@@ -524,6 +524,7 @@ def test_requirements_and_entry_take_any_path_that_the_shell_takes(
         ("projects/t.py", {"projects/t.py": "import sys\nsys.path.append('.')\nimport own\n", "own.py": ""}, ""),
         ("src/t.py", {"src/t.py": "import rootutils\nrootutils.setup_root('.')\nimport src.u\n", "src/u.py": ""}, ""),
         ("src/t.py", {"src/t.py": "import u\n", "src/u.py": ""}, ""),
+        ("a/t.py", {"a/t.py": "import keras\n", "src/keras/u.py": ""}, ""),
         ("t.py", {"t.py": "def f():\n    import own\n", "src/own.py": ""}, ""),
         ("a/t.py", {"a/t.py": "import yaml\n", "yaml/notes.txt": ""}, ""),
         ("sh -c 'cd src && python -m own.t'", {"src/own/t.py": ""}, ""),

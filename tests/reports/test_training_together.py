@@ -182,6 +182,9 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
             ("--num_machines 2", "", "one node only"),
             ("--num_machines {num_nodes} --machine_rank {node_rank} --main_process_ip {master_addr}", "", ""),
         )),
+        *((f"torchrun --nnodes 2 --node_rank {{node_rank}} {flag} t.py", {"t": DDP}, launcher, says)
+          for flag in ("", "--master_addr {master_addr}") for launcher, says in (
+            (TORCHRUN, "the entry starts torchrun itself, below another torchrun"), (PLAIN, ""))),
         ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} t.py", {"t": DDP}, PLAIN, ""),
         ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {master_addr}:29501 t.py", {"t": DDP}, PLAIN, ""),
         ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes $N --node_rank $RANK t.py\n", "t": DDP}, PLAIN, ""),
