@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import netrc
 import re
 import subprocess
@@ -16,6 +17,7 @@ from cluster.programs.program_packages import Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.uv_compile import masked
 from cluster.terminal.paths import expanded, is_file
+from cluster.terminal.status_line import warn
 
 REQUIREMENTS: Final = "requirements.txt"
 UV_LOCK: Final = "uv.lock"
@@ -114,16 +116,8 @@ def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
 
 
 def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return user and password of each host that this machine signs in to: by netrc, an index's URL or uv's variables.
-
-    Raises RequirementsError for a netrc file that cannot be read.
-    """
-    file = expanded(environ.get("NETRC") or "~/.netrc")
-    try:
-        hosts = netrc.netrc(file).hosts if is_file(file) else {}
-    except (OSError, ValueError, netrc.NetrcParseError) as error:
-        raise RequirementsError(f"cannot read {file}: {error}", remedy="correct it") from None
-    found = {host: (login, word) for host, (login, _, word) in hosts.items() if host != "default"}
+    """Return user and password of each host that this machine signs in to, by netrc, an index or uv's variables."""
+    found = dict(_netrc(expanded(environ.get("NETRC") or "~/.netrc")))
     for name, url in _indexes(directory, environ):
         parts = urlsplit(url)
         variable = f"UV_INDEX_{re.sub('[^A-Z0-9]', '_', name.upper())}"
@@ -132,6 +126,17 @@ def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[
         if parts.hostname and (user or password):
             found[parts.hostname] = user, password
     return found
+
+
+@functools.cache
+def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
+    """Return user and password of each host in a netrc file. An unreadable file is left out, as uv leaves it out."""
+    try:
+        hosts = netrc.netrc(file).hosts if is_file(file) else {}
+    except (OSError, ValueError, netrc.NetrcParseError) as error:
+        warn(f"{file} is not used: {error}")
+        return {}
+    return {host: (login, word) for host, (login, _, word) in hosts.items() if host != "default"}
 
 
 def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

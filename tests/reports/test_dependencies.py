@@ -236,6 +236,16 @@ def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -
     assert found.environment.packages == {"inhouse": "2.0"}
 
 
+def test_netrc_that_cannot_be_read_is_left_out(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Netrc files of other programs may have lines that Python does not read."""
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").write_text("machine x bogus\n")
+    assert packed(write_project(tmp_path, requirements__txt="einops\nattrs\n")).environment.packages
+    assert capsys.readouterr().err.count("netrc is not used") == 1
+
+
 def test_wrong_password_of_an_index_is_reported_without_it(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
