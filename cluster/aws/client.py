@@ -34,6 +34,8 @@ THROTTLED: Final = frozenset(
 THROTTLED_ATTEMPTS: Final = 10
 """Attempts of a throttled call; the pauses between them add up to 47 s on average. Of a call that fails otherwise,
 botocore's 4 are enough."""
+IMPATIENT_ATTEMPTS: Final = 3
+"""The same for an impatient client: 2.3 s."""
 MAX_PAUSE_S: Final = 10.0
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
@@ -97,8 +99,8 @@ class Aws:
         region = "us-east-1" if service == "pricing" else None
         make: Callable[..., Any] = self._boto3().client  # The stubs know names written out, not a variable.
         client = make(service, config=config, region_name=region)
-        if not impatient:
-            client.meta.events.register_last("needs-retry", pause_s)
+        most = IMPATIENT_ATTEMPTS if impatient else THROTTLED_ATTEMPTS
+        client.meta.events.register_last("needs-retry", functools.partial(pause_s, most=most))
         return client
 
     def _boto3(self) -> Session:
@@ -200,9 +202,11 @@ def _ask_code(question: str) -> str:
     return code
 
 
-def pause_s(*, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, **_event: Any) -> float | None:
+def pause_s(
+    *, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, most: int = THROTTLED_ATTEMPTS, **_event: Any
+) -> float | None:
     """Return the seconds until the next attempt; None leaves the decision to botocore. Its handler comes first."""
-    if response is None or attempts >= THROTTLED_ATTEMPTS or response[1].get("Error", {}).get("Code") not in THROTTLED:
+    if response is None or attempts >= most or response[1].get("Error", {}).get("Code") not in THROTTLED:
         return None
     return min(MAX_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
 
@@ -302,7 +306,23 @@ _FAILURES: Final = (
     (("BotoCoreError",), "{}", "look at `aws configure list`, AWS_PROFILE and AWS_REGION"),
 )  # fmt: skip
 """Message and remedy by the names of botocore's exceptions; the first one that fits counts."""
+_ALWAYS_ENABLED: Final = frozenset(
+    {"us-east-1", "us-east-2", "us-west-1", "us-west-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3",
+     "ap-south-1", "ap-southeast-1", "ap-southeast-2", "ca-central-1", "eu-central-1", "eu-north-1", "eu-west-1",
+     "eu-west-2", "eu-west-3", "sa-east-1", "cn-north-1", "cn-northwest-1"}
+)  # fmt: skip
+"""Regions that no account has to enable ("AWS Regions", Account Management Reference); newer ones are opt-in."""
 _REFUSALS: Final = (
+    (
+        {"PendingVerification"},
+        "AWS has not verified this account yet: {message}",
+        "wait for AWS's e-mail, which can take some hours, then repeat; if there is none, ask AWS Support",
+    ),
+    (
+        {"OptInRequired", "SubscriptionRequiredException", "Blocked", "AccountProblem", "NotSignedUp"},
+        "this account may not use the service ({code}): {message}",
+        "complete the account's registration (payment, telephone) in the AWS console, or ask AWS Support about it",
+    ),
     (_EXPIRED, "the AWS session has expired ({code})", _SIGN_IN),
     (_INVALID, "AWS does not accept the credentials ({code})", "check AWS_PROFILE and the keys it names"),
     (_DENIED, "AWS denies it: {message}", "ask for this permission, or use another profile"),
@@ -376,6 +396,14 @@ def _skew_s(refusal: ClientError) -> float:
     return there.timestamp() - time.time()
 
 
+def _region_to_enable() -> str:
+    """Return the region in use if it accepts no credentials of an account that has not enabled it; otherwise ""."""
+    from botocore.session import Session
+
+    region = str(os.environ.get("AWS_REGION") or Session().get_config_variable("region") or "")
+    return "" if region in _ALWAYS_ENABLED or "-gov-" in region else region
+
+
 def _refused(refusal: ClientError, action: str) -> AwsError:
     error: Mapping[str, Any] = refusal.response.get("Error", {})
     code, text = error.get("Code", ""), str(refusal)
@@ -395,5 +423,9 @@ def _refused(refusal: ClientError, action: str) -> AwsError:
     for codes, what, remedy in _REFUSALS:
         if code in codes:
             what = what.format(code=code, message=error.get("Message", text), operation=refusal.operation_name)
+            if codes is _DENIED and "service control policy" in text:
+                remedy = "ask the administrators of your AWS organization for an exception, or use another region"
+            if codes is _INVALID and (region := _region_to_enable()):
+                remedy += f"; or enable {region} in this account: `aws account enable-region --region-name {region}`"
             return AwsError(what, where=action, remedy=remedy)
     return AwsError(text, where=action)

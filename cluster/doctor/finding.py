@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.aws.client import aws_errors
 from cluster.aws.stack import describe_stack, read_template
 from cluster.deploy import zones
 from cluster.deploy.change_set import is_new
+from cluster.errors import AwsError
 from stacks.config import ClusterConfig
 
 if TYPE_CHECKING:
@@ -50,6 +53,18 @@ class Subject:
     home: Path
     key: str
     """Private key file, "" for those in the agent and ~/.ssh."""
+
+    quotas: dict[str, Mapping[str, float] | AwsError] = dataclasses.field(default_factory=dict)
+    """What `quotas.quotas_of` has read, by service: several checks need it, at the same time."""
+    reading: Mapping[str, threading.Lock] = dataclasses.field(
+        default_factory=lambda: {service: threading.Lock() for service in ("ec2", "vpc")}
+    )
+
+    @functools.cached_property
+    def account(self) -> str:
+        """Return the id of the account."""
+        with aws_errors("reading the identity of the credentials"):
+            return str(self.aws.client("sts").get_caller_identity()["Account"])
 
     @functools.cached_property
     def stack(self) -> Mapping[str, Any] | None:

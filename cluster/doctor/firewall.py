@@ -29,7 +29,7 @@ def rules(subject: Subject) -> Iterator[Finding]:
                 Filters=[{"Name": "prefix-list-id", "Values": wanted}]
             )["PrefixLists"]
     entries = {each["PrefixListId"]: each.get("MaxEntries") for each in lists}
-    limit = quotas.read_quotas(subject.aws, "vpc").get(QUOTA) if config.opens_ssh_port else None
+    limit = quotas.quotas_of(subject, "vpc").get(QUOTA) if config.opens_ssh_port else None
     yield from judge_rules(config, entries, limit)
 
 

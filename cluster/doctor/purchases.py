@@ -67,8 +67,7 @@ def budget(subject: Subject) -> Iterator[Finding]:
     if not subject.config.budget_usd:
         return
     with aws_errors("reading the account's budgets"):
-        account = subject.aws.client("sts").get_caller_identity()["Account"]
-        answer = subject.aws.impatient("budgets").describe_budgets(AccountId=account, MaxResults=100)
+        answer = subject.aws.impatient("budgets").describe_budgets(AccountId=subject.account, MaxResults=100)
     there = len(answer.get("Budgets", ()))
     what = f"budgets can be read, {there} exist; the role of the deployment decides whether one can be created"
     yield finding("budget", OK, what)

@@ -1,4 +1,4 @@
-"""Checks of the account's quotas: vCPUs of the instance types, addresses, VPCs.
+"""Checks of the account's quotas: vCPUs of the instance types, addresses, VPCs, NAT gateways.
 
 Quotas are found by their names, which list the instance families ("Running On-Demand G and VT instances", "All Standard
 (A, C, ...) Spot Instance Requests"), so that a quota for a new family needs no new code.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import aws_errors, entries
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
+from cluster.errors import AwsError
 from stacks.config import CLUSTER_TAG, ClusterConfig
 from stacks.config_keys.network import ONE_NAT_GATEWAY
 from stacks.instance_types import find
@@ -124,7 +126,7 @@ def quota_for(kind: Kind, quotas: Mapping[str, float]) -> str:
 
 def vcpus(subject: Subject) -> Iterator[Finding]:
     """Check that the quotas have room for the cluster's vCPUs."""
-    config, quotas = subject.config, read_quotas(subject.aws, "ec2")
+    config, quotas = subject.config, quotas_of(subject, "ec2")
     used = _running(subject)
     by_quota = _by_quota(config, quotas)
     for kind in by_quota.pop("", {}):
@@ -213,6 +215,8 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need]
             else "use smaller instance types"
             if limit
             else "use types of another family"
+            if any(market != SPOT for _, market in needed)
+            else "set spot = false"
         )
         remedy = f"{fewer}, or {ask} ({taken + need.now} vCPUs or more)"
         return finding("vCPU quota", FAIL if taken + need.least > limit else WARN, what, remedy)
@@ -244,7 +248,7 @@ def _vcpus(instance: Mapping[str, Any]) -> int:
 
 
 def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
-    """Check that the account has room for a VPC and the addresses of its NAT gateways."""
+    """Check that the account has room for a VPC, its NAT gateways and their addresses."""
     config = subject.config
     if subject.deployed or config.vpc_id:
         yield finding("network quotas", OK, "no VPC and no elastic address is added")
@@ -253,21 +257,50 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
     with aws_errors("counting VPCs and addresses"):
         ec2 = subject.aws.client("ec2")
         vpcs, addresses = entries(ec2, "describe_vpcs", "Vpcs"), ec2.describe_addresses()["Addresses"]
+        zones = subject.zones[:wanted]
+        gateways = _gateways(subject)
+    own = [each for each in vpcs if each.get("OwnerId", subject.account) == subject.account]  # without shared ones
     for service, name, have, more in (
-        ("vpc", "VPCs per Region", len(vpcs), 1),
+        ("vpc", "VPCs per Region", len(own), 1),
         ("ec2", "EC2-VPC Elastic IPs", len(addresses), wanted),
+        ("vpc", "NAT gateways per Availability Zone", max((gateways[zone] for zone in zones), default=0), 1),
     ):
-        limit = read_quotas(subject.aws, service).get(name)
+        limit = quotas_of(subject, service).get(name)
         what = f"{name}: {'unknown limit' if limit is None else f'{limit:g}'}, {have} exist; {more} more wanted"
         state = UNKNOWN if limit is None else OK if have + more <= limit else FAIL
         remedy = f"delete what is not used, or {ASK.format(service=service)}" if state == FAIL else ""
         yield finding("network quotas", state, what, remedy)
 
 
+def _gateways(subject: Subject) -> Counter[str]:
+    """Return how many NAT gateways each zone has."""
+    ec2 = subject.aws.client("ec2")
+    listed = entries(ec2, "describe_nat_gateways", "NatGateways")
+    subnets = [each["SubnetId"] for each in listed if each["State"] in ("pending", "available", "deleting")]
+    if not subnets:
+        return Counter()
+    described = {each["SubnetId"]: each["AvailabilityZone"] for each in entries(ec2, "describe_subnets", "Subnets")}
+    return Counter(described.get(subnet, "") for subnet in subnets)
+
+
+def quotas_of(subject: Subject, service: str) -> Mapping[str, float]:
+    """Return what `read_quotas` returns, or raise what it raised: it reads a service once for a subject."""
+    with subject.reading[service]:
+        if service not in subject.quotas:
+            try:
+                subject.quotas[service] = read_quotas(subject.aws, service)
+            except AwsError as error:
+                subject.quotas[service] = error
+    found = subject.quotas[service]
+    if isinstance(found, AwsError):
+        raise found
+    return found
+
+
 def read_quotas(aws: Aws, service: str) -> dict[str, float]:
     """Read the quotas of the account by name; AWS's defaults if the account has no other value."""
     with aws_errors(f"reading the quotas of {service}"):
-        client = aws.client("service-quotas")
+        client = aws.impatient("service-quotas")
         found: dict[str, float] = {}
         # The applied values come first: if they cannot be read, a default would be a guess.
         for operation in ("list_service_quotas", "list_aws_default_service_quotas"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from invoke.exceptions import Exit
 
 from cluster.aws import inventory
-from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack
+from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack, read_template
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained, zones
@@ -118,6 +118,8 @@ def up(
     if not found_bootstrap.is_complete:
         bootstrap.make(session.aws, PROJECT, found_bootstrap, progress, to_stderr=json)
     with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
+        if new and not planned.is_new:
+            _check_same_zones(session)
         for line in planned.notes:
             progress(line)
         agreed = planned
@@ -191,6 +193,14 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
             progress(f"`cdk deploy` would take other zones: to use it, first write {line} into cdk.json")
     session.overrides["zones"] = ",".join(chosen)
     session.config = dataclasses.replace(config, zones=chosen)
+
+
+def _check_same_zones(session: Session) -> None:
+    """Raise OvertakenError if a cluster was created meanwhile with other zones than this deployment has chosen."""
+    stack = session.config.stack_name
+    there = zones.named(read_template(session.aws, stack))
+    if there != session.config.zones:
+        raise change_set.OvertakenError(stack, f"created in {', '.join(there) or 'other zones'}")
 
 
 def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:

@@ -187,3 +187,16 @@ def test_addresses_and_vpcs_are_limited(ec2: Any) -> None:
         ec2.release_address(AllocationId=address)
     for vpc in vpcs:
         ec2.delete_vpc(VpcId=vpc)
+
+
+def test_a_zone_takes_five_nat_gateways(ec2: Any) -> None:
+    vpc = ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
+    given: dict[str, Any] = {"VpcId": vpc, "AvailabilityZone": "us-east-1f"}
+    subnet = ec2.create_subnet(CidrBlock="10.8.1.0/24", **given)["Subnet"]["SubnetId"]
+    one = {"SubnetId": subnet, "ConnectivityType": "private"}
+    made = [ec2.create_nat_gateway(**one)["NatGateway"]["NatGatewayId"] for _ in range(5)]
+    code, message = refused(ec2.create_nat_gateway, **one)
+    assert (code, "limit of 5 NAT gateways" in message) == ("NatGatewayLimitExceeded", True)
+    for each in made:
+        ec2.delete_nat_gateway(NatGatewayId=each)
+    ec2.create_nat_gateway(**one)

@@ -10,7 +10,7 @@ import botocore.exceptions as boto
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws.client import MAX_PAUSE_S, THROTTLED, THROTTLED_ATTEMPTS, Aws, aws_errors, pause_s
+from cluster.aws.client import IMPATIENT_ATTEMPTS, MAX_PAUSE_S, THROTTLED, THROTTLED_ATTEMPTS, Aws, aws_errors, pause_s
 from cluster.errors import AwsError, UsageError
 
 
@@ -122,7 +122,7 @@ def test_a_throttled_call_is_repeated_more_often_than_another(api: type[_Throttl
     assert api.seen == THROTTLED_ATTEMPTS
 
 
-def test_another_refusal_is_not_repeated_and_an_impatient_client_repeats_nothing(api: type[_Throttling]) -> None:
+def test_another_refusal_is_not_repeated_and_an_impatient_client_soon_gives_up(api: type[_Throttling]) -> None:
     api.refusals, api.code = 1000, "UnauthorizedOperation"
     with pytest.raises(ClientError):
         Aws().client("ec2").describe_vpcs()
@@ -130,7 +130,7 @@ def test_another_refusal_is_not_repeated_and_an_impatient_client_repeats_nothing
     api.code = "RequestLimitExceeded"
     with pytest.raises(ClientError):
         Aws().impatient("ec2").describe_vpcs()
-    assert api.seen == 2
+    assert api.seen == 1 + IMPATIENT_ATTEMPTS
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
@@ -139,3 +139,32 @@ def test_pauses_grow_up_to_a_bound() -> None:
     assert pauses[-1] is None
     assert all(0.5 <= (pause or 0) <= MAX_PAUSE_S for pause in pauses[:-1])
     assert pause_s(response=None, attempts=1) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "remedy"),
+    [
+        (client_error("PendingVerification", "wait"), "has not verified this account yet: wait", "AWS Support"),
+        (client_error("OptInRequired", "subscribe"), "may not use the service (OptInRequired): subscribe", "complete"),
+        (client_error("Blocked", "no"), "may not use the service (Blocked): no", "AWS Support"),
+        (
+            client_error("UnauthorizedOperation", "with an explicit deny in a service control policy"),
+            "AWS denies it",
+            "the administrators of your AWS organization",
+        ),
+    ],
+)
+def test_an_account_that_may_not_act_is_told_who_can_help(error: Exception, what: str, remedy: str) -> None:
+    with pytest.raises(AwsError) as raised, aws_errors("asking"):
+        raise error
+    assert what in raised.value.what
+    assert remedy in raised.value.remedy
+
+
+@pytest.mark.parametrize("code", ["AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException"])
+def test_a_region_that_the_account_has_not_enabled_is_named(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for region, named in (("eu-south-2", True), ("eu-west-1", False), ("us-gov-west-1", False)):
+        monkeypatch.setenv("AWS_REGION", region)
+        with pytest.raises(AwsError) as raised, aws_errors("asking"):
+            raise client_error(code)
+        assert (f"aws account enable-region --region-name {region}" in raised.value.remedy) == named

@@ -8,8 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 from moto.ec2.models import ec2_backends
 
-from cluster.aws.client import Aws
-from cluster.doctor import quotas
+from cluster.aws.client import Aws, entries
+from cluster.doctor import examination, quotas
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
 from cluster.doctor.quotas import (
     ON_DEMAND,
@@ -233,7 +233,7 @@ def test_no_fewer_workers_are_suggested_than_the_policy_requires(
 
 
 def test_quotas_that_cannot_be_read_are_an_error_and_not_a_default(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = aws.client("service-quotas")
+    client = aws.impatient("service-quotas")
 
     def denied(*_: object, **__: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not for you"}}, "ListServiceQuotas")
@@ -246,7 +246,7 @@ def test_quotas_that_cannot_be_read_are_an_error_and_not_a_default(aws: Aws, mon
 def test_a_network_of_its_own_needs_a_vpc_and_an_address(subject: Examined, told: None) -> None:
     who = subject()
     found = list(addresses_and_networks(who))
-    assert [each.state for each in found] == [UNKNOWN, OK]
+    assert [each.state for each in found] == [UNKNOWN, OK, UNKNOWN]
     for _ in range(4):
         who.aws.client("ec2").allocate_address(Domain="vpc")
     assert list(addresses_and_networks(who))[1].state == OK
@@ -273,5 +273,51 @@ def test_both_lists_of_quotas_are_read_and_what_applies_wins(aws: Aws, monkeypat
 
             return Paginator()
 
-    monkeypatch.setattr(aws, "client", lambda _: Client())
+    monkeypatch.setattr(aws, "impatient", lambda _: Client())
     assert read_quotas(aws, "ec2") == {"a": 9.0, "b": 1.0}
+
+
+def test_vpcs_that_another_account_shares_do_not_count(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {"VPCs per Region": 2.0})
+
+    def with_shared(client: Any, operation: str, key: str, **given: Any) -> Any:
+        shared = [{"VpcId": f"vpc-{each}", "OwnerId": "999999999999"} for each in range(5)]
+        return [*entries(client, operation, key, **given), *(shared if key == "Vpcs" else [])]
+
+    monkeypatch.setattr(quotas, "entries", with_shared)
+    found = next(iter(addresses_and_networks(subject())))
+    assert (found.state, "1 exist" in found.what) == (OK, True)
+
+
+def test_a_zone_that_is_full_of_nat_gateways_takes_no_more(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "NAT gateways per Availability Zone"
+    monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {name: 2.0})
+    who = subject(zones=("us-east-1b",))
+    ec2 = who.aws.client("ec2")
+    for zone, state in (("us-east-1a", OK), ("us-east-1a", OK), ("us-east-1b", OK), ("us-east-1b", FAIL)):
+        wanted: list[Any] = [{"Name": "availability-zone", "Values": [zone]}]
+        (subnet,) = ec2.describe_subnets(Filters=wanted)["Subnets"]
+        ec2.create_nat_gateway(SubnetId=subnet["SubnetId"], ConnectivityType="private")
+        (found,) = (each for each in addresses_and_networks(who) if each.what.startswith(name))
+        assert found.state == state
+
+
+def test_checks_at_the_same_time_read_the_quotas_of_a_service_once(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def denied(_: object, service: str) -> None:
+        read.append(service)
+        raise AwsError("not for you")
+
+    monkeypatch.setattr(quotas, "read_quotas", denied)
+    checks = [each for each in examination.REMOTE if each[0] in ("vCPU quota", "network quotas", "firewall")]
+    assert [each.state for each in examination.examine_remote(subject(), checks)] == [UNKNOWN] * 3
+    assert sorted(read) == ["ec2", "vpc"]
+
+
+def test_an_account_without_spot_vcpus_is_told_to_buy_on_demand() -> None:
+    name = "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
+    found = quotas.judge_vcpus(name, 0.0, 0, {("c5.2xlarge", quotas.SPOT): quotas.Need(least=16, now=16, most=16)})
+    assert (found.state, found.remedy.startswith("set spot = false, or ask for more")) == (FAIL, True)

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.aws.stack import DELETING, BeingDestroyedError
 from cluster.deploy import cdk, key_pair
-from cluster.deploy.change_set import Plan
+from cluster.deploy.change_set import OvertakenError, Plan
 from cluster.deploy.effects import Effect
 from cluster.nodes import live_run
 from cluster.ssh.user_keys import UserKey
@@ -118,3 +118,15 @@ def test_nothing_is_planned_or_imported_for_a_stack_that_is_being_destroyed(
     monkeypatch.setattr(cdk, "run_quietly", lambda *_: pytest.fail("the CDK is run"))
     with pytest.raises(BeingDestroyedError, match="`fab up` then deploys the cluster anew"):
         deploy.up.body(set_=("ssh_cidr=198.51.100.7/32",), plan=plan)
+
+
+def test_a_cluster_that_another_laptop_created_meanwhile_keeps_its_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second first deployment with other zones would replace the subnets of the first."""
+    subnet = {"Type": "AWS::EC2::Subnet", "Properties": {"AvailabilityZone": "us-east-1c"}}
+    monkeypatch.setattr(deploy, "read_template", lambda *_: {"Resources": {"A": subnet}})
+    config = type("Config", (), {"stack_name": "deepcdk", "zones": ("us-east-1c",)})()
+    session: Any = type("Session", (), {"aws": None, "config": config})()
+    deploy._check_same_zones(session)
+    config.zones = ("us-east-1a",)
+    with pytest.raises(OvertakenError, match="created in us-east-1c"):
+        deploy._check_same_zones(session)

@@ -17,6 +17,7 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses.elastic_ip_addresses import ElasticIPAddresses
+from moto.ec2.responses.nat_gateways import NatGateways
 from moto.ec2.responses.vpcs import VPCs
 from moto.servicequotas.models import ServiceQuotasBackend, servicequotas_backends
 from moto.servicequotas.resources.default_quotas.vpc import VPC_DEFAULT_QUOTAS
@@ -67,6 +68,7 @@ def _of_vpc(entry: Mapping[str, Any]) -> Quota:
 
 _ADDRESSES: Final = Quota(service="ec2", code="L-0263D0A3", name="EC2-VPC Elastic IPs", default=5.0)
 _VPCS: Final = "L-F678F1CE"
+_GATEWAYS: Final = "L-FE5A380F"
 QUOTAS: Final = (
     _vcpus("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", *_STANDARD, default=5.0),
     _vcpus("L-DB2E81BA", "Running On-Demand G and VT instances", "g", "gr", "vt"),
@@ -181,6 +183,18 @@ def _check_vpcs(responses: Any) -> None:
     quota = next(each for each in QUOTAS if each.code == _VPCS)
     if len(ec2.vpcs) >= _applied(ec2).get(quota.code, quota.default):
         raise EC2ClientError("VpcLimitExceeded", "The maximum number of VPCs has been reached.")
+
+
+@first(NatGateways, "create_nat_gateway")
+def _check_gateways(responses: Any) -> None:
+    ec2 = responses.ec2_backend
+    quota = next(each for each in QUOTAS if each.code == _GATEWAYS)
+    limit = _applied(ec2).get(quota.code, quota.default)
+    zone = ec2.get_subnet(responses._get_param("SubnetId")).availability_zone
+    there = [each for each in ec2.nat_gateways.values() if each.state in ("pending", "available", "deleting")]
+    if sum(ec2.get_subnet(each.subnet_id).availability_zone == zone for each in there) >= limit:
+        message = f"Performing this operation would exceed the limit of {limit:.0f} NAT gateways"
+        raise EC2ClientError("NatGatewayLimitExceeded", message)
 
 
 @added(ServiceQuotasResponse, "list_service_quotas")
