@@ -90,9 +90,6 @@ class NodeRoles(Construct):
         super().__init__(scope, id)
         self.master = iam.Role(self, "Master", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
         self.workers = iam.Role(self, "Workers", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
-        for role in (self.master, self.workers):
-            # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
-            role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
         self.key_parameter = self._share_key_of_master(props.config)
         self.handover_parameter = self._hand_over(props.config)
         self._show_consoles(props.config)

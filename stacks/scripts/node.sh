@@ -9,23 +9,43 @@ export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 root=${DEEPCDK_ROOT:-}
 efs=$root$DEEPCDK_EFS_MOUNT
-instance_id=
+metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
 step='start'
 
 log() { printf 'deepcdk: %s\n' "$*" >&2; }
 
+# Ask the instance metadata service for the path $1.
+ask() {
+  local token
+  token=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -X PUT \
+    -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token") \
+    && curl -fsS --retry 5 --retry-connrefused --max-time 20 -H "X-aws-ec2-metadata-token: $token" "$metadata/$1"
+}
+
+# Call CloudFormation with the identity of this instance, as cfn-signal does (aws-cfn-bootstrap, CFNSigner): it takes no
+# program, no permission and no reason. `fab up` shows the reason from the console.
+signal_by_identity() {
+  local domain status=SUCCESS id=dynamic/instance-identity answer
+  if [[ $1 == false ]]; then status=FAILURE; fi
+  domain=$(ask meta-data/services/domain)
+  answer=$(curl -sS -G --max-time 30 -w ' %{http_code}' \
+    -H "Authorization: CFN_V1 $(ask "$id/document" | base64 -w 0):$(ask "$id/signature" | tr -d '\n')" \
+    --data-urlencode "StackName=$DEEPCDK_STACK" -d "Action=SignalResource&Version=2010-05-15" \
+    -d "LogicalResourceId=$DEEPCDK_GROUP&UniqueId=$(ask meta-data/instance-id)&Status=$status" \
+    "${AWS_ENDPOINT_URL:-https://cloudformation.$DEEPCDK_REGION.$domain}/" 2>&1)
+  printf %s "$answer"
+  [[ $answer == *' 200' ]]
+}
+
 # Tell CloudFormation: $1 true or false, $2 the reason. A stack that is complete no longer listens, which is no error.
 signal() {
-  local try answer status=SUCCESS
-  if [[ $1 == false ]]; then status=FAILURE; fi
+  local try answer=
   for try in 1 2 3; do
     if [[ -x $root/opt/aws/bin/cfn-signal ]]; then
       answer=$("$root/opt/aws/bin/cfn-signal" --success "$1" --reason "$2" --stack "$DEEPCDK_STACK" \
         --resource "$DEEPCDK_GROUP" --region "$DEEPCDK_REGION" 2>&1) && return
-    else
-      answer=$(aws cloudformation signal-resource --stack-name "$DEEPCDK_STACK" --logical-resource-id "$DEEPCDK_GROUP" \
-        --unique-id "$instance_id" --status "$status" --region "$DEEPCDK_REGION" 2>&1) && return
     fi
+    if [[ $answer != *ValidationError* ]]; then answer=$(signal_by_identity "$1") && return; fi
     if [[ $answer == *ValidationError* ]]; then log "the stack $DEEPCDK_STACK waits for no signal" && return; fi
     sleep "$try"
   done
@@ -157,11 +177,9 @@ else
 fi
 
 step='asking the instance metadata service'
-metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
-token=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")
-facts=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -H "X-aws-ec2-metadata-token: $token" -w '\n' \
-  "$metadata/meta-data/instance-id" "$metadata/meta-data/local-ipv4" "$metadata/meta-data/placement/availability-zone")
-{ read -r instance_id && read -r ip && read -r zone; } <<<"$facts"
+instance_id=$(ask meta-data/instance-id)
+ip=$(ask meta-data/local-ipv4)
+zone=$(ask meta-data/placement/availability-zone)
 
 step="mounting the shared file system $DEEPCDK_FILE_SYSTEM"
 options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hmac
 from typing import Final
 
 REGION: Final = "us-east-1"
 """The only region."""
 ACCOUNT: Final = "123456789012"
 """The account that every request belongs to."""
+_IDENTITY_KEY: Final = b"EC2"
+
+
+def identity_signature(document: bytes) -> str:
+    """Return the signature of an instance's identity document, in lines of base64 as the metadata service shows it."""
+    return base64.encodebytes(hmac.digest(_IDENTITY_KEY, document, "sha512")).decode()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ def ask(instance: Instance, path: str) -> str | None:
         ("meta-data/iam/security-credentials/", "node"),
         ("meta-data/placement/", "availability-zone\nregion"),
         ("meta-data/network/interfaces/macs/02:42:0a:00:01:0a/subnet-id", "subnet-private"),
-        ("dynamic/instance-identity/", "document"),
+        ("dynamic/instance-identity/", "document\nsignature"),
         ("user-data", "#!/bin/sh\n"),
     ],
 )

@@ -17,7 +17,13 @@ case " $* " in
   *" PUT "*) printf token ;;
   *spot/instance-action*) cat "$DEEPCDK_ROOT/spot" 2>/dev/null || exit 22 ;;
   *target-lifecycle-state*) cat "$DEEPCDK_ROOT/target" 2>/dev/null || exit 22 ;;
-  *"X-aws-ec2-metadata-token: token"*) printf '%s\\n%s\\n%s\\n' "$LAB_ID" "$LAB_IP" us-east-1a ;;
+  *CFN_V1*) echo "$*" >>"$DEEPCDK_ROOT/signals"; echo "$LAB_DEAF 200" ;;
+  *"X-aws-ec2-metadata-token: token"*meta-data/instance-id*) printf %s "$LAB_ID" ;;
+  *"X-aws-ec2-metadata-token: token"*local-ipv4*) printf %s "$LAB_IP" ;;
+  *"X-aws-ec2-metadata-token: token"*availability-zone*) printf us-east-1a ;;
+  *"X-aws-ec2-metadata-token: token"*domain*) printf amazonaws.com ;;
+  *"X-aws-ec2-metadata-token: token"*identity/document*) printf '{"instanceId": "%s"}' "$LAB_ID" ;;
+  *"X-aws-ec2-metadata-token: token"*identity/signature*) printf 'first\\nsecond\\n' ;;
   *) exit 22 ;;
 esac""",
     "mountpoint": '[ -L "$2" ]',
@@ -64,7 +70,6 @@ case "$*" in
     [ -e "$LAB_CLOUD/$2" ] || { echo "UnauthorizedOperation $2" >&2; exit 254; }
     case $* in *--latest*) [ ! -e "$LAB_CLOUD/$2/xen" ] || { echo UnsupportedOperation >&2; exit 254; } ;; esac
     tail -c 65536 "$LAB_CLOUD/$2/dev/console" 2>/dev/null || echo None ;;
-  *) echo "$*" >>"$DEEPCDK_ROOT/signals" ;;
 esac""",
 }
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'

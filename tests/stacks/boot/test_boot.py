@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
@@ -93,14 +94,31 @@ def test_a_node_that_joins_a_complete_stack_is_ready_although_nobody_listens(lab
     assert node.text("signals").count("\n") == 1
 
 
-def test_an_image_without_cfn_signal_signals_through_the_aws_cli(lab: Lab) -> None:
+@pytest.mark.parametrize("broken", [False, True])
+def test_without_a_working_cfn_signal_a_node_signals_by_its_signed_identity(lab: Lab, broken: bool) -> None:
     node = lab.node("worker", 1)
-    (node.root / "opt/aws/bin/cfn-signal").unlink()
+    program = node.root / "opt/aws/bin/cfn-signal"
+    program.unlink()
+    if broken:
+        program.write_text("#!/bin/sh\necho 'ModuleNotFoundError: cfnbootstrap' >&2\nexit 1\n")
+        program.chmod(0o755)
     booted(node)
-    assert node.text("signals") == (
-        "cloudformation signal-resource --stack-name deepcdk --logical-resource-id WorkerGroup "
-        f"--unique-id {node.instance_id} --status SUCCESS --region us-east-1\n"
-    )
+    document = base64.b64encode(f'{{"instanceId": "{node.instance_id}"}}'.encode()).decode()
+    (signalled,) = node.text("signals").splitlines()
+    assert f"Authorization: CFN_V1 {document}:firstsecond " in signalled
+    assert f"LogicalResourceId=WorkerGroup&UniqueId={node.instance_id}&Status=SUCCESS " in signalled
+    assert "StackName=deepcdk " in signalled and signalled.endswith(" https://cloudformation.us-east-1.amazonaws.com/")
+
+
+@pytest.mark.parametrize("login_user", ["ubuntu", "ec2-user"])
+def test_a_boot_that_fails_before_it_knows_its_instance_signals_failure(lab: Lab, login_user: str) -> None:
+    node = lab.node("worker", 1, login_user=login_user)
+    (node.root / "opt/aws/bin/cfn-signal").unlink()
+    status, said = node.boot(LAB_NO_RULES="1")
+    assert status != 0
+    assert "deepcdk: failed: " in said
+    (signalled,) = node.text("signals").splitlines()
+    assert f"UniqueId={node.instance_id}&Status=FAILURE " in signalled
 
 
 def test_gpus_become_slots_on_gpu_instances_only(lab: Lab) -> None:

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from localcloud.hosts.host import DOMAIN, hostname
 from localcloud.network.addressing import mac
-from localcloud.snapshot import ACCOUNT, REGION, Instance
+from localcloud.snapshot import ACCOUNT, REGION, Instance, identity_signature
 
 MAX_TOKEN_TTL_S: Final = 21600
 Credentials = Callable[[str, str], dict[str, Any]]
 """Takes the name of a role and an instance's id; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
 
-# Of the document's signatures, which AWS has beside it, there are none.
-_DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity": "document"}
+# Of the document's signatures, which AWS has beside it, there is one.
+_DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity": "document\nsignature"}
 
 
 def answer(instance: Instance, path: str, credentials: Credentials) -> bytes | None:
@@ -30,8 +30,9 @@ def answer(instance: Instance, path: str, credentials: Credentials) -> bytes | N
         return instance.user_data or None
     if path in _DYNAMIC:
         return _DYNAMIC[path].encode()
-    if path == "dynamic/instance-identity/document":
-        return json.dumps(_identity(instance), indent=2).encode()
+    if path.startswith("dynamic/instance-identity/"):
+        document = json.dumps(_identity(instance), indent=2).encode()
+        return {"document": document, "signature": identity_signature(document).encode()}.get(path.split("/", 2)[2])
     if not (path == "meta-data" or path.startswith("meta-data/")):
         return None
     key = path.removeprefix("meta-data").strip("/")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -21,12 +23,13 @@ from api.permissions.identities import (
     document,
     refusal,
 )
-from api.templates import Client
+from api.templates import Client, Stacks, nodes
 from localcloud.api.cloud import ACCOUNT, Cloud
 from localcloud.api.permissions import evaluator
 from localcloud.api.permissions.evaluator import Check, Evaluator, EvaluatorError
 from localcloud.laptop import ACCESS_KEY_ID
 from localcloud.sessions.service import REQUIRED_ACTIONS
+from localcloud.snapshot import identity_signature
 
 _BECAUSE = "because no identity-based policy allows the {} action"
 
@@ -318,3 +321,20 @@ def test_an_evaluator_that_does_not_answer_is_not_waited_for_for_ever(monkeypatc
     finally:
         os.kill(asked.pid, signal.SIGCONT)
         asked.close()
+
+
+def test_a_helper_script_needs_the_identity_that_ec2_has_signed(cloud: Cloud, endpoint: str, stacks: Stacks) -> None:
+    stacks.create(nodes(1))
+    (instance,) = cloud.snapshot().instances
+    tags = dict(instance.tags)
+    document = f'{{"instanceId": "{instance.id}"}}'.encode()
+    words = {"StackName": tags["aws:cloudformation:stack-name"], "LogicalResourceId": "Nodes", "UniqueId": instance.id}
+    query = urllib.parse.urlencode({"Action": "SignalResource", "Version": "2010-05-15", "Status": "SUCCESS", **words})
+    said = []
+    for signature in (identity_signature(document).replace("\n", ""), "unsigned", ""):
+        shown = f"CFN_V1 {base64.b64encode(document).decode()}:{signature}"
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/?{query}", headers={"Authorization": shown}))
+        said.append(caught.value.read().decode())
+    assert "ValidationError" in said[0], "the stack is complete, and takes no signal"
+    assert all("is not signed by EC2" in each for each in said[1:])

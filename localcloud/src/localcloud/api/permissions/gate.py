@@ -24,6 +24,7 @@ from localcloud.api.permissions.needs import Need, Needs
 from localcloud.api.permissions.policies import Policies, condition_keys
 from localcloud.api.permissions.request import Call, Signature, UndecidableError, UnknownOperationError, read, signature
 from localcloud.api.permissions.resource_arns import Resources
+from localcloud.snapshot import identity_signature
 
 log = logging.getLogger("localcloud.api")
 
@@ -86,13 +87,17 @@ class Gate:
 
         CloudFormation's helper scripts sign `CFN_V1 DOCUMENT:SIGNATURE` with the identity of their instance. "If no
         credentials are specified, CloudFormation checks for stack membership and limits the scope of the call to the
-        stack that the instance belongs to" (cfn-signal, in the user guide). The signature is not verified.
+        stack that the instance belongs to" (cfn-signal, in the user guide). The signature is the
+        metadata service's, without its line breaks.
         """
-        document = str(environ["HTTP_AUTHORIZATION"]).removeprefix("CFN_V1 ").partition(":")[0]
+        document, _, signed = str(environ["HTTP_AUTHORIZATION"]).removeprefix("CFN_V1 ").partition(":")
         try:
-            instance = str(json.loads(base64.b64decode(document, validate=True))["instanceId"])
+            text = base64.b64decode(document, validate=True)
+            instance = str(json.loads(text)["instanceId"])
         except (binascii.Error, ValueError, KeyError, TypeError):
-            instance = ""
+            text, instance = b"", ""
+        if signed != identity_signature(text).replace("\n", ""):
+            return f"The identity of instance {instance or 'unknown'} is not signed by EC2"
         if call.operation not in _OF_HELPER_SCRIPTS:
             return f"Instance {instance} is not authorized to perform: cloudformation:{call.operation}"
         tags = self._account.backend("ec2").tags.get(instance, {}) if instance else {}
