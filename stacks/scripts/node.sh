@@ -99,6 +99,11 @@ need flock util-linux util-linux
 need setpriv util-linux util-linux
 need ssh-keygen openssh openssh-client
 need mount.nfs4 nfs-utils nfs-common
+# Ubuntu 24.04 has it as a snap alone, signed and published by AWS (AWS CLI user guide, "Snap package").
+if ! need aws awscli-2 awscli; then
+  snap install --classic aws-cli
+  ln -sf /snap/bin/aws /usr/local/bin/aws
+fi
 
 # As early as can be, so that a boot that fails is told of too; and no reason to fail itself.
 if [[ -n ${DEEPCDK_AGENT:-} ]]; then
@@ -213,6 +218,7 @@ find_python() {
   return 1
 }
 if ! find_python; then
+  step='installing Python 3.12, since this image has none of 3.11 to 3.13'
   need python3.12 python3.12 python3.12-venv
   find_python
 fi

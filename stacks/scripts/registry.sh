@@ -256,7 +256,8 @@ read_facts() {
 
 # Call AWS as this node's role, and print what it answers as text. Return 124 where nothing came in time.
 ask_aws() {
-  timeout "${DEEPCDK_ASK_S:-30}" env LC_ALL=C.UTF-8 PYTHONUTF8=1 AWS_PAGER='' aws "$@" --region "$region" --output text \
+  # Outside of this mount namespace, in which a snap may not start.
+  timeout "${DEEPCDK_ASK_S:-30}" ${DEEPCDK_NO_LINKS:+nsenter --mount=/proc/1/ns/mnt} env LC_ALL=C.UTF-8 PYTHONUTF8=1 AWS_PAGER='' aws "$@" --region "$region" --output text \
     --cli-connect-timeout 5 --cli-read-timeout 20
 }
 

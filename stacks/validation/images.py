@@ -43,6 +43,7 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
         yield Problem(key=key, value=given, rule=rule, remedy="name the SSM parameter of an image that fits the type")
         return
     parameter = images.choose(given, name)
+    yield from _python(key, parameter)
     if kind is not None:
         yield from _fit(key, parameter, kind)
     least_gib = images.smallest_volume_gib(parameter)
@@ -74,6 +75,17 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
             rule=f"empty, and the id {id} does not imply it: under another name the image's own root volume would stay "
             "unencrypted and as small as it is",
             remedy=f"set what `aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'` answers",
+        )
+
+
+def _python(key: str, parameter: str) -> Iterator[Problem]:
+    """Reject an image on which the boot would find no Python that nodes can use, and no package of one."""
+    if release := images.without_python(parameter):
+        yield Problem(
+            key=key,
+            value=parameter,
+            rule=f"nodes need Python 3.11, 3.12 or 3.13, and {release} has no package of them",
+            remedy="leave it empty, or name an image of Amazon Linux 2023, Ubuntu 24.04, Debian 12 or 13",
         )
 
 

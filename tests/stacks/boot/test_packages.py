@@ -84,6 +84,23 @@ def test_workers_get_the_headers_of_their_python_beside_the_compiler(lab: Lab) -
     assert node.text("dnf") == "install -y -q python3.13-devel\n"
 
 
+@pytest.mark.parametrize("snap", [True, False])
+def test_the_aws_cli_is_installed_as_a_snap_where_there_is_no_package_of_it(lab: Lab, snap: bool) -> None:
+    """Ubuntu 24.04 dropped the package `awscli`."""
+    node = node_without_ensurepip(lab, UNKNOWN)
+    write(lab.commands / "python3.13", "echo 3.13")
+    (lab.commands / "aws").rename(lab.commands / "aws.snap")
+    write(lab.commands / "snap", f'echo "$*" >>"$DEEPCDK_ROOT/snap"; {"exit 0" if snap else "exit 1"}')
+    link = f"*/usr/local/bin/aws) mv {lab.commands}/aws.snap {lab.commands}/aws; exit ;;"
+    write(lab.commands / "ln", f'case $* in {link} esac; exec /bin/ln "$@"')
+    status, said = node.boot()
+    assert node.text("dnf") == "install -y -q awscli-2\n"
+    assert node.text("snap") == "install --classic aws-cli\n"
+    assert (status == 0) is snap, said
+    if not snap:
+        assert "--success false --reason installing missing commands failed" in node.text("signals")
+
+
 def test_the_master_gets_no_compiler(lab: Lab) -> None:
     node_without_ensurepip(lab)
     write(lab.commands / "python3.13", "case $* in *Python.h*) exit 1 ;; *) echo 3.13 ;; esac")

@@ -340,6 +340,33 @@ def test_types_that_boot_slowly_have_30_minutes_by_default(values: dict[str, Any
     assert build(**values).ready_min == minutes
 
 
+@pytest.mark.parametrize(
+    ("parameter", "release"),
+    [
+        (UBUNTU.replace("24.04", "22.04"), "Ubuntu 22.04 (Python 3.10)"),
+        (UBUNTU.replace("24.04", "jammy"), "Ubuntu 22.04 (Python 3.10)"),
+        (UBUNTU.replace("24.04", "26.04"), "Ubuntu 26.04 (Python 3.14)"),
+        (UBUNTU.replace("24.04", "20.04"), "Ubuntu 20.04 (Python 3.8)"),
+        ("/aws/service/debian/release/11/latest/amd64", "Debian 11 (Python 3.9)"),
+        ("/aws/service/ami-amazon-linux-latest/amzn2-ami-hvm-x86_64-gp2", "Amazon Linux 2 (Python 3.7)"),
+        (OPEN.replace("amazon-linux-2023", "ubuntu-22.04"), "Ubuntu 22.04 (Python 3.10)"),
+        (UBUNTU, ""),
+        ("/aws/service/debian/release/12/latest/amd64", ""),
+        ("/aws/service/debian/release/13/latest/amd64", ""),
+        (AL2023 + "x86_64", ""),
+        (OPEN, ""),
+        ("/lab/image", ""),
+    ],
+)
+def test_an_image_without_a_usable_python_is_rejected(parameter: str, release: str) -> None:
+    both = problems(worker_image_parameter=parameter, master_image_parameter=parameter, login_user="ops")
+    found = [problem for problem in both if "Python" in problem.rule]
+    assert [problem.key for problem in found] == (
+        ["master_image_parameter", "worker_image_parameter"] if release else []
+    )
+    assert all(release in problem.rule and "Ubuntu 24.04" in problem.remedy for problem in found)
+
+
 @pytest.mark.parametrize("kind", ["t2.medium", "m4.large", "p3.2xlarge", "g3s.xlarge"])
 def test_a_master_on_xen_is_rejected_and_workers_are_a_caution(kind: str) -> None:
     """Source: canonical/pycloudlib #193, where the console of a type on Xen takes up to 20 minutes."""
