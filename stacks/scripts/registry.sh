@@ -349,6 +349,9 @@ watch() {
   trap leave TERM INT
   watching=1
   keys
+  # Since Linux 5.4 an NFS client reads 128 KiB ahead, and EFS wants 15 MiB. Amazon Linux sets as much (amazon-ec2-utils,
+  # 60-nfs.rules), Debian and Ubuntu do not.
+  { echo 15360 >"$root/sys/class/bdi/$(mountpoint -d "$root$efs_mount")/read_ahead_kb"; } 2>/dev/null || true
   refresh
   while :; do
     at_boot

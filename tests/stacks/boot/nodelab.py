@@ -26,7 +26,7 @@ case " $* " in
   *"X-aws-ec2-metadata-token: token"*identity/signature*) printf 'first\\nsecond\\n' ;;
   *) exit 22 ;;
 esac""",
-    "mountpoint": '[ -L "$2" ]',
+    "mountpoint": '[ "$1" != -d ] || echo 0:52; [ -L "$2" ]',
     "lsblk": 'printf "%s" "$LAB_DISKS"',
     "mdadm": 'echo "mdadm $*" >>"$DEEPCDK_ROOT/disks"',
     "mkfs.xfs": 'echo "mkfs.xfs $*" >>"$DEEPCDK_ROOT/disks"',

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from stacks.user_data import user_data
 from tests.stacks.boot.nodelab import Lab, Node, booted
+from tests.waiting import eventually
 
 LUSTRE = "fs-01234567.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh"
+
+
+def test_the_watcher_reads_ahead_as_far_as_efs_wants_it(lab: Lab) -> None:
+    node = booted(lab.node("worker", 1))
+    ahead = node.root / "sys/class/bdi/0:52/read_ahead_kb"
+    ahead.parent.mkdir(parents=True)
+    ahead.write_text("128\n")
+    watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        eventually(lambda: ahead.read_text() == "15360\n")
+    finally:
+        watcher.terminate()
+        watcher.wait(timeout=60)
 
 
 def with_lustre(lab: Lab, role: str) -> Node:
