@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from cluster.errors import ConnectionFailedError
 from cluster.polling import poll
+from cluster.terminal.status_line import warn
 from stacks.config import SSH_PORT
 
 if TYPE_CHECKING:
@@ -23,8 +26,10 @@ DOCUMENT: Final = "AWS-StartSSHSession"
 """AWS's own document, for a stream to a port of the node."""
 CLI: Final = "aws"
 PLUGIN: Final = "session-manager-plugin"
-REGISTER_TIMEOUT_S: Final = 90.0
-"""A node that has just booted registers with Session Manager within this time."""
+REGISTER_TIMEOUT_S: Final = 300.0
+"""A node that has just booted registers with Session Manager within this time. The agent retries with growing pauses
+while its role's credentials or its network are not there yet, and may update itself at the first boot."""
+_TELL_AFTER_S: Final = 15.0
 BANNER_TIMEOUT_S: Final = 30.0
 """For the banner of the SSH server: the CLI has to start before, and AWS to open the session."""
 _NOT_REGISTERED: Final = "TargetNotConnected"
@@ -111,8 +116,11 @@ def open_tunnel(
 
     Raises ConnectionFailedError with the output of the command; if the command did not fail, what `connect` raised.
     """
-    output = ""
+    output, tell_at = "", time.monotonic() + _TELL_AFTER_S
     for _ in poll(timeout_s, every_s=_POLL_S):
+        if output and time.monotonic() >= tell_at:
+            warn(f"the SSM agent of the master has not registered yet; waiting up to {timeout_s / 60:g} min for it")
+            tell_at = math.inf
         tunnel = Tunnel(argv, environment)
         try:
             return connect(tunnel)

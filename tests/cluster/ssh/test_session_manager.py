@@ -61,11 +61,15 @@ def test_bytes_go_through_and_closing_ends_the_command() -> None:
     assert through._process.returncode == 0
 
 
-def test_a_node_that_is_not_known_yet_is_asked_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_node_that_is_not_known_yet_is_asked_again_and_the_wait_is_reported(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session_manager, "_TELL_AFTER_S", 0.0)
     mark = tmp_path_factory.mktemp("tunnel") / "tried"
     line = f"test -e {mark} && exec cat; touch {mark}; echo {shlex.quote(NOT_YET)} >&2; exit 254"
     opened = session_manager.open_tunnel(open_one, ["sh", "-c", line])
     assert mark.exists()
+    assert "has not registered yet; waiting up to 5 min for it" in capsys.readouterr().err
     opened.close()
 
 
