@@ -21,7 +21,7 @@ demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, I
 	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages)
 
 test: setup lint ## check style and types, run the unit tests and the main path end to end (17 minutes on two cores)
-	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20
+	$(python) -m pytest -m "$(unit) and not full" -n auto --dist worksteal --durations=20
 	$(python) -m pytest -m "not ($(unit)) and not full" -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 # Tests with hosts mostly wait, so the machine has room for more processes than cores. tests/conftest.py distributes them.
@@ -32,7 +32,7 @@ test-localcloud: setup ## run the embedded cloud's own tests (localcloud/tests)
 	LOCALCLOUD_REQUIRE_ALL='$(DEEPCDK_REQUIRE_ALL)' $(python) -m pytest localcloud/tests -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow
-	$(python) -m pytest -m "$(unit) and not full" -n auto --durations=20
+	$(python) -m pytest -m "$(unit) and not full" -n auto --dist worksteal --durations=20
 
 test-aws: setup ## run the tests marked `aws` on your AWS account (SSH_CIDR=ADDRESS/32, REGION=...); it asks first
 	@$(python) -m tools.aws_test $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)')
