@@ -13,6 +13,7 @@ from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.prices import Prices, cache_file, total_per_hour
 from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, find_stack
+from cluster.cli import FOR_NODES
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
@@ -153,7 +154,7 @@ class Session:
     @functools.cached_property
     def agent_tree(self) -> Tree:
         """Return the packed agent, which every task that asks the master something needs there."""
-        return package_tree(self.project / "agent", checked_file(Path.home()))
+        return package_tree(FOR_NODES / "agent", checked_file(Path.home()))
 
     def find_pushed(self, master: Master, trees: Sequence[Tree]) -> bool:
         """Ask in one command which of these trees the master has, for the pushes that follow; return whether all."""

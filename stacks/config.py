@@ -144,7 +144,9 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
             document = json.loads(path.read_text(encoding="utf-8"))
             context = dict(document.get("context", {}))
         except FileNotFoundError:
-            raise ConfigError("", str(path), "no such file; run from the project's root") from None
+            raise ConfigError("", str(path), "no such file; run below the directory of a cdk.json") from None
+        except OSError as error:
+            raise ConfigError("", str(path), f"cannot be read: {error.strerror}") from None
         except (ValueError, AttributeError, TypeError) as error:
             raise ConfigError("", str(path), f"not a JSON object: {error}") from None
         return cls.from_context({**context, **(overrides or {})})

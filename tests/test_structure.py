@@ -11,7 +11,7 @@ import grimp
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PRODUCT: Final = ("stacks", "agent", "payload", "cluster", "localcloud", "tools")
+PRODUCT: Final = ("deepcdk", "stacks", "agent", "payload", "cluster", "localcloud", "tools")
 
 
 def imports(*packages: str) -> dict[str, set[str]]:

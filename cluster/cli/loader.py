@@ -53,7 +53,7 @@ def collection(words: Sequence[str] = ()) -> Collection:
     """Return the tasks that a command line may mean; without words all."""
     found = Collection()
     for module, names in wanted(words).items():
-        bodies = importlib.import_module(f"cluster.tasks.{module}")
+        bodies = importlib.import_module(f"..tasks.{module}", __package__)
         for name in names:
             found.add_task(getattr(bodies, name.replace("-", "_")))
     return found

@@ -1,8 +1,8 @@
-"""The command `fab` of this project: Fabric's, and three things more that it knows of our tasks.
+"""The commands `fab` and `deepcdk`: Fabric's program, and three things more that it knows of our tasks.
 
 Words without a flag get theirs (`fab ssh worker3`), a word that means nothing is answered with the nearest one, and
-only the modules of the named tasks are imported. Set-up installs it as `.venv/bin/fab`. Fabric's own `fab` runs the
-same tasks from fabfile.py, with every flag written out.
+only the modules of the named tasks are imported. Set-up installs it as `.venv/bin/fab` and `.venv/bin/deepcdk`, and
+the wheel as `deepcdk`. Fabric's own `fab` runs the same tasks from fabfile.py, with every flag written out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fabric.main import Fab
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, drop_output, loader, words
+from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, VERSION, drop_output, loader, words
 
 
 def provide_user() -> None:
@@ -49,6 +49,15 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
         return super().execute(*tasks)
 
 
+class TasksConfig(Config):  # type: ignore[misc]  # fabric has no types
+    """Fabric's configuration with the values of this project's fabric.yaml, which a wheel does not have."""
+
+    @staticmethod
+    def global_defaults() -> Any:
+        """Return the defaults: no ssh_config, of which Fabric rejects lines that OpenSSH accepts."""
+        return {**Config.global_defaults(), "load_ssh_configs": False}
+
+
 class Program(Fab):  # type: ignore[misc]  # fabric has no types
     """Fabric's program for the tasks of this project."""
 
@@ -68,6 +77,11 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
                 raise
             print(INTERRUPTED, file=sys.stderr)
             sys.exit(INTERRUPTED_STATUS)
+
+    def print_version(self) -> None:
+        """Print our version before Fabric's."""
+        print(f"deepcdk {VERSION}")
+        super().print_version()
 
     def load_collection(self) -> None:
         """Load the tasks that the command line names, or all, for `--list` alone; another collection as Fabric does."""
@@ -101,4 +115,4 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
 
 def make_program() -> Program:
     """Return the program as it is before it has read a command line."""
-    return Program(name="Fabric", version=fabric_version, executor_class=Executor, config_class=Config)
+    return Program(name="Fabric", version=fabric_version, executor_class=WordsExecutor, config_class=TasksConfig)

@@ -12,10 +12,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
+from cluster.cli import CODE, IS_INSTALLED
 from cluster.errors import DeepcdkError
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ COMPLETE: Final = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLE
 """States of a stack that can be used and changed."""
 MAX_DELETIONS: Final = 1000
 """Objects that one request to S3 may delete."""
+CLI: Final = Path("node_modules", "aws-cdk", "bin", "cdk")
+"""The CDK CLI in a checkout or a wheel."""
+REINSTALL: Final = "install deepcdk again" if IS_INSTALLED else "run `make setup`"
 LAST_LINES: Final = 30
 """Of the CLI's output, in the error of a command whose output did not pass through."""
 
@@ -36,11 +40,11 @@ class CdkError(DeepcdkError, RuntimeError):
 
 
 def find_cli(project: Path) -> Path:
-    """Return the CDK CLI: the project's pinned one, else one in PATH."""
-    pinned = project / "node_modules" / ".bin" / "cdk"
-    found = pinned if pinned.exists() else Path(shutil.which("cdk") or "")
+    """Return the CDK CLI: the project's own, else deepcdk's pinned one, else one in PATH."""
+    pinned = (project / "node_modules" / ".bin" / "cdk", CODE / CLI)
+    found = next((path for path in pinned if path.exists()), Path(shutil.which("cdk") or ""))
     if not found.name:
-        raise CdkError("the CDK CLI is not installed", where=str(pinned), remedy="run `make setup`")
+        raise CdkError("the CDK CLI is not installed", where=str(pinned[-1]), remedy=REINSTALL)
     return found
 
 
@@ -51,7 +55,7 @@ def find_node() -> Path:
     candidates = [path for path in (*packaged, Path(sys.prefix) / "bin" / "node") if path.exists()]
     found = candidates[0] if candidates else Path(shutil.which("node") or "")
     if not found.name:
-        raise CdkError("Node.js, which the CDK CLI needs, is not installed", remedy="run `make setup`")
+        raise CdkError("Node.js, which the CDK CLI needs, is not installed", remedy=REINSTALL)
     return found
 
 
@@ -59,6 +63,15 @@ def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the CLI's environment: this Python and this Node first in PATH, since the CLI starts `python app.py`."""
     path = os.pathsep.join([str(Path(sys.executable).parent), str(node.parent), inherited.get("PATH", "/usr/bin:/bin")])
     return {**inherited, "PATH": path}
+
+
+def become_cli(words: Sequence[str]) -> NoReturn:
+    """Replace this process by the CDK CLI, for the command `cdk` of the wheel. Exits with a message without Node.js."""
+    try:
+        node = find_node()
+        os.execve(node, [str(node), str(CODE / CLI), *words], environment(node, os.environ))
+    except (CdkError, OSError) as error:
+        sys.exit(f"deepcdk: {error}")
 
 
 def context(overrides: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from agent.spec.nodes import workers
-from cluster.cli import PROJECT
+from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
@@ -114,7 +114,7 @@ def measure(
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
     launch = Launch(session, PROJECT, task=task, queue=queue, yes=yes, following=following)
-    tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
+    tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
     with session.connect() as master:
         session.find_pushed(master, [session.agent_tree, tree])
         supervisor = session.supervisor(master)

@@ -18,7 +18,7 @@ from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.aws.notify import check_notify, resolve_topics
 from cluster.aws.stack import Stack
-from cluster.cli import PROJECT
+from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
 from cluster.errors import UsageError
@@ -75,7 +75,7 @@ def push(
             progress(note)
         tree = program.tree()
     else:
-        tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
+        tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
     trees = [session.agent_tree, tree]
     with session.connect() as master:
         began = time.monotonic()
@@ -240,10 +240,10 @@ class TrainRequest:
     def pack(self, nodes: Callable[[], Sequence[Node]], report: Callable[[str], None]) -> PackedProgram:
         """Check and pack what is to run: the payload, or the program with the environment that it has on `nodes`."""
         if not isinstance(self.work, Program):
-            tree = package_tree(PROJECT / "payload", checked_file(Path.home()))
+            tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
         launcher, variables = self.options.ranks.launcher, [name for name, _ in self.options.environment]
-        return pack(self.work, nodes, self.nodes, launcher, project=PROJECT, report=report, variables=variables)
+        return pack(self.work, nodes, self.nodes, launcher, project=FOR_NODES, report=report, variables=variables)
 
 
 def with_launcher(

@@ -55,11 +55,13 @@ def test_our_fab_replaces_fabrics_and_runs_in_a_folder_with_a_space(
     fab.write_text("Fabric's own")
     monkeypatch.setattr(setup, "PYTHON", venv / "bin" / "python")
     monkeypatch.setattr(setup, "FAB", fab)
+    monkeypatch.setattr(setup, "DEEPCDK", tmp_path / "deepcdk")
     assert not setup.fab_is_ours()
     setup.install_fab(Log(step="fab", path=tmp_path / "log", environ={}))
     assert setup.fab_is_ours()
-    finished = subprocess.run([fab, "sttaus"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "did you mean status?" in finished.stderr
+    for command, folder in ((fab, ROOT), (tmp_path / "deepcdk", ROOT / "docs"), (tmp_path / "deepcdk", tmp_path)):
+        finished = subprocess.run([command, "sttaus"], cwd=folder, capture_output=True, text=True, check=False)
+        assert "did you mean status?" in finished.stderr
 
 
 def test_what_all_clones_share_lies_in_the_cache(tmp_path: Path) -> None:

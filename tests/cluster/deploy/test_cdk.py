@@ -49,6 +49,7 @@ def test_this_python_comes_first_in_the_clis_path() -> None:
 
 def test_a_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cdk, "CODE", tmp_path)
     with pytest.raises(cdk.CdkError, match="not installed") as caught:
         cdk.find_cli(tmp_path)
     assert "make setup" in caught.value.remedy

@@ -1,0 +1,53 @@
+"""What a project of your own imports: the cluster for its app.py, the tasks for its fabfile.py.
+
+A name is imported when it is used, because the CDK takes seconds to import and no task needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.cli import VERSION
+
+if TYPE_CHECKING:
+    from aws_cdk import App
+    from invoke.collection import Collection
+
+    from cluster.cli.program import WordsExecutor
+    from stacks.cluster import ClusterStack
+    from stacks.config import ClusterConfig
+
+__all__ = ["ClusterConfig", "ClusterStack", "WordsExecutor", "__version__", "app", "tasks"]
+
+__version__: Final = VERSION
+
+
+def app() -> App:
+    """Return a CDK app with the cluster that cdk.json describes. Exits with a message if cdk.json is invalid."""
+    from stacks.app import cluster_app
+
+    return cluster_app()
+
+
+def tasks() -> Collection:
+    """Return all tasks, for a fabfile.py: `ns = deepcdk.tasks()`."""
+    from cluster.cli import loader
+
+    return loader.collection()
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class of the public API."""
+    if name == "ClusterConfig":
+        from stacks.config import ClusterConfig
+
+        return ClusterConfig
+    if name == "ClusterStack":
+        from stacks.cluster import ClusterStack
+
+        return ClusterStack
+    if name == "WordsExecutor":
+        from cluster.cli.program import WordsExecutor
+
+        return WordsExecutor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,51 @@
+"""The commands `deepcdk`, for the tasks, and `cdk`, for the CDK CLI inside the wheel."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+INTERRUPTED_STATUS = 130
+
+
+def exit_at_once(status: int) -> None:
+    """Exit without the interpreter's shutdown.
+
+    After an interrupted task, threads of Paramiko may still run. Python 3.11 was seen to crash with SIGSEGV while it
+    shut down under them. The task's `finally` and `with` blocks have run by now, and nothing here uses `atexit`.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # Closed, its reader gone, or its disk full.
+            continue
+    os._exit(status)
+
+
+def main() -> None:
+    """Run the tasks. Ctrl-C during an import has the same effect as later."""
+    try:
+        from cluster.cli.program import make_program
+
+        make_program().run()
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        exit_at_once(INTERRUPTED_STATUS)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED_STATUS:
+            exit_at_once(INTERRUPTED_STATUS)
+        raise
+
+
+def cdk() -> None:
+    """Run the CDK CLI, with this Python and its Node first in PATH."""
+    try:
+        from cluster.deploy.cdk import become_cli
+
+        become_cli(sys.argv[1:])
+    except KeyboardInterrupt:
+        exit_at_once(INTERRUPTED_STATUS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Facts about the wheel: it works beside user packages of the same names, and nodes get what a checkout has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cluster.ssh.push import package_tree
+from deepcdk import __version__
+from tools.wheel import FOR_NODES, PACKAGES, ROOT, renamed, write_package
+
+needs_cdk = pytest.mark.skipif(not (ROOT / "node_modules" / "aws-cdk").is_dir(), reason="needs `make setup`")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory like site-packages with what the wheel contains."""
+    directory = tmp_path_factory.mktemp("site-packages")
+    write_package(ROOT, directory / "deepcdk")
+    return directory
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a project whose packages have the names of ours, and cannot be imported."""
+    directory = tmp_path / "a project"
+    for name in PACKAGES:
+        (directory / name).mkdir(parents=True)
+        (directory / name / "__init__.py").write_text("raise RuntimeError('this is the package of the user')\n")
+    (directory / "cdk.json").write_text('{"context": {"cluster": {"name": "mine", "worker": 3}}}')
+    return directory
+
+
+def python(packages: Path, directory: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a project with the installed package, as the command `deepcdk` or the CDK CLI does."""
+    paths = os.pathsep.join([str(directory), str(packages)])
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": paths, "AWS_EC2_METADATA_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_versions_are_equal() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+
+
+def test_imports_of_our_packages_are_renamed_and_nothing_else() -> None:
+    before = (
+        "from agent.spec import run\nfrom agents import x\nfrom . import cluster\n"
+        "TEXT = '''\nfrom agent.spec import run\n'''\n"
+        "def late():\n    from payload.train import (\n        main,\n    )\n"
+    )
+    after = before.replace("from agent.spec", "from deepcdk.agent.spec", 1).replace(
+        "payload.train", "deepcdk.payload.train"
+    )
+    assert renamed(before, "a.py") == after
+
+
+@pytest.mark.parametrize("line", ["import cluster", "import json, agent.spec as spec"])
+def test_imports_that_cannot_be_renamed_are_rejected(line: str) -> None:
+    with pytest.raises(ValueError, match=r"a\.py, line 1"):
+        renamed(f"{line}\n", "a.py")
+
+
+def test_wheel_without_cdk_cli_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="make setup"):
+        write_package(tmp_path, tmp_path / "deepcdk")
+
+
+@needs_cdk
+@pytest.mark.parametrize("name", FOR_NODES)
+def test_nodes_get_the_same_bytes_from_a_wheel_and_a_checkout(packages: Path, name: str) -> None:
+    assert package_tree(packages / "deepcdk" / "for_nodes" / name) == package_tree(ROOT / name)
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import deepcdk.cluster, deepcdk.stacks
+for package in (deepcdk.cluster, deepcdk.stacks):
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if found.name != "deepcdk.cluster.ssh.bootstrap":
+            importlib.import_module(found.name)
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"agent", "cluster", "payload", "stacks"}))
+"""
+
+
+@needs_cdk
+def test_no_module_of_the_laptop_imports_the_users_packages(packages: Path, project: Path) -> None:
+    done = python(packages, project, IMPORT_ALL)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+RUN = "import sys; sys.argv[0] = 'deepcdk'; from deepcdk.__main__ import main; main()"
+
+
+@needs_cdk
+def test_tasks_run_in_any_directory_of_the_project(packages: Path, project: Path) -> None:
+    below = project / "a" / "b"
+    below.mkdir(parents=True)
+    assert f"deepcdk {__version__}\n" in python(packages, below, RUN, "--version").stdout
+    listed = python(packages, below, RUN, "--list")
+    assert (listed.returncode, "stage-data" in listed.stdout) == (0, True), listed.stderr
+    shown = python(packages, below, RUN, "recipes", "digits", "--json")
+    assert (shown.returncode, json.loads(shown.stdout)["name"]) == (0, "digits"), shown.stderr
+    wrong = python(packages, below, RUN, "status")
+    assert (wrong.returncode, "cluster.worker = 3: unknown key" in wrong.stderr) == (1, True), wrong.stderr
+
+
+@needs_cdk
+def test_outside_of_a_project_the_missing_cdk_json_is_named(packages: Path, tmp_path: Path) -> None:
+    done = python(packages, tmp_path, RUN, "status")
+    assert (done.returncode, f"{tmp_path}/cdk.json" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+
+
+@needs_cdk
+def test_cdk_json_of_another_app_is_not_a_project(packages: Path, project: Path) -> None:
+    below = project / "website"
+    below.mkdir()
+    (below / "cdk.json").write_text('{"app": "node website.js"}')
+    assert "cluster.worker = 3" in python(packages, below, RUN, "status").stderr
+
+
+@needs_cdk
+@pytest.mark.full
+def test_template_is_that_of_a_checkout(packages: Path, project: Path) -> None:
+    def template(code: str, directory: Path, out: Path) -> str:
+        context = json.dumps({"cluster": {"name": "mine", "ssh_cidr": "203.0.113.7/32"}})
+        os.environ.update(CDK_CONTEXT_JSON=context, CDK_OUTDIR=str(out), CDK_VALIDATION="false")
+        try:
+            done = python(packages if directory == project else ROOT, directory, code)
+        finally:
+            for name in ("CDK_CONTEXT_JSON", "CDK_OUTDIR", "CDK_VALIDATION"):
+                del os.environ[name]
+        assert done.returncode == 0, done.stderr
+        return (out / "mine.template.json").read_text()
+
+    own = template("import deepcdk; deepcdk.app().synth()", project, project / "cdk.out")
+    assert own == template("import app; app.main()", ROOT, project / "checkout.out")

@@ -1,0 +1,53 @@
+"""What the wheel contains: our packages below `deepcdk`, so that they cannot collide with packages of the user's.
+
+deepcdk/agent, cluster, payload, stacks   what the laptop imports; their imports of each other begin with `deepcdk.`
+deepcdk/for_nodes/agent, payload          what is uploaded to nodes, where they are top-level packages as in a checkout
+deepcdk/node_modules/aws-cdk              the CDK CLI
+deepcdk/cdk.json                          the CDK's feature flags
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("agent", "cluster", "payload", "stacks")
+FOR_NODES: Final = ("agent", "payload")
+CDK_CLI: Final = Path("node_modules") / "aws-cdk"
+_IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
+
+def renamed(source: str, name: str) -> str:
+    """Return a Python file with its imports of our packages below `deepcdk`, on the same lines.
+
+    Raises ValueError for an import statement that has no such form; `name` is the file's.
+    """
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source, name)):
+        if isinstance(node, ast.Import) and {alias.name.partition(".")[0] for alias in node.names} & {*PACKAGES}:
+            raise ValueError(f"{name}, line {node.lineno}: write `from PACKAGE import NAME`, which can be renamed")
+        if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in PACKAGES:
+            number = node.lineno - 1
+            start, rest = lines[number][: node.col_offset], lines[number][node.col_offset :]
+            lines[number] = start + re.sub(r"^from\s+", "from deepcdk.", rest)
+    return "".join(lines)
+
+
+def write_package(root: Path, into: Path) -> None:
+    """Write the package `deepcdk` to the empty directory `into`. Raises FileNotFoundError without the CDK CLI."""
+    if not (root / CDK_CLI / "bin" / "cdk").is_file():
+        raise FileNotFoundError(f"no CDK CLI in {root / CDK_CLI}: run `make setup` or `npm ci` first")
+    shutil.copytree(root / "deepcdk", into, ignore=_IGNORED, dirs_exist_ok=True)
+    for package in PACKAGES:
+        shutil.copytree(root / package, into / package, ignore=_IGNORED)
+    for path in into.rglob("*.py"):
+        path.write_text(renamed(path.read_text(encoding="utf-8"), str(path.relative_to(into))), encoding="utf-8")
+    for package in FOR_NODES:
+        shutil.copytree(root / package, into / "for_nodes" / package, ignore=_IGNORED)
+    shutil.copytree(root / CDK_CLI, into / CDK_CLI, ignore=shutil.ignore_patterns("docs", ".*", "README.md"))
+    shutil.copy(root / "cdk.json", into)
+    (into / "py.typed").touch()
