@@ -86,12 +86,14 @@ def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ..
     in_agent = tuple(_agent_keys(settings.agent))
     if key:
         return _given(expanded(key), in_agent)
-    files = list(dict.fromkeys((*settings.identity_files, *_private_files(home / ".ssh"))))
+    listing = _listing(home / ".ssh")
+    files = list(dict.fromkeys((*settings.identity_files, *_private_files(listing))))
     of_files = [found for path in files if (found := read_file(path)) is not None]
     listed = {found.blob for found in of_files if found.path in settings.identity_files}
     if settings.identities_only:  # Other keys of the agent come last: ssh would not offer them.
         in_agent = tuple(sorted(in_agent, key=lambda each: each.blob not in listed))
-    alone = [found for path in sorted((home / ".ssh").glob("*.pub")) if (found := _public_file(path)) is not None]
+    public = (path for path in listing if path.suffix == ".pub")
+    alone = [found for path in public if (found := _public_file(path)) is not None]
     known = {found.blob for found in (*in_agent, *of_files)}
     return (*in_agent, *of_files, *(found for found in alone if found.blob not in known))
 
@@ -108,15 +110,19 @@ def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
     return (*(each for each in in_agent if each.blob == found.blob), found)
 
 
-def _private_files(folder: Path) -> Iterator[Path]:
-    """Yield the private key files in ~/.ssh, whatever their names."""
+def _listing(folder: Path) -> list[Path]:
+    """Return what ~/.ssh contains; nothing if it is missing or cannot be read, which a warning reports."""
     try:
-        paths = sorted(folder.iterdir())
+        return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return []
     except OSError as error:
         status_line.warn(f"{folder} cannot be read: {error.strerror}; its keys are not used")
-        return
+        return []
+
+
+def _private_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the private key files among those of ~/.ssh, whatever their names."""
     for path in paths:
         if path.suffix == ".pub" or not is_file(path):
             continue

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -238,10 +239,8 @@ def test_links_and_places_that_openssh_accepts_connect(laptop: Laptop) -> None:
     assert connects()
 
 
-def test_unreadable_directory_and_config_are_reported(
-    laptop: Laptop,
-) -> None:
-    """Report of this project: ~/.ssh of another user, as after `sudo`, ended with a PermissionError."""
+def test_unreadable_directories_and_config_are_reported() -> None:
+    """Report of this project: ~/.ssh of another user, as after `sudo` or `su`, ended with a PermissionError."""
     program = "\n".join(
         [
             "import pathlib, sys",
@@ -251,18 +250,25 @@ def test_unreadable_directory_and_config_are_reported(
         ]
     )
     number = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
-    command = [*number, sys.executable, "-c", program, str(laptop.home)]
-    for path in (laptop.home, *laptop.home.parents[:2]):
-        path.chmod(0o755)
-    (laptop.home / ".ssh").chmod(0o755)
-    (laptop.home / ".ssh" / "config").chmod(0)
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr
-    assert "config cannot be read, and is not used" in done.stderr
-    (laptop.home / ".ssh").chmod(0)
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr
-    assert ".ssh cannot be read: Permission denied; its keys are not used" in done.stderr
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # pytest's own directories are closed to other users.
+        home = Path(name)
+        (home / ".ssh").mkdir()
+        (home / ".ssh" / "config").touch(mode=0)
+        command = [*number, sys.executable, "-c", program, name]
+
+        def reported(home_mode: int, folder_mode: int) -> str:
+            (home / ".ssh").chmod(folder_mode)
+            home.chmod(home_mode)
+            done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+            home.chmod(0o755)
+            (home / ".ssh").chmod(0o755)
+            assert (done.stdout, done.returncode) == ("()\n", 0), done.stderr
+            return done.stderr
+
+        assert "config cannot be read, and is not used" in reported(0o755, 0o755)
+        assert ".ssh cannot be read: Permission denied; its keys are not used" in reported(0o755, 0)
+        assert ".ssh cannot be read: Permission denied; its keys are not used" in reported(0, 0o755)
 
 
 @pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
