@@ -40,6 +40,11 @@ UNPREPARED: Final = re.compile(
 """uv must build what has no wheel, or lies in a repository, to learn what it needs."""
 PLAIN: Final = ("--no-header", "--no-annotate", "--no-universal", "--deps", "--color", "never")
 """The form of a lock file: `[tool.uv.pip]` of the program's own pyproject.toml may ask for others."""
+_SECRETS: Final = re.compile(
+    r"([?&](?:[\w-]*(?:token|signature|password|passwd|pwd|secret|credential)|(?:[\w-]*[_-])?(?:sig|auth|jwt)"
+    r"|(?:(?:access|api|auth|secret|private|subscription)[_-]?)?key)=)[^\s&#)`'\"]+",
+    re.IGNORECASE,
+)
 _NO_EXTRA: Final = re.compile(r"package `([A-Za-z0-9][\w.-]*?)==[^`]*` does not have an extra")
 _NOTES: Final = (
     "Resolved ",
@@ -257,11 +262,9 @@ def check_answer(answer: Answer, status: int) -> None:
 
 def masked(words: str) -> str:
     """Return a text without the passwords and tokens in its URLs. A user alone is a token, except with SSH."""
-    words = re.sub(r"(https?://)[^\s/@]+@", r"\1****@", words)
-    words = re.sub(r"(\w://[^\s/@:]*):[^\s/@]+@", r"\1:****@", words)
-    return re.sub(
-        r"([?&][\w-]*(?:token|signature|sig|key|password)=)[^\s&#)`'\"]+", r"\1****", words, flags=re.IGNORECASE
-    )
+    words = re.sub(r"(https?://)[^\s/?#]+@", r"\1****@", words)
+    words = re.sub(r"(\w://[^\s/@:]*):[^\s/?#]+@", r"\1:****@", words)
+    return _SECRETS.sub(r"\1****", words)
 
 
 def uv_program() -> str:

@@ -30,6 +30,8 @@ MOST_BYTES: Final = 256 << 20
 """Of one line, or of all that a command answers: a list of a million files has half as many."""
 MOST_ERRORS: Final = 1 << 20
 """Bytes of a command's errors that are kept, the last ones."""
+_BROKEN: Final = (OSError, EOFError, AttributeError)
+"""What Paramiko raises beside its SSHException where a connection has broken: AttributeError without a transport."""
 
 
 class SilenceError(ConnectionFailedError):
@@ -123,7 +125,7 @@ class Master:
     def _open(self, argv: Sequence[str], directory: str) -> paramiko.Channel:
         import paramiko
 
-        broken = (paramiko.SSHException, OSError, EOFError, AttributeError)
+        broken = (paramiko.SSHException, *_BROKEN)
         used = self._connection
         try:
             try:
@@ -185,10 +187,16 @@ class Master:
 
     def shell(self, argv: Sequence[str]) -> int:
         """Connect this process's terminal, or its standard streams, to a command; return its status."""
+        import paramiko
+        from invoke.exceptions import ThreadException
+
         try:
             done = self._connection.run(remote_line(argv), pty=sys.stdin.isatty(), warn=True)
-        except (OSError, EOFError) as error:
-            raise self._silence(f"broke: {_reason(self._connection, error)}") from None
+        except (paramiko.SSHException, ThreadException, *_BROKEN) as error:
+            met = error.exceptions[0].value if isinstance(error, ThreadException) else error
+            raise self._silence(f"broke: {_reason(self._connection, met)}") from None
+        if done.exited == -1:
+            raise self._silence("broke")
         return int(done.exited)
 
     def blocks(

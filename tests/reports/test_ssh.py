@@ -16,8 +16,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from paramiko import SSHException
 
 from cluster.cli import PROJECT
 from cluster.cli.program import make_program
@@ -25,7 +27,7 @@ from cluster.deploy import key_pair
 from cluster.errors import ConnectionFailedError
 from cluster.ssh import config_file, connect, user_keys, user_settings
 from cluster.ssh.host_keys import HostKey
-from cluster.ssh.master import Master
+from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.user_keys import UserKey
 from cluster.ssh.user_settings import UserSettings
 from tests.waiting import eventually
@@ -215,6 +217,21 @@ def test_shell_needs_no_openssh(
         monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
         assert not user_settings.openssh_knows_user()
     assert capsys.readouterr().out == "hello\n"
+
+
+def test_shell_reports_a_connection_that_breaks(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report of this project: `fab ssh` ended with status -1 and no message, or with a traceback of Paramiko."""
+    laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
+    (laptop.home / "typed").touch()
+    with (laptop.home / "typed").open() as typed, laptop.connect(laptop.keys()) as master:
+        monkeypatch.setattr("sys.stdin", typed)
+        with monkeypatch.context() as patched, pytest.raises(SilenceError, match="broke: Timeout opening channel"):
+            patched.setattr(
+                "paramiko.Transport.open_session", mock.Mock(side_effect=SSHException("Timeout opening channel."))
+            )
+            master.shell(["sh"])
+        with pytest.raises(SilenceError, match="the connection to the master broke"):
+            master.shell(["sh", "-c", "kill -9 $PPID; sleep 9"])
 
 
 def test_links_and_places_that_openssh_accepts_connect(laptop: Laptop) -> None:

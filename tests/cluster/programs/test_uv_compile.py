@@ -56,12 +56,24 @@ def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment
         ("https://s3cret:x-oauth-basic@github.com/a.git", "https://****@github.com/a.git"),
         ("git+ssh://git@host/a.git@v1 ssh://git:s3cret@host", "git+ssh://git@host/a.git@v1 ssh://git:****@host"),
         ("https://host/a.whl?X-Amz-Signature=s3cret&v=1#x", "https://host/a.whl?X-Amz-Signature=****&v=1#x"),
+        ("https://ann:s3@cret@host/x@1", "https://****@host/x@1"),
+        ("git+ssh://git:s3@cret@host/x@1", "git+ssh://git:****@host/x@1"),
+        ("https://host?sort_key=name&monkey=1&author=x@y", "https://host?sort_key=name&monkey=1&author=x@y"),
         ("user@host: a/b@c, x==1 @ y", "user@host: a/b@c, x==1 @ y"),
     ],
 )
 def test_passwords_and_tokens_of_urls_are_masked(words: str, shown: str) -> None:
     """Report of this project: a token in the user's place of a URL was printed."""
     assert masked(words) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["token", "private_token", "secret", "client_secret", "auth", "pwd", "jwt", "key", "api_key", "apikey", "sig"],
+)
+def test_values_of_secret_parameters_are_masked(name: str) -> None:
+    """Report of this project: of `?secret=` the value was printed."""
+    assert masked(f"https://host/x?v=1&{name}=s3cret&w=2") == f"https://host/x?v=1&{name}=****&w=2"
 
 
 def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
