@@ -106,11 +106,12 @@ def _config_option(home: Path) -> list[str]:
     except KeyError:
         usual = None
     config = home / ".ssh" / "config"
-    if home == usual or not os.path.lexists(config):
+    if not os.path.lexists(config):
         return []
-    if os.access(config, os.R_OK):
-        return ["-F", str(config)]
-    if not config.is_symlink():  # OpenSSH continues without the default config too if it cannot read it.
+    if os.access(config, os.R_OK) and not config.is_dir():
+        return [] if home == usual else ["-F", str(config)]
+    # OpenSSH continues without the default config too if it cannot read it.
+    if not config.is_symlink() or os.access(config, os.F_OK):
         warn(f"{config} cannot be read, and is not used")
     return []
 

@@ -132,10 +132,16 @@ def ssh_config(
             "warning: OpenSSH's ssh and scp need an entry for your user in the password database; `fab ssh` works"
         )
     config = Path.home() / ".ssh" / "config"
-    if install and not config_file.is_included(config):
-        confirm(f"put the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
-        config_file.include(config)
-    included = config_file.is_included(config)
+    included, place = False, str(config)
+    try:
+        if install and not config_file.is_included(config):
+            confirm(f"put the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
+            config_file.include(config)
+        included = config_file.is_included(config)
+    except DeepcdkError:
+        if install:
+            raise
+        place = f"a readable {config}"  # A warning has reported that this one is not.
     if json:
         hosts = {entry.alias: {"address": entry.address, "instance": entry.instance_id} for entry in found}
         paths = {"config": str(files.config), "known_hosts": str(files.known_hosts), "included": included}
@@ -146,7 +152,7 @@ def ssh_config(
     if included:
         print_line(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
     else:
-        print_line(f"put this line at the top of {config}, or repeat with --install:\n  {config_file.INCLUDE}")
+        print_line(f"put this line at the top of {place}, or repeat with --install:\n  {config_file.INCLUDE}")
         print_line(f"without it: ssh -F {files.config} {last}")
 
 

@@ -6,6 +6,7 @@ The server is OpenSSH's own, with its default of six attempts, and so is the age
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import os
 import shutil
@@ -30,6 +31,8 @@ from cluster.ssh.host_keys import HostKey
 from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.user_keys import UserKey
 from cluster.ssh.user_settings import UserSettings
+from cluster.tasks import nodes
+from cluster.terminal import status_line
 from tests.waiting import eventually
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -286,6 +289,58 @@ def test_unreadable_directories_and_config_are_reported() -> None:
         assert "config cannot be read, and is not used" in reported(0o755, 0o755)
         assert ".ssh cannot be read: Permission denied; its keys are not used" in reported(0o755, 0)
         assert ".ssh cannot be read: Permission denied; its keys are not used" in reported(0, 0o755)
+
+
+@pytest.mark.parametrize("config", ["directory", "link to a directory", "unreadable", "loop"])
+def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Report of this project: `fab ssh-config` failed where the other tasks printed a warning."""
+
+    def denied() -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / ".ssh" / "config"
+    own.parent.mkdir()
+    if config == "directory":
+        own.mkdir()
+    elif config == "unreadable":
+        own.touch(mode=0)
+        if os.geteuid() == 0:  # who may read everything
+            access, read = os.access, Path.read_bytes
+            monkeypatch.setattr(os, "access", lambda path, mode: path != own and access(path, mode))
+            monkeypatch.setattr(Path, "read_bytes", lambda path: denied() if path == own else read(path))
+    else:
+        own.symlink_to(own if config == "loop" else tmp_path)
+    files = config_file.Files.below(own.parent, "deepcdk")
+    entry = config_file.Entry(alias="deepcdk-master", address="198.18.0.1", instance_id="i-0123456789abcdef0", keys=())
+
+    def write(*_: object) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
+        user_settings.read("deepcdk-master", home=tmp_path)  # as connecting and writing do
+        return files, (entry,)
+
+    monkeypatch.setattr(nodes, "Session", mock.MagicMock())
+    monkeypatch.setattr(nodes, "_write_ssh_config", write)
+
+    def run(*flags: str) -> tuple[object, str, str]:
+        status_line.warn.cache_clear()
+        monkeypatch.setattr(sys, "argv", ["fab", "ssh-config", *flags])
+        code: object = 0
+        try:
+            make_program().run()
+        except SystemExit as ended:
+            code = ended.code
+        shown = capsys.readouterr()
+        return code, " ".join(shown.out.split()), " ".join(shown.err.split())
+
+    status, out, err = run()
+    assert status == 0, err
+    assert f"put this line at the top of a readable {own}" in out
+    assert f"ssh -F {files.config} deepcdk-master" in out
+    assert err.count("warning: ") == (config != "loop"), err
+    status, _, err = run("--install", "--yes")
+    assert (status, f"{own} cannot be read: " in err) == (1, True)
 
 
 @pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
