@@ -41,8 +41,11 @@ NEEDED = {
 }
 """Arguments without which a task has nothing to do."""
 
-ASK_NOBODY = ("plan", "prices", "recipes")
+ASK_NOBODY = ("init", "plan", "prices", "recipes")
 """Tasks that need no cluster; prices are asked for beside a plan, which does not wait for them long."""
+
+NO_CLUSTER = ("init", "recipes")
+"""Tasks that do not read cdk.json."""
 
 STANDARD = "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
 QUOTAS = {STANDARD: 1000.0, "VPCs per Region": 5.0, "EC2-VPC Elastic IPs": 5.0}
@@ -86,7 +89,7 @@ def test_help_shows_an_example(fab: Fab, task: str) -> None:
     status, text = fab("--help", task)
     assert status == 0
     assert f"Example: fab {task}" in text
-    assert "--set" in text or task == "recipes", "which asks no cluster"
+    assert "--set" in text or task in NO_CLUSTER
 
 
 @pytest.mark.parametrize("nodes", ["0", "1.5"])
@@ -173,7 +176,7 @@ def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str
     assert says in text
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "recipes"])
+@pytest.mark.parametrize("task", [task for task in TASKS if task not in NO_CLUSTER])
 def test_a_setting_that_there_is_not_is_refused_by_each_task_before_anybody_is_asked(
     fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

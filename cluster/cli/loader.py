@@ -19,6 +19,7 @@ MODULES: Final = {
     "clean": ("clean",),
     "data": ("stage-data",),
     "deploy": ("doctor", "up", "down"),
+    "init": ("init",),
     "plan": ("plan",),
     "prices": ("prices",),
     "nodes": ("release", "replace", "scale", "ssh", "ssh-config"),

@@ -1,0 +1,95 @@
+"""The task that writes a new project: the files that `deepcdk` and `cdk` need in a directory of the user's own."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+from cluster.cli.task import task
+from cluster.errors import DeepcdkError, UsageError
+from cluster.terminal.output import print_line, print_sentence
+from cluster.terminal.paths import is_file, resolved
+from stacks.config import ClusterConfig, ConfigError
+
+EDITED: Final = ("name", "key_name", "ssh_cidr", "workers", "max_workers", "worker_instance_type", "retain_data")
+"""Keys of context.cluster in a new cdk.json, with their defaults. All others have defaults that few projects change."""
+FILES: Final = {
+    "app.py": "import deepcdk\n\napp = deepcdk.app()\napp.synth()\n",
+    "fabfile.py": "import deepcdk\n\nns = deepcdk.tasks()\n",
+    "fabric.yaml": "# For Fabric's own fab. deepcdk needs neither this file nor fabfile.py.\n"
+    "tasks:\n  executor_class: deepcdk.WordsExecutor\nload_ssh_configs: false\n",
+    ".gitignore": "/.venv/\n/cdk.out*/\n/cdk.context.json\n/runs/\n__pycache__/\n",
+    ".deepcdkignore": "# Not uploaded by --payload, also if this is no git repository.\n"
+    "/cdk.out*/\n/cdk.context.json\n/runs/\n",
+}
+"""Files of a new project, in addition to cdk.json."""
+NEXT: Final = "next: set ssh_cidr in cdk.json to your address/32, then run `cdk synth` or `deepcdk up` there"
+
+
+@task(word="--directory")
+def init(directory: Annotated[str, "directory of the project; default: the current one"] = "") -> None:
+    """
+    Write the files of a new project, to change and extend. Existing files stay, and a diff shows what would change.
+
+    Example: fab init my-cluster
+    """
+    try:
+        project = resolved(directory or ".")
+        project.mkdir(parents=True, exist_ok=True)
+        written, kept = [], []
+        for name, text in {"cdk.json": cdk_json(project.name), **FILES}.items():
+            if write_new(project / name, text):
+                written.append(name)
+            elif difference := diff_of(project / name, text):
+                kept.append(name)
+                print_line(difference)
+    except FileExistsError:
+        raise UsageError("DIR", directory, "is a file; give a directory, or a name that does not exist") from None
+    except OSError as error:
+        remedy = "give a directory that you may write to: `deepcdk init DIR`"
+        what, where = f"cannot write the project: {error.strerror}", str(error.filename or directory)
+        raise DeepcdkError(what, where=where, remedy=remedy) from None
+    print_sentence(f"{project}: " + (f"wrote {', '.join(written)}" if written else "nothing to write"))
+    if kept:
+        remedy = "add the lines with + that you want by hand, or give another directory"
+        raise DeepcdkError(f"not written, because they exist: {', '.join(kept)}", where=str(project), remedy=remedy)
+    print_sentence(NEXT)
+
+
+def cdk_json(directory_name: str) -> str:
+    """Return a cdk.json with the keys in EDITED. Name the cluster after the directory if AWS allows the name."""
+    try:
+        config = ClusterConfig(name=re.sub(r"[^a-z0-9]+", "-", directory_name.lower()).strip("-")[:32].strip("-"))
+    except ConfigError:
+        config = ClusterConfig()
+    cluster = {key: getattr(config, key) for key in EDITED} | {"key_name": config.name, "ssh_cidr": ""}
+    return json.dumps({"app": "python3 app.py", "context": {"cluster": cluster}}, indent=2) + "\n"
+
+
+def write_new(path: Path, text: str) -> bool:
+    """Write a new file. Return False if the path exists, also as a broken link. Raises OSError."""
+    try:
+        file = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        return False
+    try:
+        with file:
+            file.write(text)
+    except BaseException:  # Half a file would be kept by the next time.
+        path.unlink()
+        raise
+    return True
+
+
+def diff_of(path: Path, text: str) -> str:
+    """Return a unified diff from the existing file to the text, or "" if they are equal. Raises OSError."""
+    if not is_file(path):
+        return f"{path} is not a file"
+    present = path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
+    lines = text.splitlines()
+    if path.suffix == "" and path.name.endswith("ignore"):  # The user's own lines are as good.
+        lines = [*present, *(line for line in lines if line not in present)]
+    return "\n".join(difflib.unified_diff(present, lines, str(path), f"{path} (new)", lineterm="", n=1))
