@@ -160,6 +160,7 @@ SPEC: Final = fields(
     preflight=maybe(text),
     bounds=maybe(fields(max_hours=maybe(number), max_usd=maybe(number))),
 )
+FINDING: Final = fields(node=text, what=text)
 _RECORD: Final = fields(
     run_id=run_id,
     directory=text,
@@ -168,7 +169,7 @@ _RECORD: Final = fields(
     origin=maybe(fields(diff_bytes=maybe(whole), prices_of=maybe(text))),
     spot=maybe(fields(hosts=whole, usd=maybe(number), prices_of=text)),
     launch=maybe(fields(command=each(text))),
-    preflight=maybe(fields(allowed=maybe(each(fields(node=text, what=text))))),
+    preflight=maybe(fields(allowed=maybe(each(FINDING)), warnings=maybe(each(FINDING)))),
     course=maybe(
         fields(
             archive=maybe(text),

@@ -3,7 +3,7 @@
 requirements/dev.txt     all groups and the embedded cloud's dependencies, for a developer's machine
 agent/environment/requirements-uv.txt the uv that installs the others
 agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
-agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build
+agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build and the NCCL that AWS tests with EFA
 agent/environment/requirements-aarch64.txt the same with TensorFlow's build for aarch64 (not run on one)
 agent/environment/requirements-master.txt the group `master` alone, in the versions of dev.txt
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.environment.horovod_build import default_cache
+from agent.preflight import nccl_log
 from tools.setup import uv_program
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -64,11 +65,12 @@ def main() -> int:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     dev, stdin, node = Path("requirements/dev.txt"), ["-"], flattened(groups, "node")
     all_groups = [f"--group={name}" for name in GROUPS]
+    gpu = [*with_tensorflow(node, "tensorflow[and-cuda]"), f"nvidia-nccl-cu12=={nccl_log.LOCKED}"]
     wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
         (NODE / "requirements-uv.txt", stdin, [UV], None),
         (dev, ["pyproject.toml", "localcloud/pyproject.toml", *all_groups], [], None),
         (NODE / "requirements.txt", ["--group=node"], [], dev),
-        (NODE / "requirements-gpu.txt", stdin, with_tensorflow(node, "tensorflow[and-cuda]"), dev),
+        (NODE / "requirements-gpu.txt", stdin, gpu, dev),
         (NODE / "requirements-aarch64.txt", stdin, with_tensorflow(node, "tensorflow"), dev),
         (NODE / "requirements-master.txt", ["--group=master"], [], dev),
     )

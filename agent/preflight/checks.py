@@ -222,18 +222,22 @@ def judge_allreduce(
     absent = [finding for finding in findings if finding.remedy and not finding.degraded]
     degraded = [finding for finding in findings if finding.degraded and not spec.allow_degraded]
     findings = absent or degraded or findings
+    if any(not finding.remedy for finding in findings):
+        findings += gpu_checks.hanging(spec, status, output, PROOF_TIMEOUT_S)
     if not findings and status != 0:
         last = (output.strip().splitlines() or ["no output"])[-1][:MAX_LAST_LINE]
         add("", f"the allreduce ended with status {status}: {last}")
     judged = not findings and gpu_checks.has_gpus(spec, facts or {})
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
+    warnings = gpu_checks.untested_pairs(spec, facts or {}, figures, output) if judged else []
     seconds = max(gpu_checks.numbers(figures, "seconds"), default=0.0)
     wrong = {finding.node: finding.what for finding in (*findings, *wasted)}
     cells, alone = [], len(spec.hosts) == 1
     for row, host in zip(report.cells, spec.hosts, strict=True):
         well = f"{OK}, {gpu_checks.summary(host, figures, output, alone=alone)}{seconds * 1000:.0f} ms"
         cells.append((*row[:-1], wrong.get(host.name, "-" if findings else well)))
-    return dataclasses.replace(report, cells=tuple(cells), findings=(*report.findings, *findings, *wasted))
+    all_findings = (*report.findings, *findings, *wasted)
+    return dataclasses.replace(report, cells=tuple(cells), findings=all_findings, warnings=tuple(warnings))
 
 
 def is_unchecked(output: str) -> bool:

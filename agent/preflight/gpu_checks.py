@@ -26,6 +26,16 @@ FOR_BANDWIDTH: Final = (
     "see that all workers are in one zone and placement group (`placement_group = true`), and repeat with "
     "--full-preflight; where it stays low, `fab replace` the nodes one by one"
 )
+FOR_PAIR: Final = (
+    f"take an image with aws-ofi-nccl {nccl_log.PLUGIN} (EFA installer 1.50.0) for NCCL {nccl_log.LOCKED}, which the "
+    "nodes' runtime has; a program with an NCCL of its own needs a pair of docs/compute.md#nccl-and-its-plug-in-for-efa"
+)
+FOR_HANG: Final = "see in preflight.log (`fab fetch`) how far NCCL came on each node"
+UNTESTED: Final = "a pair that AWS does not name as tested and that may hang"
+MAX_PAIRS: Final = 4
+"""Of NCCL and its plug-in that are named, since any program can write such lines."""
+TIMED_OUT: Final = 124
+"""Status of an allreduce that was ended after its time-out, as that of coreutils' timeout."""
 
 
 def has_gpus(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
@@ -39,7 +49,7 @@ def judge_ranks(
 ) -> list[Finding]:
     """Judge what the ranks of an allreduce on GPUs reported, all of which came to the end, and what NCCL logged."""
     logged = nccl_log.parse(output)
-    wants_efa = len(spec.hosts) > 1 and (spec.efa or any(found.efa_domains for found in facts.values()))
+    wants_efa = _wants_efa(spec, facts)
     findings = []
     for host in spec.hosts:
         mine = [found for found in results if found.get("host") == host.name]
@@ -54,6 +64,58 @@ def judge_ranks(
         what = f"all nodes add up at {slowest:.3g} GB/s; at least {spec.floors.allreduce_gb_s:.3g} GB/s wanted"
         findings.append(_finding("", what, FOR_BANDWIDTH))
     return findings
+
+
+def _wants_efa(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
+    return len(spec.hosts) > 1 and (spec.efa or any(found.efa_domains for found in facts.values()))
+
+
+def untested_pairs(
+    spec: RunSpec, facts: Mapping[str, NodeFacts], results: Sequence[Mapping[str, Any]], output: str
+) -> list[Finding]:
+    """Warn of each pair of NCCL and its plug-in that ranks use over EFA and that AWS does not name as tested."""
+    if not _wants_efa(spec, facts):
+        return []
+    logged, ours = nccl_log.parse(output), {host.name for host in spec.hosts}
+    hosts: dict[NcclProcess, dict[str, None]] = {}
+    for found in results:
+        mine = logged.get(str(found.get("process")), NcclProcess())
+        if mine.route == "EFA" and found.get("host") in ours:
+            pair = NcclProcess(nccl=mine.nccl, plugin=mine.plugin, provider=mine.provider)
+            hosts.setdefault(pair, {})[found["host"]] = None
+    return [
+        Finding(
+            node="",
+            check=CHECK,
+            what=f"{pair.pair}, {UNTESTED}",
+            remedy=FOR_PAIR,
+            detail=f"on {_some(tuple(names))}" if len(hosts) > 1 else "",
+        )
+        for pair, names in hosts.items()
+        if not pair.is_tested
+    ][:MAX_PAIRS]
+
+
+def _some(names: Sequence[str], shown: int = 4) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+def hanging(spec: RunSpec, status: int, output: str, timeout_s: float) -> list[Finding]:
+    """Name NCCL, its plug-in and its network where ranks that have all started came to no sum; [] if it logged none.
+
+    `status`: of their launcher, TIMED_OUT where it was ended after `timeout_s` or more. One host needs no network.
+    """
+    logged = nccl_log.parse(output).values()
+    first = max(logged, key=lambda each: (each.is_suspect, bool(each.plugin), bool(each.nccl)), default=NcclProcess())
+    if not (first.nccl or first.plugin):
+        return []
+    ended = f"no sum within {timeout_s:g} s" if status == TIMED_OUT else f"no sum before status {status}"
+    alone = len(spec.hosts) == 1
+    what = f"{ended} by {first.pair}" + (f" over {first.route}" if first.route and not alone else "")
+    if alone or not first.is_suspect:
+        return [Finding(node="", check=CHECK, what=what, remedy=FOR_HANG)]
+    return [Finding(node="", check=CHECK, what=f"{what}, {UNTESTED}", remedy=FOR_PAIR)]
 
 
 def _finding(node: str, what: str, remedy: str) -> Finding:

@@ -3,11 +3,14 @@
 Formats as in logs of NCCL 2.12 to 2.30 with aws-ofi-nccl on EC2 that were published, and, without that plug-in, as
 seen of 2.32.3 on an H200; for instance:
 
+    node-0:172:172 [0] NCCL INFO NCCL version 2.29.2+cuda12.8
+    node-0:172:172 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.18.0
     node-0:172:172 [0] NCCL INFO Using network Libfabric
     node-0:172:172 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 3 nics)
     node-0:172:386 [0] NCCL INFO ncclCommInitRank comm 0x55b1 rank 0 nranks 16 cudaDev 0 busId 160 - Init COMPLETE
 
-A launcher may put its own mark of the rank before each line.
+A launcher may put its own mark of the rank before each line. NCCL 2.21 writes its version once, as
+"NCCL version 2.21.5+cuda12.8" and no more.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import dataclasses
 import os
 import re
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 VARIABLE: Final = "NCCL_DEBUG"
@@ -29,8 +33,26 @@ _INFO: Final = "] NCCL INFO "
 _PROCESS: Final = re.compile(r"(?:.*[^A-Za-z0-9_.-])?([A-Za-z0-9_.-]{1,255}):([0-9]{1,9}):[0-9]{1,9}")
 _NETWORK: Final = re.compile(r"Using network (\S.{0,254})")
 _PROVIDER: Final = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]{1,255})")
+_NCCL: Final = re.compile(r"NCCL version ([0-9][0-9.]{0,30})")
+_BARE_NCCL: Final = re.compile(r"(?:\[[^\]\s]{1,40}\](?:<std(?:out|err)>)?: ?)?NCCL version ([0-9][0-9.]{0,30})\+")
+_PLUGIN: Final = re.compile(r"NET/OFI (?:Initializing|Using) aws-ofi-nccl ([A-Za-z0-9._+-]{1,30})")
 _RANKS: Final = re.compile(r"\bnranks ([0-9]{1,9})\b")
 _COMPLETE: Final = re.compile(r"\bInit COMPLETE\b")
+UNKNOWN: Final = "of unknown version"
+TESTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "1.21": ("2.31.2",),
+    "1.20": ("2.28.9", "2.29.7", "2.30.4"),
+    "1.19": ("2.27.3", "2.28.7", "2.29.7"),
+    "1.18": ("2.29.2",),
+}
+"""Versions of NCCL that AWS names as tested or supported in the release notes of each series of aws-ofi-nccl.
+
+Its RELEASENOTES.md, "has been tested with NCCL v2.31.2-1" (for 1.18 "supports"). Others have hung: aws-ofi-nccl #1055.
+"""
+PLUGIN: Final = "1.21.1"
+"""Of EFA installer 1.50.0, which AWS's base images for ARM64 have since the middle of September 2026."""
+LOCKED: Final = TESTED["1.21"][0]
+"""NCCL of the workers' runtime for GPUs, tested with PLUGIN."""
 _MAX_TEXT: Final = 512
 """Characters of a line on each side of _INFO that are searched, since any program can write there."""
 
@@ -45,6 +67,26 @@ class NcclProcess:
     """Name of the network that it took, such as Socket, IB or Libfabric; "" where it logged none."""
     provider: str = ""
     """Of libfabric, such as efa; "" where its plug-in was not loaded."""
+    nccl: str = ""
+    """Version, such as 2.31.2; "" where it is not logged."""
+    plugin: str = ""
+    """Version of aws-ofi-nccl, such as 1.21.1 or git-6e504db; "" where it was not loaded."""
+
+    @property
+    def pair(self) -> str:
+        """Return the versions of NCCL and its plug-in in words."""
+        plugin = self.plugin or (UNKNOWN if self.provider else "")
+        return f"NCCL {self.nccl or UNKNOWN}" + (f" with aws-ofi-nccl {plugin}" if plugin else "")
+
+    @property
+    def is_tested(self) -> bool:
+        """Return whether AWS names this NCCL in the release notes of this plug-in."""
+        return self.nccl in TESTED.get(".".join(self.plugin.split(".")[:2]), ())
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return whether a pair that is not tested is in use, or was about to be when the log ended."""
+        return bool(self.plugin or self.provider) and self.route != "TCP" and not self.is_tested
 
     @property
     def route(self) -> str:
@@ -75,10 +117,13 @@ def this_process() -> str:
 def parse(output: str) -> dict[str, NcclProcess]:
     """Parse the lines of all processes in a launcher's output, by `this_process` of each."""
     found: dict[str, NcclProcess] = {}
+    of_all = ""
     for line in output.splitlines():
         before, is_info, text = line.partition(_INFO)
         logged = _PROCESS.fullmatch(before.rpartition(" [")[0][-_MAX_TEXT:]) if is_info else None
         if logged is None:
+            if bare := _BARE_NCCL.match(line):
+                of_all = of_all or bare[1]
             continue
         process, text = f"{logged[1].partition('.')[0]}:{logged[2]}", text[:_MAX_TEXT]
         known = found.get(process, NcclProcess())
@@ -86,7 +131,12 @@ def parse(output: str) -> dict[str, NcclProcess]:
             known = dataclasses.replace(known, network=network[1].rstrip())
         elif provider := _PROVIDER.match(text):
             known = dataclasses.replace(known, provider=provider[1].lower())
+        elif nccl := _NCCL.match(text):
+            known = dataclasses.replace(known, nccl=nccl[1])
+            of_all = of_all or nccl[1]
+        elif plugin := _PLUGIN.match(text):
+            known = dataclasses.replace(known, plugin=plugin[1])
         elif (ranks := _RANKS.search(text)) and _COMPLETE.search(text, ranks.end()):
             known = dataclasses.replace(known, ranks=max(known.ranks, int(ranks[1])))
         found[process] = known
-    return found
+    return {name: dataclasses.replace(each, nccl=each.nccl or of_all) for name, each in found.items()}

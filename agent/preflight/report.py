@@ -45,6 +45,8 @@ class Report:
     """What keeps the run from beginning."""
     allowed: tuple[Finding, ...] = ()
     """What the run begins in spite of, as --allow-degraded has it."""
+    warnings: tuple[Finding, ...] = ()
+    """What may go wrong later, with its remedy; the run begins."""
 
     def allowing_degraded(self) -> Report:
         """Return the report with what --allow-degraded lets pass among the allowed findings."""
@@ -55,6 +57,10 @@ class Report:
     @property
     def summary(self) -> str:
         """Return the outcome in one line."""
+        return "; warning: ".join([self._outcome, *(f"{found.line}; do: {found.remedy}" for found in self.warnings)])
+
+    @property
+    def _outcome(self) -> str:
         if not self.findings:
             nodes = len(self.cells)
             if self.allowed:
@@ -72,6 +78,7 @@ class Report:
             "rows": [list(row) for row in self.cells],
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             "allowed": [dataclasses.asdict(finding) for finding in self.allowed],
+            "warnings": [dataclasses.asdict(finding) for finding in self.warnings],
             "lines": self.lines(),
         }
 

@@ -16,6 +16,7 @@ from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_c
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.allreduce import TORCH
+from agent.preflight.gpu_checks import TIMED_OUT
 from agent.preflight.node_facts import NodeFacts, facts_command
 from agent.preflight.report import PreflightError, Report, as_proved_before
 from agent.remote.command import Completed
@@ -67,7 +68,7 @@ class Preflight:
             if self.is_cancelled():
                 return facts
             report = self._allowing(checks.judge_allreduce(spec, report, status, output, facts))
-            if not (report.findings or report.allowed or checks.is_unchecked(output)):
+            if not (report.findings or report.allowed or report.warnings or checks.is_unchecked(output)):
                 proved.parent.mkdir(exist_ok=True)
                 proved.touch()
         elif not report.findings:
@@ -91,7 +92,7 @@ class Preflight:
         return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))
 
     def _prove(self, pythons: Interpreters) -> tuple[int, str]:
-        """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
+        """Run the allreduce on the run's hosts; return its status, TIMED_OUT after a time-out, and its output."""
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)
         path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link.
@@ -110,7 +111,7 @@ class Preflight:
         if status is None:
             self.hosts.kill(launcher)
             launcher.wait()
-        return 124 if status is None else status, _text(path)
+        return TIMED_OUT if status is None else status, _text(path)
 
 
 def _text(path: Path) -> str:

@@ -113,8 +113,10 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         cost = _cost_of_restart(costs[n - 1]) if n <= len(costs) else ""
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
     rows += [("alarm", line) for line in record.get("alarms") or ()]
-    if allowed := (record.get("preflight") or {}).get("allowed"):
-        rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))
+    preflight = record.get("preflight") or {}
+    for name, key in (("degraded", "allowed"), ("warning", "warnings")):
+        if found := preflight.get(key):
+            rows.append((name, "; ".join(f"{each['node']}: {each['what']}".lstrip(": ") for each in found)))
     if (runtime := course.get("runtime") or {}).get("path"):
         versions = ", ".join(f"{name} {version}" for name, version in (runtime.get("versions") or {}).items())
         rows.append(("runtime", " ".join(filter(None, [runtime["path"], runtime.get("kind")]))))

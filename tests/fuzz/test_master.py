@@ -188,7 +188,7 @@ def test_the_output_of_the_pre_flight(output: str, status: int) -> None:
     began = time.monotonic()
     report = checks.judge_allreduce(PREFLIGHT_SPEC, PREFLIGHT_REPORT, status, output)
     assert len(json.dumps(report.to_document())) < 20_000
-    assert all(isinstance(process.route, str) for process in nccl_log.parse(output).values())
+    assert all(isinstance(process.route + process.pair, str) for process in nccl_log.parse(output).values())
     assert time.monotonic() - began < 20
 
 

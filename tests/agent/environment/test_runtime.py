@@ -18,6 +18,7 @@ from agent.environment.horovod_build_settings import Settings
 from agent.environment.runtime import OwnEnvironment, Runtime, lock_file, options_for
 from agent.environment.toolchain import NotCoveredError
 from agent.environment.virtual_environment import LOCK, Platform, RuntimeSetupError, VirtualEnvironment
+from agent.preflight import nccl_log
 from agent.spec.kinds import RuntimeKind
 from tools.setup import uv_program
 
@@ -158,6 +159,7 @@ def test_the_gpu_lock_differs_in_tensorflow_and_its_cuda_libraries_alone() -> No
     node, gpu = (locked(ROOT / "agent" / "environment" / name) for name in ("requirements.txt", "requirements-gpu.txt"))
     assert gpu["tensorflow"] == node["tensorflow-cpu"]
     assert {name for name in gpu.keys() - node.keys() if not name.startswith("nvidia-")} == {"tensorflow"}
+    assert gpu["nvidia-nccl-cu12"] == nccl_log.LOCKED
     assert {name: gpu[name] for name in gpu.keys() & node.keys()} == {
         name: version for name, version in node.items() if name != "tensorflow-cpu"
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
 from agent.preflight import checks
+from agent.preflight.gpu_checks import FOR_HANG, FOR_PAIR, UNTESTED
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report
 from agent.spec.bounds import Floors
@@ -27,10 +29,13 @@ CLEAN = Report(cells=tuple((name, *["ok"] * (len(COLUMNS) - 2), "-") for name in
 WELL = {"device": "GPU", "matmul_tflops": 650.0, "bus_gb_s": 310.0}
 
 
-def nccl(host: str, *, ranks: int = 2, efa: bool = True) -> str:
+def nccl(host: str, *, ranks: int = 2, efa: bool = True, nccl_version: str = "2.31.2", plugin: str = "1.21.1") -> str:
+    versions = [f"NCCL version {nccl_version}+cuda12.9", f"NET/OFI Initializing aws-ofi-nccl {plugin}"]
     network = "NET/OFI Selected provider is efa, fabric is efa (found 32 nics)" if efa else "Using network Socket"
     done = f"ncclCommInitRank comm 0x55 rank 0 nranks {ranks} cudaDev 0 - Init COMPLETE"
-    return "".join(f"{host}:7:9 [0] NCCL INFO {text}\n" for text in (network, done))
+    return "".join(
+        f"{host}:7:9 [0] NCCL INFO {text}\n" for text in (*(versions if efa else versions[:1]), network, done)
+    )
 
 
 def output(*, log: str = "", **changes: object) -> str:
@@ -72,6 +77,112 @@ def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
     assert [(f.node, f.what, f.degraded) for f in report.findings] == [(node, what, True)]
     assert report.findings[0].remedy
     assert report.summary.endswith("; or begin all the same, with --allow-degraded")
+
+
+# Not run on GPUs: the lines are those of test_nccl_log.
+def test_a_pair_that_aws_does_not_test_over_efa_is_a_warning_and_the_run_begins() -> None:
+    """aws-ofi-nccl #1055: NCCL 2.28.9 deadlocks with a plug-in of 1.17."""
+    log = "".join(nccl(name, nccl_version="2.32.3", plugin="1.18.0") for name in NAMES)
+    report = judged(output(log=log))
+    assert report.findings == ()
+    assert report.summary == (
+        "pre-flight: 2 nodes are well; warning: NCCL 2.32.3 with aws-ofi-nccl 1.18.0, a pair that AWS does not name as "
+        f"tested and that may hang; do: {FOR_PAIR}"
+    )
+    assert [each["what"] for each in report.to_document()["warnings"]] == [report.warnings[0].what]
+
+
+@pytest.mark.parametrize(
+    ("second", "warned"),
+    [
+        ({}, []),
+        ({"nccl_version": "2.28.9", "plugin": "1.20.0"}, []),
+        ({"plugin": "1.22.0"}, [f"NCCL 2.31.2 with aws-ofi-nccl 1.22.0, {UNTESTED} (on {NAMES[1]})"]),
+        ({"plugin": "git-6e504db"}, [f"NCCL 2.31.2 with aws-ofi-nccl git-6e504db, {UNTESTED} (on {NAMES[1]})"]),
+    ],
+)
+def test_where_nodes_differ_the_warning_names_those_with_the_pair(second: dict[str, Any], warned: list[str]) -> None:
+    report = judged(output(log=nccl(NAMES[0]) + nccl(NAMES[1], **second)))
+    assert [found.line for found in report.warnings] == warned
+
+
+def test_without_versions_in_the_log_the_pair_over_efa_is_unknown_and_over_tcp_none_is_judged() -> None:
+    lines = "".join(map(nccl, NAMES)).splitlines(keepends=True)
+    silent = "".join(line for line in lines if "NCCL version" not in line and "Initializing" not in line)
+    assert "unknown version" in judged(output(log=silent)).summary
+    by_tcp = "".join(nccl(name, efa=False, nccl_version="2.32.3") for name in NAMES)
+    without = dataclasses.replace(FACTS, efa_domains=None)
+    assert judged(output(log=by_tcp), dataclasses.replace(SPEC, efa=False, floors=Floors()), without).warnings == ()
+
+
+def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
+    ranks = [
+        f"deepcdk-allreduce {json.dumps({**WELL, 'host': host, 'error': 0.0, 'ranks': 2, 'process': f'h{n}:7'})}\n"
+        for n, host in enumerate([*NAMES * 50, "foreign" * 1000])
+    ]
+    log = "".join(nccl(f"h{n}", plugin=f"0.{n}") for n in range(101))
+    report = judged("".join(f'deepcdk-here {{"host": "{host}"}}\n' for host in NAMES) + "".join(ranks) + log)
+    assert len(report.warnings) == 4
+    assert "foreign" not in report.summary
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "what", "remedy"),
+    [
+        (
+            124,
+            nccl(NAMES[0], nccl_version="2.28.9", plugin="1.17.1"),
+            f"no sum within 240 s by NCCL 2.28.9 with aws-ofi-nccl 1.17.1 over EFA, {UNTESTED}",
+            FOR_PAIR,
+        ),
+        (
+            124,  # hangs before NCCL has chosen its network
+            nccl(NAMES[0], nccl_version="2.28.9", plugin="1.17.1").partition(
+                f"{NAMES[0]}:7:9 [0] NCCL INFO NET/OFI Sel"
+            )[0],
+            f"no sum within 240 s by NCCL 2.28.9 with aws-ofi-nccl 1.17.1, {UNTESTED}",
+            FOR_PAIR,
+        ),
+        (
+            134,
+            nccl(NAMES[0], plugin="1.17.1"),
+            f"no sum before status 134 by NCCL 2.31.2 with aws-ofi-nccl 1.17.1 over EFA, {UNTESTED}",
+            FOR_PAIR,
+        ),
+        (124, nccl(NAMES[0]), "no sum within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.21.1 over EFA", FOR_HANG),
+        (124, nccl(NAMES[0], efa=False), "no sum within 240 s by NCCL 2.31.2 over TCP", FOR_HANG),
+        (
+            124,
+            nccl(NAMES[0]) + nccl(NAMES[1], plugin="1.18.0"),
+            f"no sum within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.18.0 over EFA, {UNTESTED}",
+            FOR_PAIR,
+        ),
+    ],
+)
+def test_a_first_sum_that_hangs_is_refused_by_the_versions_and_the_network(
+    status: int, log: str, what: str, remedy: str
+) -> None:
+    """aws-ofi-nccl #1055; 134 is what PyTorch's own time-out ends with."""
+    here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
+    report = checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
+    assert [finding.what for finding in report.findings] == ["did not end", "did not end", what]
+    assert report.summary.endswith(f"; do: {remedy}")
+    assert not report.allowing_degraded().allowed
+
+
+def test_a_sum_that_hangs_on_one_host_is_not_blamed_on_the_network() -> None:
+    spec, clean = dataclasses.replace(SPEC, hosts=SPEC.hosts[:1]), dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
+    text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n' + nccl(NAMES[0], plugin="1.17.1")
+    found = checks.judge_allreduce(spec, clean, 124, text, {NAMES[0]: FACTS}).findings[-1]
+    assert (found.what, found.remedy) == ("no sum within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.17.1", FOR_HANG)
+
+
+def test_ranks_that_did_not_start_are_to_blame_and_not_the_versions() -> None:
+    here = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n'
+    report = checks.judge_allreduce(
+        SPEC, CLEAN, 124, here + nccl(NAMES[0], plugin="1.17.1"), dict.fromkeys(NAMES, FACTS)
+    )
+    assert [finding.what for finding in report.findings] == ["its ranks did not start"]
 
 
 def test_devices_that_the_nodes_show_are_wanted_of_nccl_though_the_spec_knows_none() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,12 +41,65 @@ nvmlDev 0 busId 60 commId 0x779b63dcdd89f78d - Init START
 [0]<stdout>:vm:2166:2245 [0] NCCL INFO ncclCommInitRank comm 0x7f2d6c03a420 rank 0 nranks 2 cudaDev 0 nvmlDev 0 \
 busId 60 commId 0x779b63dcdd89f78d - Init COMPLETE
 """
+# Two nodes of g7e.8xlarge: a published log of nccl-tests, of the lines that matter and with a shorter host name.
+EFA_2_29 = """\
+gpu-st-ml-2:49542:49542 [0] NCCL INFO NCCL version 2.29.2+cuda12.8
+gpu-st-ml-2:49542:49542 [0] NCCL INFO NCCL git version HEAD ebd1e92
+gpu-st-ml-2:49542:49542 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v11)
+gpu-st-ml-2:49542:49542 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.18.0
+gpu-st-ml-2:49542:49542 [0] NCCL INFO NET/OFI Using Libfabric version 2.3
+gpu-st-ml-2:49542:49542 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 1 nics)
+gpu-st-ml-2:49542:49542 [0] NCCL INFO Using network Libfabric
+gpu-st-ml-2:49542:49542 [0] NCCL INFO ncclCommInitRank comm 0x63233dc434d0 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId \
+30000 commId 0xc3d9a10350effd4f - Init COMPLETE
+"""
+# NCCL 2.21 in aws-ofi-nccl #889: one version for all processes, without a process before it.
+BARE_2_21 = """\
+NCCL version 2.21.5+cuda12.8
+ip-10-36-22-140:83:2503 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.14.2
+ip-10-36-22-140:83:2503 [0] NCCL INFO NET/OFI Using Libfabric version 2.1
+"""
+# aws-ofi-nccl #801 and NVIDIA/nccl #527: older plug-ins say "Using", and some versions end in words.
+USING = "node-1:80:81 [0] NCCL INFO NET/OFI Using aws-ofi-nccl 1.4.0aws\n"
+FROM_GIT = "node-1:80:81 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl git-6e504db\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "process", "nccl", "plugin", "is_tested"),
+    [
+        (EFA_2_29, "gpu-st-ml-2:49542", "2.29.2", "1.18.0", True),
+        (EFA_2_29.replace("2.29.2", "2.32.3"), "gpu-st-ml-2:49542", "2.32.3", "1.18.0", False),
+        (
+            EFA_2_29.replace("1.18.0", "1.21.1").replace("2.29.2", "2.31.2"),
+            "gpu-st-ml-2:49542",
+            "2.31.2",
+            "1.21.1",
+            True,
+        ),
+        (EFA_2_29.replace("1.18.0", "1.22.0"), "gpu-st-ml-2:49542", "2.29.2", "1.22.0", False),
+        (BARE_2_21, "ip-10-36-22-140:83", "2.21.5", "1.14.2", False),
+        ("[default0]:" + BARE_2_21, "ip-10-36-22-140:83", "2.21.5", "1.14.2", False),
+        ("[0]<stdout>:" + BARE_2_21, "ip-10-36-22-140:83", "2.21.5", "1.14.2", False),
+        (USING, "node-1:80", "", "1.4.0aws", False),
+        (FROM_GIT, "node-1:80", "", "git-6e504db", False),
+    ],
+)
+def test_versions_of_nccl_and_its_plug_in_are_read_and_compared_with_what_aws_tests(
+    output: str, process: str, nccl: str, plugin: str, *, is_tested: bool
+) -> None:
+    found = nccl_log.parse(output)[process]
+    assert (found.nccl, found.plugin, found.is_tested) == (nccl, plugin, is_tested)
+
+
+def test_a_process_that_logs_no_version_has_the_one_that_another_logged() -> None:
+    other = "node-2:9:9 [1] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.18.0\n"
+    assert nccl_log.parse(EFA_2_29 + other)["node-2:9"].nccl == "2.29.2"
 
 
 @pytest.mark.parametrize(
     ("output", "process", "expected", "route"),
     [
-        (OURS_2_32, "vm:2166", NcclProcess(ranks=2, network="Socket"), "TCP"),
+        (OURS_2_32, "vm:2166", NcclProcess(ranks=2, network="Socket", nccl="2.32.3"), "TCP"),
         (EFA_2_27, "nccl-trainjob-node-0-0:172", NcclProcess(network="Libfabric", provider="efa"), "EFA"),
         (SOCKET, "VM-16-64-ubuntu:28471", NcclProcess(ranks=2, network="Socket"), "TCP"),
     ],
@@ -122,3 +177,10 @@ def test_its_lines_are_whole_and_none_is_lost_at_the_end() -> None:
     assert channels == [f"vm:1:1 [0] NCCL INFO Channel {number}/64 : 0" for number in range(200)]
     assert report == "report"
     assert nccl_log.parse(last)["vm:1"].ranks == 2
+
+
+def test_the_documented_pairs_are_those_that_the_pre_flight_knows() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "compute.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (1\.\d+) \| ([\d., ]+) \|$", text, re.MULTILINE)
+    assert {series: tuple(versions.split(", ")) for series, versions in rows} == nccl_log.TESTED
+    assert nccl_log.LOCKED in nccl_log.TESTED[nccl_log.PLUGIN.rpartition(".")[0]]

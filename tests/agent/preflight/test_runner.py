@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.allreduce import HERE
+from agent.preflight.report import Finding, Report
 from agent.preflight.runner import Preflight
 from agent.remote.command import Completed
 from agent.runs.directory import RunDirectory
@@ -73,3 +75,26 @@ def test_ranks_that_start_at_once_or_never_may_not(
 def test_everyone_is_here_once_each_rank_has_said_so(spec: RunSpec) -> None:
     line = '[0]<stdout>:deepcdk-here {"host": "deeplearning-worker1"}\n'
     assert [checks.is_everyone_here(spec, line * count) for count in (0, 1, 2)] == [False, False, True]
+
+
+@pytest.mark.parametrize("warned", [True, False])
+def test_nodes_with_a_warning_prove_the_sum_again_before_the_next_run(
+    preflight: Preflight, spec: RunSpec, monkeypatch: pytest.MonkeyPatch, *, warned: bool
+) -> None:
+    clean = Report(cells=(("worker1", *["ok"] * 9),), findings=())
+    warning = Finding(node="", check="allreduce", what="NCCL 2.32.3 with aws-ofi-nccl 1.18.0", remedy="another image")
+    proofs: list[str] = []
+    monkeypatch.setattr(checks, "judge", lambda *_: (clean, {}))
+
+    def prove(_: Preflight, pythons: Interpreters) -> tuple[int, str]:
+        proofs.append(pythons.ranks)
+        return 0, ""
+
+    monkeypatch.setattr(Preflight, "_prove", prove)
+    monkeypatch.setattr(
+        checks, "judge_allreduce", lambda *_: dataclasses.replace(clean, warnings=(warning,) if warned else ())
+    )
+    preflight.directory.spec.write_text(spec.to_json())
+    for _ in range(2):
+        preflight.run(PYTHONS, {})
+    assert len(proofs) == (2 if warned else 1)

@@ -148,6 +148,8 @@ def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
               "checkpoints": [], "state": state, "spec": None, "preflight": {"allowed": allowed}}  # fmt: skip
     rows = {row[0]: row[1] for row in record_table(record).rows}
     assert rows["degraded"] == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
+    warned = {**record, "preflight": {"warnings": [{"node": "", "what": "NCCL 2.32.3 with aws-ofi-nccl 1.18.0"}]}}
+    assert {row[0]: row[1] for row in record_table(warned).rows}["warning"] == "NCCL 2.32.3 with aws-ofi-nccl 1.18.0"
     assert "degraded" not in {row[0]: row[1] for row in record_table({**record, "preflight": None}).rows}
 
 
