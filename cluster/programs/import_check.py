@@ -78,11 +78,7 @@ def missing(
     `python` returns the nodes' version, as 3.12. Guarded imports, which may fail, do not count.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
-    known = STANDARD_LIBRARY | own | _modules_of(environment.wheels)
-    if not environment.own:
-        known |= RUNTIME_MODULES
-    elif horovod or environment.horovod_for:
-        known |= {"horovod"}
+    known = own | _installed_modules(environment, horovod=horovod)
     names = {str(canonicalize_name(name)) for name in environment.packages}
     names |= frozenset() if environment.own else RUNTIME_MODULES
     found: dict[str, Import] = {}
@@ -97,7 +93,7 @@ def missing(
 
 
 def unreachable(
-    directory: Path, begun: Sequence[Start], uploaded: Collection[Path], environment: Environment
+    directory: Path, begun: Sequence[Start], uploaded: Collection[Path], environment: Environment, *, horovod: bool
 ) -> list[Import]:
     """Return the first import of each module of the program's own that is not where Python looks for it.
 
@@ -111,7 +107,7 @@ def unreachable(
     code = [path for path in uploaded if path.suffix in (".py", ".so")]
     there = {directory / each for path in code for each in (path, *path.parents)}
     roots = {root for each in begun for root in each.roots}
-    known = STANDARD_LIBRARY | _modules_of(environment.wheels) | (frozenset() if environment.own else RUNTIME_MODULES)
+    known = _installed_modules(environment, horovod=horovod)
     names = {str(canonicalize_name(name)) for name in environment.packages}
     found: dict[str, Import] = {}
     entries = [Import(file=each.name, line=1, module=each.module) for each in begun if each.module and each.path]
@@ -127,6 +123,14 @@ def unreachable(
         for name, each in found.items()
         if is_below((directory, directory / "src"), name) and not is_below(roots, name) and not is_in(name, names)
     )
+
+
+def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
+    """Return the modules that Python finds on the nodes without the program's files and its listed packages."""
+    known = STANDARD_LIBRARY | _modules_of(environment.wheels)
+    if not environment.own:
+        return known | RUNTIME_MODULES
+    return known | {"horovod"} if horovod or environment.horovod_for else known
 
 
 def describe_unreachable(found: Sequence[Import], directory: Path) -> str:

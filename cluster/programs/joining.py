@@ -7,7 +7,8 @@ import dataclasses
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -84,14 +85,19 @@ _OWN_LAUNCHERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), _ACCELERATE),
     **dict.fromkeys(("fabric", "lightning", "lightning.fabric"), _FABRIC),
     **dict.fromkeys(("composer", "composer.cli.launcher"), (("world_size",), ("node_rank",))),
-    "deepspeed": (("hostfile", "num_nodes", "node_rank"), ()),
-    "colossalai": (("hostfile", "host"), ()),
+    "deepspeed": (("hostfile", "H", "num_nodes", "node_rank"), ()),
+    "colossalai": (("hostfile", "host", "H"), ()),
     **dict.fromkeys(("horovodrun", "mpirun", "mpiexec"), ((), ())),
 }
 """Launchers that an entry may start by itself: of each the flags for several nodes, and those for the node's place.
 
 Without one flag of each group, the launcher starts ranks of one node only. `_` in a flag stands also for `-`.
 """
+_ADDRESSES: Final = {
+    **{name: ("master_addr", "rdzv_endpoint") for name, flags in _OWN_LAUNCHERS.items() if flags == _TORCHRUN},
+    **{name: ("main_address",) for name, flags in _OWN_LAUNCHERS.items() if flags == _FABRIC},
+}
+"""The flags for the meeting place of launchers that use localhost by default."""
 _VERBS: Final = {
     "accelerate": ("launch", "test"),
     **dict.fromkeys(("fabric", "lightning", "colossalai", "tune"), ("run",)),
@@ -125,17 +131,30 @@ _ARGUMENT: Final = re.compile(r"\$(?:[@*1]|\{[@*1][^}]*\})")
 """Where a shell text uses the words behind it."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
 _LIGHTNING: Final = re.compile(
-    r"^(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b"
+    r"(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b(\.\w+)?"
 )
-_NUM_NODES: Final = re.compile(r"num[_-]nodes(?!['\"]?\s*[:=]\s*1\b)")
+"""What is called; in group 1 a method of the class."""
+_TARGET: Final = re.compile(
+    r"_target_['\"]?:\s*['\"]?(?:lightning|pytorch_lightning|lightning_fabric)\.[\w.]*\b(?:Trainer|Fabric)\b"
+)
+"""What a configuration of Hydra calls."""
+_NUM_NODES: Final = re.compile(
+    r"num[_-]nodes(?!['\"]?\s*[:=]\s*['\"]?1['\"]?[ \t\r]*(?:[,;)}\]#'\"]|$))", re.IGNORECASE | re.MULTILINE
+)
+_NODES_OF_LIGHTNING: Final = ("PL_TRAINER_NUM_NODES", "LT_NUM_NODES")
+_MAX_TEXT_BYTES: Final = 1_000_000
 SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 _LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
-_OWN_ADDRESS: Final = re.compile(r"(?:^|=)tcp://(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::|$)")
+_OWN_ADDRESS: Final = re.compile(r"tcp://(?:localhost|127\.0\.0\.1|\[?::1\]?)(?:[:/]|$)")
+_ADDRESS_FLAG: Final = re.compile(r"(?:dist\w*[-_]url|init[-_]method)$")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
 _READS: Final = {"environ", "getenv"}
+_ASKS: Final = {*_READS, "is_torchelastic_launched", "is_initialized"}
 _GPUS: Final = ("gpu", "cuda")
 _GPU_CALLS: Final = ("torch.cuda.set_device",)
+_FRAMEWORKS: Final = ("torch.", "deepspeed.")
+_GROUPS: Final = (".init_process_group", ".init_rpc", ".init_distributed")
 _IS_GUARD: Final = re.compile(r"cuda|gpu|is_available|accelerator", re.IGNORECASE)
 
 
@@ -149,6 +168,8 @@ class Use:
     launcher: str = ""
     is_guarded: bool = False
     """Whether it comes from an import that may fail."""
+    on_cpus: str = ""
+    """What to change on nodes without GPUs, if that alone lets several ranks join; one rank works as it is."""
 
     def __str__(self) -> str:
         verb = "starts" if self.launcher and not self.line else "uses"
@@ -166,6 +187,18 @@ class Joining:
     variables: list[Use] = dataclasses.field(default_factory=list)
     launchers: list[Use] = dataclasses.field(default_factory=list)
     """Launchers that the entry starts by itself."""
+    colliding: list[Use] = dataclasses.field(default_factory=list)
+    """Those that listen at the port of `--launcher torchrun`."""
+    groups: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    """The calls that make a process group: the function around each, and why it excludes other nodes, or ""."""
+    addresses: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    """The function around each assignment of the own node's address, and the reason."""
+    names: set[str] = dataclasses.field(default_factory=set)
+    """All names that the files use."""
+    trainers: list[tuple[Use, bool]] = dataclasses.field(default_factory=list)
+    """The calls of Lightning's Trainer and the like, and whether each may get unknown settings."""
+    one_node: str = ""
+    """Why Lightning would train on one node, "" if its number of nodes is set."""
     alone: list[str] = dataclasses.field(default_factory=list)
     """Why the ranks of different nodes do not join, in words."""
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
@@ -209,13 +242,20 @@ class Joining:
             return HOROVOD, "it is the default: its sources were not found; give --launcher if it needs another"
         return HOROVOD, "it is the default: nothing in the sources joins ranks"
 
-    def trouble(self, launcher: str, controller: str, *, nodes: int) -> str:
-        """Return why the ranks would not train together, "" if the sources show nothing of that."""
+    def trouble(
+        self, launcher: str, controller: str, *, nodes: int, variables: Mapping[str, str] = types.MappingProxyType({})
+    ) -> str:
+        """Return why the ranks would not train together, "" if the sources show nothing of that.
+
+        `variables`: what --env sets.
+        """
         if nodes > 1 and self.alone:
             return self.alone[0]
-        if launcher == TORCHRUN and any(use.name in ("torchrun", "torch.distributed.run") for use in self.launchers):
+        if nodes > 1 and self.one_node and all(variables.get(name, "1") == "1" for name in _NODES_OF_LIGHTNING):
+            return self.one_node
+        if launcher == TORCHRUN and self.colliding:
             other = f"below another torchrun, which listens at port {MASTER_PORT} of the first node"
-            return f"{self.launchers[0]} itself, {other}: give --launcher plain"
+            return f"{self.colliding[0]} itself, {other}: give --launcher plain"
         if self.launchers or self.has_placeholder or not self.files:
             return ""
         if any(use.name in _VARIABLES[launcher] for use in self.variables):
@@ -269,15 +309,15 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
             index == command
             and name in _OWN_LAUNCHERS
             and "." not in name
-            and rest[:1]
-            and (rest[0] in _VERBS.get(name, rest[:1]))
+            and _is_launcher(name, rest)
+            and not ("/" in word and _file(word, bases))
         ):
             yield Start(kind="launcher", name=name, words=tuple(rest))
         elif word in ("-m", "--module") and rest and re.fullmatch(r"[A-Za-z_][\w.]*", rest[0]):
-            if rest[0] in _OWN_LAUNCHERS:
+            path = _module_file(directory, bases, rest[0])
+            if path is None and rest[0] in _OWN_LAUNCHERS and _is_launcher(rest[0], rest[1:]):
                 yield Start(kind="launcher", name=rest[0], words=tuple(rest[1:]))
             else:
-                path = _module_file(directory, bases, rest[0])
                 yield Start(
                     kind="python" if path else "module",
                     name=_shown(path, directory) or rest[0],
@@ -308,6 +348,11 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
                 return
         if not word.startswith("-"):
             before = name
+
+
+def _is_launcher(name: str, rest: Sequence[str]) -> bool:
+    """Return whether a program that can be a launcher is one with these words behind it."""
+    return bool(rest) and rest[0] in _VERBS.get(name, rest[:1])
 
 
 def _command(words: Sequence[str]) -> int:
@@ -351,8 +396,10 @@ def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path |
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file, "" if it cannot be read."""
+    """Return the text of a file, "" if it cannot be read or is too large for settings."""
     try:
+        if path.stat().st_size > _MAX_TEXT_BYTES:
+            return ""
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
@@ -441,25 +488,32 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
     `configs`: its further files, relative to the directory, in which settings such as num_nodes may be.
     """
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
-    for word in words:
-        if _OWN_ADDRESS.search(word) and not any(char.isspace() for char in word):
+    for before, word in zip(("", *words), words, strict=False):
+        name, _, value = ("", "", word) if word.startswith("tcp:") else word.partition("=")
+        if _OWN_ADDRESS.match(value) and _ADDRESS_FLAG.search(name or before):
             found.alone.append(f"{word} in the entry is an address of the own node: other nodes do not join")
     seen: set[Path] = set()
     installed: list[str] = []
+    launched: dict[str, list[Mapping[str, str]]] = {}
+    shells: list[str] = []
     for start in starts(directory, words):
         if start.kind == "launcher":
             found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
             settings = _settings(start.words, directory)
+            launched.setdefault(start.name, []).append(settings)
             if start.name.startswith("accelerate") and not _names_device(settings):
                 # It sets ACCELERATE_USE_CPU=False, and the ranks do not join.
-                found.needs_gpus.append(Use(file="the entry", line=0, name=f"{start.name} without --cpu"))
-            if reason := _reason_alone(start.name, settings):
-                instead = HOROVOD if start.name in _HOROVODS_OWN else TORCHRUN
-                found.alone.append(f"{reason}: leave it out, and give what it starts, with --launcher {instead}")
+                instead = f"give --cpu to {start.name}"
+                found.needs_gpus.append(
+                    Use(file="the entry", line=0, name=f"{start.name} without --cpu", on_cpus=instead)
+                )
+            if start.name in ("torchrun", "torch.distributed.run") and _is_same_port(settings):
+                found.colliding.append(found.launchers[-1])
         elif start.kind == "module":
             installed.append(f"the module {start.name}")
             _note(found, "the entry", 0, start.name)
         elif start.kind == "shell":
+            shells.append(start.text)
             for name in re.findall(r"\$\{?([A-Z_]+)\b", start.text):
                 if name in _NAMES:
                     found.variables.append(Use(file=start.name, line=1, name=f"${name}"[1:]))
@@ -472,9 +526,18 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
                         _follow(found, directory, path, seen)
         else:
             _follow(found, directory, start.path, seen)
+    for name, given in launched.items():
+        if any("PET_" in text for text in (*words, *shells)):
+            continue  # Variables may hold torchrun's flags.
+        reasons = [_reason_alone(name, settings) for settings in given]
+        places = {tuple(settings.get(flag) for flag in _PLACES) for settings in given}
+        if all(reasons) and len(places) == 1:  # Several starts may be those of different nodes.
+            instead = HOROVOD if name in _HOROVODS_OWN else TORCHRUN
+            found.alone.append(f"{reasons[0]}: leave it out, and give what it starts, with --launcher {instead}")
     found.files += installed
     found.needs_gpus += _asked_gpus(directory, words, configs)
-    found.alone += _on_one_node(found, words, [*seen, *(directory / name for name in configs)])
+    found.alone += _alone(found)
+    found.one_node = _on_one_node(found, (*words, *shells), seen, [directory / name for name in configs])
     return found
 
 
@@ -498,14 +561,31 @@ def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) 
                     yield Use(file=str(name), line=number, name=f"accelerator: {found[1]}")
 
 
-def _on_one_node(found: Joining, words: Sequence[str], files: Sequence[Path]) -> Iterator[str]:
-    """Yield what is wrong with a Trainer or Fabric of Lightning whose number of nodes nothing sets."""
-    use = next((use for use in found.calls if _LIGHTNING.search(use.name) and not use.is_guarded), None)
+def _alone(found: Joining) -> Iterator[str]:
+    """Yield why process groups exclude other nodes, unless nothing calls that code or another call makes a group."""
+
+    def is_called(function: str) -> bool:
+        return function in ("", "main") or function.startswith("__") or function in found.names
+
+    yield from (reason for function, reason in found.addresses if is_called(function))
+    reasons = [reason for function, reason in found.groups if is_called(function)]
+    yield from reasons if all(reasons) else ()
+
+
+def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path], configs: Sequence[Path]) -> str:
+    """Return what is wrong with a Trainer or Fabric of Lightning whose number of nodes nothing sets."""
+    use = next((use for use in found.calls if _LIGHTNING.match(use.name) and not use.is_guarded), None)
     if use is None or found.launchers or any(each.launcher == HOROVOD for each in found.calls):
-        return
-    if any(map(_NUM_NODES.search, words)) or any(_NUM_NODES.search(_text(file)) for file in files):
-        return
-    yield f"{use}, and nothing sets its num_nodes, which is 1 by default: set it, such as by {{num_nodes}} in --entry"
+        return ""
+    if any(is_open for _, is_open in found.trainers):
+        return ""
+    texts = list(map(_text, configs))
+    if not found.trainers and not any(map(_TARGET.search, texts)):
+        return ""  # It is imported as a type.
+    if any(map(_NUM_NODES.search, (*words, *texts, *map(_text, sources)))):
+        return ""
+    use = found.trainers[0][0] if found.trainers else use
+    return f"{use}, and nothing sets its num_nodes, which is 1 by default: set it, such as by {{num_nodes}} in --entry"
 
 
 def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
@@ -515,9 +595,11 @@ def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
     for index, word in enumerate(words):
         if word.endswith(".py") or word in ("-m", "--module"):
             break
-        if word.startswith("--"):
+        if word.startswith("--") or word == "-H":
             following = next(iter(words[index + 1 :]), "")
             found[word.strip("-").replace("-", "_")] = "" if following.startswith("--") else following
+        elif word.startswith("$") and not (index and words[index - 1].startswith("--")):
+            found["$"] = word  # It may hold further flags.
     if (config := found.get("config_file")) and (file := _file(config, [directory])):
         lines = re.findall(r"^(\w+):[ \t]*['\"]?([^'\"\s#]*)", _text(file), re.MULTILINE)
         found = {name: value for name, value in lines if value} | found
@@ -531,14 +613,29 @@ def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
     counts, places = _OWN_LAUNCHERS[name]
     given = [settings[flag] for flag in counts if flag in settings]
     is_one = any(re.fullmatch(r"1(:1)?", value) for value in given)
-    if not given or is_one or "standalone" in settings or not (not places or settings.keys() & set(places)):
+    is_whole = "$" not in settings
+    lacks = not given or bool(places and not settings.keys() & set(places))
+    if is_one or "standalone" in settings or (lacks and is_whole):
         return f"{name} in the entry starts ranks of one node only, on each node"
     for flag, value in settings.items():
         if flag in _PLACES and value.isdecimal() and settings.get("rdzv_backend", "static") == "static":
             return f"{name} in the entry gives each node the {flag} {value}, not {{node_rank}}"
         if _LOCALHOST.fullmatch(value):
             return f"{name} in the entry meets the other nodes at {value}, the own node of each, not at {{master_addr}}"
+    addresses = _ADDRESSES.get(name, ())
+    if settings.get("rdzv_backend") == "c10d":
+        addresses = tuple(flag for flag in addresses if flag != "master_addr")  # It is not read then.
+    if addresses and is_whole and not settings.keys() & set(addresses):
+        flag = addresses[0].replace("_", "-")
+        return f"{name} in the entry has no --{flag}, and each node meets itself alone at localhost"
     return ""
+
+
+def _is_same_port(settings: Mapping[str, str]) -> bool:
+    """Return whether torchrun with these settings listens at the port of the torchrun that starts the entry."""
+    port = settings.get("master_port") or settings.get("rdzv_endpoint", "").rpartition(":")[2]
+    is_same = port in ("", str(MASTER_PORT), "{master_port}") or "MASTER_PORT" in port
+    return is_same and not settings.keys() & {"standalone", "$"}
 
 
 def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> None:
@@ -572,11 +669,23 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
             _note(found, file, node.lineno, name, is_guarded=name.partition(".")[0] in optional)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _NAMES:
             found.variables.append(Use(file=file, line=node.lineno, name=node.value))
-    for line, name in _own_addresses(tree):
-        found.alone.append(f"{file}:{line} sets {name}, to an address of the own node: other nodes do not join")
+    found.names |= names_in(tree)
+    asked, around = _asked(tree, is_entry=file == found.files[0]), _functions(tree)
+    for node, name in _own_addresses(tree):
+        if id(node) not in asked:
+            reason = f"{file}:{node.lineno} sets {name}, to an address of the own node: other nodes do not join"
+            found.addresses.append((around.get(id(node), ""), reason))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (reason := _call_alone(node, names)):
-            found.alone.append(f"{file}:{node.lineno} {reason}: other nodes do not join")
+        if not isinstance(node, ast.Call):
+            continue
+        name = _meant(dotted(node.func), names)
+        if name.startswith(_FRAMEWORKS) and name.endswith(_GROUPS):
+            reason = "" if id(node) in asked else _call_alone(node)
+            text = f"{file}:{node.lineno} {reason}: other nodes do not join" if reason else ""
+            found.groups.append((around.get(id(node), ""), text))
+        elif (made := _LIGHTNING.fullmatch(name)) and name.partition(".")[0] not in optional:
+            is_open = bool(made[1]) or any(word.arg is None for word in node.keywords)
+            found.trainers.append((Use(file=file, line=node.lineno, name=name, launcher=TORCHRUN), is_open))
     for call in _unguarded(tree):
         name = _meant(dotted(call.func), names)
         backend = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "backend")]
@@ -605,30 +714,57 @@ def _optional(tree: ast.AST) -> set[str]:
     return tops[True] - tops[False]
 
 
-def _own_addresses(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each variable for the meeting that is set to the own node, whatever the launcher gives."""
-    asked, values = set(), dict[str, list[ast.AST]]()
+def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
+    """Return the ids of the nodes that run only by what the launcher gives, after an error, or as a script."""
+    asked, known = set[int](), set[str]()
     for node in ast.walk(tree):
-        if _asks(node):
+        if isinstance(node, ast.Assign) and (names_in(node.value) & _READS or _strings(node.value) & _NAMES):
+            known |= {name for target in node.targets for name in _targets(target)}
+    for node in ast.walk(tree):
+        is_script = isinstance(node, ast.If) and not is_entry and "__name__" in names_in(node.test)
+        if is_script or _asks(node, known):
             asked |= {id(each) for each in ast.walk(node)}
-        elif isinstance(node, ast.Assign):
+    return asked
+
+
+def _targets(target: ast.AST) -> Iterator[str]:
+    """Yield the names that an assignment sets, such as `distributed` for `args.distributed`."""
+    if isinstance(target, ast.Name | ast.Attribute):
+        yield target.id if isinstance(target, ast.Name) else target.attr
+    elif isinstance(target, ast.Tuple):
+        for each in target.elts:
+            yield from _targets(each)
+
+
+def _functions(tree: ast.AST) -> dict[int, str]:
+    """Return the name of the innermost function around each node, by the node's id; "" for one with a decorator."""
+    found: dict[int, str] = {}
+    for node in ast.walk(tree):  # the outer ones first
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found |= dict.fromkeys(map(id, ast.walk(node)), "" if node.decorator_list else node.name)
+    return found
+
+
+def _own_addresses(tree: ast.AST) -> Iterator[tuple[ast.Assign, str]]:
+    """Yield statement and name of each variable for the meeting that is set to the own node."""
+    values = dict[str, list[ast.AST]]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
                     values.setdefault(target.id, []).append(node.value)
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or id(node) in asked:
+        if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
                 name = str(target.slice.value)
                 if name in _MEETING and dotted(target.value).endswith("environ") and _is_own(node.value, values):
-                    yield target.lineno, name
+                    yield node, name
 
 
-def _call_alone(call: ast.Call, names: dict[str, str]) -> str:
+def _call_alone(call: ast.Call) -> str:
     """Return how a call of init_process_group excludes other nodes, "" if it does not, as far as its words tell."""
-    if not _meant(dotted(call.func), names).endswith((".init_process_group", ".init_rpc")):
-        return ""
     given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
     if any(isinstance(word, ast.Constant) and _OWN_ADDRESS.match(str(word.value)) for word in call.args):
         return "meets at an address of the own node"
@@ -637,11 +773,11 @@ def _call_alone(call: ast.Call, names: dict[str, str]) -> str:
     return "joins one rank alone (world_size=1)" if given.get("world_size") == 1 else ""
 
 
-def _asks(node: ast.AST) -> bool:
-    """Return whether a statement depends on what the launcher gives."""
+def _asks(node: ast.AST, known: Collection[str]) -> bool:
+    """Return whether a statement depends on what the launcher gives, or on an error; `known`: names that hold it."""
     if isinstance(node, ast.ExceptHandler):
-        return node.type is not None and "KeyError" in names_in(node.type)
-    return isinstance(node, ast.If) and bool(names_in(node.test) & _READS or _strings(node.test) & _NAMES)
+        return True
+    return isinstance(node, ast.If) and bool(names_in(node.test) & {*_ASKS, *known} or _strings(node.test) & _NAMES)
 
 
 def _is_own(value: ast.AST, values: Mapping[str, list[ast.AST]]) -> bool:

@@ -30,6 +30,9 @@ MAX_WORD_BYTES: Final = 128 * 1024 - 1
 PYTHONS: Final = ("python", "python3")
 _OPERATOR: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s))""", re.DOTALL)
 """Quoted parts of an entry, and in group 1 what separates the commands of a shell."""
+_IPYTHON: Final = "get_ipython"
+_MAGICS: Final = ("system", "getoutput", "run_line_magic", "run_cell_magic", "magic")
+"""What nbconvert makes of `!` and `%` commands."""
 _FRAMEWORKS: Final = re.compile(rb"horovod|tensorflow|keras|torch")
 """What a file names that imports anything that decides the environment."""
 MAX_TREE_BYTES: Final = 1 << 30
@@ -319,12 +322,30 @@ def _line_of_magic(text: bytes) -> int:
     if b"get_ipython()." not in text:
         return 0
     tree = parsed_text(text)
-    for node in tree.body if isinstance(tree, ast.Module) else ():
-        inner = [each.value for each in ast.walk(node) if isinstance(each, ast.Attribute)]
-        names = [each.func for each in inner if isinstance(each, ast.Call)]
-        if not hasattr(node, "body") and any(isinstance(n, ast.Name) and n.id == "get_ipython" for n in names):
-            return node.lineno
+    if not isinstance(tree, ast.Module) or any(map(_gives_ipython, ast.walk(tree))):
+        return 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            return 0  # It may define get_ipython.
+        call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _MAGICS:
+            made = call.func.value
+            if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == _IPYTHON:
+                return node.lineno
     return 0
+
+
+def _gives_ipython(node: ast.AST) -> bool:
+    """Return whether a part of a program defines or looks up get_ipython. IPython's own returns None in a script."""
+    if isinstance(node, ast.ImportFrom):
+        is_own = (node.module or "").partition(".")[0] != "IPython"
+        return any((name.asname or name.name) == _IPYTHON and is_own for name in node.names)
+    if isinstance(node, ast.Name | ast.Attribute):
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        return name == _IPYTHON and isinstance(node.ctx, ast.Store)
+    if isinstance(node, ast.Constant):
+        return node.value == _IPYTHON
+    return isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == _IPYTHON
 
 
 def _begins_with(path: Path, *starts: bytes) -> bool:

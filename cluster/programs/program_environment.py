@@ -100,7 +100,11 @@ def pack(
         if (
             not in_entry
             and "PYTHONPATH" not in variables
-            and (hidden := import_check.unreachable(program.directory, begun, wanted.uploaded, environment))
+            and (
+                hidden := import_check.unreachable(
+                    program.directory, begun, wanted.uploaded, environment, horovod=launcher == HOROVOD
+                )
+            )
         ):
             report(import_check.describe_unreachable(hidden, program.directory))
     if environment.keras == 3:

@@ -221,14 +221,18 @@ class TrainRequest:
         ranks = self.options.ranks
         if not isinstance(self.work, Program) or ranks.together == APART:
             return ""
-        return self.work.joining.trouble(ranks.launcher, ranks.controller, nodes=self.nodes)
+        variables = dict(self.options.environment)
+        return self.work.joining.trouble(ranks.launcher, ranks.controller, nodes=self.nodes, variables=variables)
 
     def missing_gpus(self, nodes: Callable[[], Sequence[Node]]) -> str:
         """Return which line of the program needs GPUs that the nodes do not have, "" if none does."""
-        if not isinstance(self.work, Program) or not (uses := self.work.joining.needs_gpus):
+        needed = self.work.joining.needs_gpus if isinstance(self.work, Program) else []
+        uses = [use for use in needed if self.nodes > 1 or not use.on_cpus]
+        if not uses:
             return ""
         kind = kind_of_hosts(nodes(), self.nodes)
-        return f"{uses[0]}, but the nodes have no GPU." if kind and not kind.has_gpus else ""
+        instead = f" To train on CPUs, {uses[0].on_cpus}." if uses[0].on_cpus else ""
+        return f"{uses[0]}, but the nodes have no GPU.{instead}" if kind and not kind.has_gpus else ""
 
     def resolved(self, stack: Stack, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
         """Return the request with what the deployed stack says. Raises DeepcdkError where it lacks what is needed."""

@@ -19,9 +19,11 @@ import pytest
 from agent.environment.virtual_environment import reason_lines
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs import uv_compile
-from cluster.programs.import_check import is_in, standard_library
+from cluster.programs.import_check import is_in, standard_library, unreachable
+from cluster.programs.joining import starts
 from cluster.programs.program import Program
 from cluster.programs.program_environment import PackedProgram, pack
+from cluster.programs.program_packages import Environment
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError
 from tests.factories import make_master, make_node
@@ -286,6 +288,32 @@ def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) 
         packed(write_project(tmp_path, f"#!/usr/bin/env python\n# coding: utf-8\n{line}\n"))
     guarded = f"try:\n    {line}\nexcept NameError:\n    pass\ndef f():\n    {line}\n"
     packed(write_project(tmp_path, guarded))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IN_NB = 'get_ipython' in globals() and get_ipython().__class__.__name__ != 'X'",
+        "shell = get_ipython().system('ls') if 'get_ipython' in dir() else None",
+        "def get_ipython():\n    return Shell()\nget_ipython().system('ls')",
+        "from compat import get_ipython\nget_ipython().system('ls')",
+        "from compat import *\nget_ipython().system('ls')",
+        "get_ipython = Shell\nget_ipython().system('ls')",
+        "run = lambda command: get_ipython().system(command)",
+        "runs = [lambda: get_ipython().system('ls')]",
+        "IN_NB = False and get_ipython().has_trait('kernel')",
+    ],
+)
+def test_a_script_that_works_with_and_without_jupyter_is_accepted(tmp_path: Path, text: str) -> None:
+    """Libraries such as tqdm ask whether they are in Jupyter."""
+    packed(write_project(tmp_path, f"{text}\n"))
+
+
+def test_ipythons_own_function_gives_none_to_a_script(tmp_path: Path) -> None:
+    """Spyder's header `from IPython import get_ipython`: an AttributeError of None on billed nodes."""
+    line = "get_ipython().run_line_magic('reset', '-sf')"
+    with pytest.raises(UsageError, match="Jupyter at line 2"):
+        packed(write_project(tmp_path, f"from IPython import get_ipython\n{line}\n"))
 
 
 def test_modules_that_the_nodes_lack_are_listed_before_any_cost(tmp_path: Path, index: Path) -> None:
@@ -557,6 +585,23 @@ def test_own_modules_where_python_does_not_look_are_reported(
         pack(program, lambda: nodes, 1, "plain", project=PROJECT, report=said.append, variables=variables)
         found = [line for line in said if "a module of the program's own" in line]
         assert [f"give --env PYTHONPATH={path}, or" in line for line in found] == [True] * bool(path and not variables)
+
+
+@pytest.mark.parametrize(
+    ("horovod", "horovod_for", "is_listed"), [(True, (), False), (False, ("torch",), False), (False, (), True)]
+)
+def test_the_sources_of_horovod_do_not_replace_the_built_horovod(
+    tmp_path: Path, horovod: bool, horovod_for: tuple[str, ...], is_listed: bool
+) -> None:
+    """Horovod's `examples/pytorch/pytorch_mnist.py` in a checkout: PYTHONPATH=. would import the unbuilt sources."""
+    files = {"examples/pytorch/mnist.py": "import horovod.torch\n", "horovod/__init__.py": "", "horovod/torch.py": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    begun = list(starts(tmp_path, ["examples/pytorch/mnist.py"]))
+    environment = Environment(lock="torch==2.13.0\n", horovod_for=horovod_for)
+    found = unreachable(tmp_path, begun, list(map(Path, files)), environment, horovod=horovod)
+    assert [each.module for each in found] == ["horovod"] * is_listed
 
 
 def test_a_project_that_its_requirements_install_is_found(tmp_path: Path, index: Path) -> None:

@@ -19,6 +19,7 @@ from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.tasks.train import TrainRequest, ask_to_train_apart, with_launcher
+from tests.factories import make_node
 
 NANOGPT: Final = """\
 import os, torch
@@ -117,6 +118,13 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("./a.sh -m p.t", {"a.sh": '#!/bin/sh\nexec python $*\n', "p/t": DDP}, TORCHRUN, "p/t.py:2"),
         ("sh a.sh t.py", {"a.sh": 'python "$1" --x\n', "t": DDP}, TORCHRUN, "t.py:2"),
         ("./a.sh --nnodes 2 t.py", {"a.sh": '#!/bin/sh\ntorchrun "$@"\n', "t": DDP}, PLAIN, "starts torchrun"),
+        # Modules and scripts of the program that have the name of a launcher.
+        ("python -m tune --lr 1", {"tune": DDP}, TORCHRUN, "tune.py:2"),
+        ("python -m composer", {"composer/__main__": DDP}, TORCHRUN, "composer/__main__.py:2"),
+        ("bin.d/composer -n 2", {"bin.d/composer": f"#!/usr/bin/env python\n{DDP}"}, TORCHRUN, "bin.d/composer:3"),
+        ("sh -c 'python -m accelerate.commands.launch --num_machines 2 t.py'", {"t": DDP}, PLAIN, "starts accelerate"),
+        ("sh -c 'python -m accelerate launch --num_machines 2 t.py'", {"t": DDP}, PLAIN, "starts accelerate"),
+        ("sh -c 'python -m accelerate env'", {}, TORCHRUN, "accelerate"),
         *((f"sh -c 'python -m {name} t.py'", {"t": DDP}, TORCHRUN, "t.py:2") for name in (
             "cProfile -o x", "pdb", "debugpy --listen 5678", "coverage run",
         )),
@@ -183,11 +191,37 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
             ("--num_machines {num_nodes} --machine_rank {node_rank} --main_process_ip {master_addr}", "", ""),
         )),
         *((f"torchrun --nnodes 2 --node_rank {{node_rank}} {flag} t.py", {"t": DDP}, launcher, says)
-          for flag in ("", "--master_addr {master_addr}") for launcher, says in (
-            (TORCHRUN, "the entry starts torchrun itself, below another torchrun"), (PLAIN, ""))),
-        ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} t.py", {"t": DDP}, PLAIN, ""),
+          for flag, launcher, says in (
+            ("--master_addr {master_addr}", TORCHRUN, "the entry starts torchrun itself, below another torchrun"),
+            ("--master_addr $MASTER_ADDR --master_port $MASTER_PORT", TORCHRUN, "below another torchrun"),
+            ("--master_addr {master_addr}", PLAIN, ""),
+            ("--rdzv-endpoint {master_addr}:29501", TORCHRUN, ""),
+            ("--master-addr={master_addr} --master-port=29501", TORCHRUN, ""),
+            ("", PLAIN, "no --master-addr, and each node meets itself alone at localhost"),
+            ("--rdzv-backend c10d", PLAIN, "no --rdzv-endpoint"),
+            ("--rdzv-backend c10d --master_addr {master_addr}", PLAIN, "no --rdzv-endpoint"),
+            ("$FLAGS", PLAIN, ""),
+        )),
+        ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} t.py", {"t": DDP}, PLAIN, "no --main-address"),
+        ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} --main-address {master_addr} t.py", {"t": DDP},
+         PLAIN, ""),
+        *((command, {"t": DDP}, PLAIN, says) for command, says in (
+            ("sh -c 'torchrun $DISTRIBUTED_ARGS t.py'", ""),
+            ("sh -c 'PET_NNODES=2 PET_NODE_RANK=$NODE_RANK PET_MASTER_ADDR=$MASTER_ADDR torchrun t.py'", ""),
+            ("deepspeed -H hosts t.py", ""),
+            ("deepspeed t.py", "one node only"),
+            ("sh -c 'torchrun --standalone t.py && torchrun --standalone t.py'", "one node only"),
+        )),
+        *(("./a.sh", {"a.sh": f"#!/bin/sh\nif [ $R = 0 ]; then torchrun {first} t.py; else torchrun {other} t.py; fi",
+                      "t": DDP}, PLAIN, says) for first, other, says in (
+            *((f"{flags} --node_rank 0", f"{flags} --node_rank {other}", says)
+              for flags in ("--nnodes 2 --master_addr $MASTER_ADDR",)
+              for other, says in (("1", ""), ("0", "gives each node the node_rank 0"))),
+            ("--standalone", "--nnodes 2 --node_rank $NODE_RANK --master_addr $MASTER_ADDR", ""),
+        )),
         ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {master_addr}:29501 t.py", {"t": DDP}, PLAIN, ""),
-        ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes $N --node_rank $RANK t.py\n", "t": DDP}, PLAIN, ""),
+        ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes 2 --node_rank $R --master_addr $M t.py", "t": DDP},
+         PLAIN, ""),
         # Addresses and a size of the own node, in a call or in the entry.
         ("t.py", {"t": DDP.replace("'gloo'", "'gloo', 'tcp://127.0.0.1:23456'")}, TORCHRUN, "t.py:2 meets at an addr"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "own node: other nodes"),
@@ -195,6 +229,9 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://10.0.0.1:1', world_size=2")}, TORCHRUN, ""),
         ("t.py --dist-url tcp://127.0.0.1:1234", {"t": DDP}, TORCHRUN, "tcp://127.0.0.1:1234 in the entry"),
         ("t.py --dist-url=tcp://{master_addr}:1234", {"t": DDP}, TORCHRUN, ""),
+        ("t.py distributed.init_method=tcp://localhost:1", {"t": DDP}, TORCHRUN, "in the entry is an address of the"),
+        ("t.py --scheduler tcp://localhost:8786", {"t": DDP}, TORCHRUN, ""),
+        ("t.py --scheduler=tcp://localhost:8786", {"t": DDP}, TORCHRUN, ""),
         *(("t.py", {"t": text}, launcher, "") for text, launcher in (
             (NANOGPT, TORCHRUN), (NANOGPT, PLAIN), (MWMS, PLAIN), (JAX, PLAIN), (HVD, HOROVOD), (SOCKETS, PLAIN),
             ("import os\nos.environ['DEEPCDK_NODES']\n", HOROVOD),
@@ -211,6 +248,45 @@ def test_programs_whose_ranks_train_alone_are_named(
     """Sources: minGPT, nanoGPT, pytorch/examples mnist and ddp-tutorial-series, accelerate, keras.io's guide."""
     found = examined(tmp_path, entry, files).trouble(launcher, "auto", nodes=2)
     assert (says in found) if says else found == "", found
+
+
+OWN_NODE: Final = "dist.init_process_group('gloo', init_method='tcp://127.0.0.1:29500', rank=0, world_size=1)\n"
+OWN_MASTER: Final = "os.environ['MASTER_ADDR'] = 'localhost'\n"
+
+
+@pytest.mark.parametrize("line", [OWN_NODE, OWN_MASTER])
+@pytest.mark.parametrize(
+    ("text", "is_alone"),
+    [
+        ("LINE", True),
+        ("def setup():\n    LINE\nsetup()\n", True),
+        ("class A:\n    def __init__(self):\n        LINE\n", True),
+        ("@app.command()\ndef train():\n    LINE\napp()\n", True),
+        ("if __name__ == '__main__':\n    LINE", True),
+        ("if 'RANK' in os.environ:\n    dist.init_process_group('gloo')\nelse:\n    LINE", False),
+        ("is_ddp = int(os.environ.get('RANK', -1)) != -1\nif is_ddp:\n    pass\nelse:\n    LINE", False),
+        ("args.ddp, _ = os.getenv('WORLD_SIZE'), 1\nif not args.ddp:\n    LINE", False),
+        ("if not dist.is_torchelastic_launched():\n    LINE", False),
+        ("try:\n    dist.init_process_group('gloo')\nexcept ValueError:\n    LINE", False),
+        ("try:\n    pass\nexcept:\n    LINE", False),
+        ("def unused():\n    LINE\n", False),
+        ("import lib\n", False),
+    ],
+)
+def test_an_address_of_the_own_node_counts_only_if_its_code_runs_below_the_launcher(
+    tmp_path: Path, line: str, text: str, is_alone: bool
+) -> None:
+    """minGPT-ddp and timm: `if "RANK" in os.environ`, else a process group of one rank."""
+    header = "import os\nimport torch.distributed as dist\n"
+    lib = f"{header}if __name__ == '__main__':\n    {line}"
+    assert bool(examined(tmp_path, "t.py", {"t": header + text.replace("LINE", line), "lib": lib}).alone) == is_alone
+
+
+def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> None:
+    """Public DDP examples choose by a flag of their own: `if args.distributed`."""
+    for other in ("dist.init_process_group('nccl')", "deepspeed.init_distributed()"):
+        text = f"import deepspeed, torch.distributed as dist\nif args.distributed:\n    {other}\nelse:\n    {OWN_NODE}"
+        assert examined(tmp_path, "t.py", {"t": text}).alone == []
 
 
 TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
@@ -231,6 +307,16 @@ TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
         ("t.py", {"t": TRAINER + "import horovod.torch\n"}, False),
         ("t.py", {"t": "try:\n    from lightning import Trainer\nexcept ImportError:\n    pass\n" + DDP}, False),
         ("t.py", {"t": "from transformers import Trainer\nTrainer()\n"}, False),
+        ("t.py", {"t": HYDRA, "configs/d.yaml": "_target_: lightning.pytorch.trainer.Trainer\n"}, True),
+        ("t.py", {"t": HYDRA + DDP}, False),
+        ("t.py", {"t": "import lightning as L\nL.Trainer(**vars(args))\n"}, False),
+        ("t.py", {"t": "import pytorch_lightning as pl\npl.Trainer.from_argparse_args(args)\n"}, False),
+        ("t.py", {"t": "import lightning as L\nL.Trainer(num_nodes=1 if x else 2)\n"}, False),
+        ("t.py", {"t": "import lightning as L\nL.Trainer(num_nodes=1, devices=2)  # one\n"}, True),
+        ("t.py", {"t": TRAINER, "c.json": '{"num_nodes": 1}'}, True),
+        ("t.py", {"t": TRAINER, "c.json": '{"num_nodes": 16}'}, False),
+        ("env PL_TRAINER_NUM_NODES=2 python t.py", {"t": TRAINER}, False),
+        ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py --num-nodes $N\n", "t": TRAINER}, False),
     ],
 )  # fmt: skip
 def test_a_trainer_of_lightning_needs_the_number_of_nodes(
@@ -257,6 +343,21 @@ def test_an_entry_with_a_launcher_of_its_own_is_started_once_a_node(
     (tmp_path / "t.py").write_text(DDP)
     program = Program.from_arguments(str(tmp_path), entry, ())
     assert with_launcher(program, given, Knobs(), lambda _: None).ranks_per_node == ranks
+
+
+@pytest.mark.parametrize(("value", "is_alone"), [("2", False), ("1", True)])
+def test_a_variable_sets_the_number_of_nodes_of_lightning(tmp_path: Path, value: str, is_alone: bool) -> None:
+    """Lightning: `PL_TRAINER_NUM_NODES` is the default of `Trainer(num_nodes=...)`."""
+    (tmp_path / "t.py").write_text(TRAINER)
+    program = Program.from_arguments(str(tmp_path), "t.py", ())
+    options = RunOptions(ranks=RankOptions(launcher=TORCHRUN), environment=(("PL_TRAINER_NUM_NODES", value),))
+    assert bool(TrainRequest(work=program, nodes=2, options=options, secrets={}).trouble()) == is_alone
+
+
+def test_a_large_file_is_not_searched_for_settings(tmp_path: Path) -> None:
+    """A data set of some 100 MB as JSON beside the program was read before each run."""
+    data = "0" * 1_000_000 + "\nnum_nodes: 2\n"
+    assert examined(tmp_path, "t.py", {"t": TRAINER, "data.json": data}).trouble(TORCHRUN, "auto", nodes=2)
 
 
 @pytest.mark.parametrize("name", ["setup.py", "setup.cfg"])
@@ -383,6 +484,19 @@ def test_entries_that_need_gpus_are_found(tmp_path: Path, entry: str, found: lis
     }
     joining = examined(tmp_path, entry, {"t": DDP, "configs/cpu.yaml": "use_cpu: true\n", **files})
     assert [str(use) for use in joining.needs_gpus] == found
+
+
+def test_accelerate_without_cpu_works_on_one_node_without_gpus(tmp_path: Path) -> None:
+    """Accelerate on one CPU node: `accelerate launch t.py` trains with one process."""
+    (tmp_path / "t.py").write_text("from accelerate import Accelerator\n")
+    program = Program.from_arguments(str(tmp_path), "accelerate launch t.py", ())
+    nodes = [make_node(index, kind="x86_64-py3.12") for index in (1, 2)]
+    for count in (1, 2):
+        request = TrainRequest(
+            work=program, nodes=count, options=RunOptions(ranks=RankOptions(launcher=PLAIN)), secrets={}
+        )
+        asked = request.missing_gpus(lambda: nodes)
+        assert ("give --cpu to accelerate" in asked) == (count > 1), asked
 
 
 @pytest.mark.parametrize(
