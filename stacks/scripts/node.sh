@@ -25,13 +25,18 @@ ask() {
 # Call CloudFormation with the identity of this instance, as cfn-signal does (aws-cfn-bootstrap, CFNSigner): it takes no
 # program, no permission and no reason. `fab up` shows the reason from the console.
 signal_by_identity() {
-  local domain status=SUCCESS id=dynamic/instance-identity answer
+  local domain document signature id=${instance_id:-} status=SUCCESS answer
   if [[ $1 == false ]]; then status=FAILURE; fi
-  domain=$(ask meta-data/services/domain)
+  if ! { domain=$(ask meta-data/services/domain) \
+    && document=$(ask dynamic/instance-identity/document | base64 -w 0) \
+    && signature=$(ask dynamic/instance-identity/signature | tr -d '\n') \
+    && id=${id:-$(ask meta-data/instance-id)}; }; then
+    printf 'the instance metadata service does not answer' && return 1
+  fi
   answer=$(curl -sS -G --max-time 30 -w ' %{http_code}' \
-    -H "Authorization: CFN_V1 $(ask "$id/document" | base64 -w 0):$(ask "$id/signature" | tr -d '\n')" \
+    -H "Authorization: CFN_V1 $document:$signature" \
     --data-urlencode "StackName=$DEEPCDK_STACK" -d "Action=SignalResource&Version=2010-05-15" \
-    -d "LogicalResourceId=$DEEPCDK_GROUP&UniqueId=$(ask meta-data/instance-id)&Status=$status" \
+    -d "LogicalResourceId=$DEEPCDK_GROUP&UniqueId=$id&Status=$status" \
     "${AWS_ENDPOINT_URL:-https://cloudformation.$DEEPCDK_REGION.$domain}/" 2>&1)
   printf %s "$answer"
   [[ $answer == *' 200' ]]
@@ -45,8 +50,8 @@ signal() {
       answer=$("$root/opt/aws/bin/cfn-signal" --success "$1" --reason "$2" --stack "$DEEPCDK_STACK" \
         --resource "$DEEPCDK_GROUP" --region "$DEEPCDK_REGION" 2>&1) && return
     fi
-    if [[ $answer != *ValidationError* ]]; then answer=$(signal_by_identity "$1") && return; fi
-    if [[ $answer == *ValidationError* ]]; then log "the stack $DEEPCDK_STACK waits for no signal" && return; fi
+    if [[ $answer != *' be signaled'* ]]; then answer=$(signal_by_identity "$1") && return; fi
+    if [[ $answer == *' be signaled'* ]]; then log "the stack $DEEPCDK_STACK waits for no signal" && return; fi
     sleep "$try"
   done
   log "CloudFormation did not take the signal ($2): $answer"
@@ -101,6 +106,8 @@ need ssh-keygen openssh openssh-client
 need mount.nfs4 nfs-utils nfs-common
 # Ubuntu 24.04 has it as a snap alone, signed and published by AWS (AWS CLI user guide, "Snap package").
 if ! need aws awscli-2 awscli; then
+  log 'the AWS CLI is missing, and its package was not installed'
+  if ! command -v snap >/dev/null; then exit 1; fi
   snap install --classic aws-cli
   ln -sf /snap/bin/aws /usr/local/bin/aws
 fi

@@ -110,6 +110,36 @@ def test_without_a_working_cfn_signal_a_node_signals_by_its_signed_identity(lab:
     assert "StackName=deepcdk " in signalled and signalled.endswith(" https://cloudformation.us-east-1.amazonaws.com/")
 
 
+def test_another_validation_error_than_of_a_complete_stack_leads_to_a_second_way(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    status, said = node.boot(LAB_DEAF="ValidationError: Value at 'uniqueId' failed to satisfy constraint")
+    assert status == 0, said
+    assert "waits for no signal" not in said
+    by_program, by_identity = node.text("signals").splitlines()
+    assert by_program.startswith("--success true") and "Authorization: CFN_V1 " in by_identity
+
+
+@pytest.mark.parametrize("path", ["meta-data/instance-id", "identity/document", "identity/signature", "domain"])
+def test_a_signal_waits_for_a_metadata_service_that_does_not_answer_once(lab: Lab, path: str) -> None:
+    stand_in(lab, "sleep", "exit 0")
+    node = lab.node("worker", 1, login_user="ubuntu")
+    (node.root / "opt/aws/bin/cfn-signal").unlink()
+    (lab.commands / "curl").rename(lab.commands / "curl.answering")
+    once = f'[ -e "$DEEPCDK_ROOT/asked" ] || case $* in *{path}*) touch "$DEEPCDK_ROOT/asked"; exit 22 ;; esac'
+    stand_in(lab, "curl", f'{once}\nexec {lab.commands}/curl.answering "$@"')
+    assert node.boot()[0] != 0
+    assert (node.root / "asked").exists()
+    (signalled,) = node.text("signals").splitlines()
+    assert ":firstsecond " in signalled and "CFN_V1 :" not in signalled
+    assert f"UniqueId={node.instance_id}&Status=FAILURE " in signalled
+    assert signalled.endswith(" https://cloudformation.us-east-1.amazonaws.com/")
+
+
+def stand_in(lab: Lab, command: str, body: str) -> None:
+    (lab.commands / command).write_text(f"#!/bin/sh\n{body}\n")
+    (lab.commands / command).chmod(0o755)
+
+
 @pytest.mark.parametrize("login_user", ["ubuntu", "ec2-user"])
 def test_a_boot_that_fails_before_it_knows_its_instance_signals_failure(lab: Lab, login_user: str) -> None:
     node = lab.node("worker", 1, login_user=login_user)

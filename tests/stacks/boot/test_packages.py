@@ -8,6 +8,7 @@ package in OpenSCAP/scap-workbench#313.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -84,12 +85,28 @@ def test_workers_get_the_headers_of_their_python_beside_the_compiler(lab: Lab) -
     assert node.text("dnf") == "install -y -q python3.13-devel\n"
 
 
-@pytest.mark.parametrize("snap", [True, False])
-def test_the_aws_cli_is_installed_as_a_snap_where_there_is_no_package_of_it(lab: Lab, snap: bool) -> None:
-    """Ubuntu 24.04 dropped the package `awscli`."""
+def node_without_aws(lab: Lab) -> Node:
     node = node_without_ensurepip(lab, UNKNOWN)
     write(lab.commands / "python3.13", "echo 3.13")
     (lab.commands / "aws").rename(lab.commands / "aws.snap")
+    return node
+
+
+@pytest.mark.skipif(bool(shutil.which("snap")), reason="this machine has snap")
+def test_a_boot_without_a_package_of_the_aws_cli_and_without_snap_names_the_package(lab: Lab) -> None:
+    node = node_without_aws(lab)
+    status, said = node.boot()
+    assert status != 0
+    assert f"dnf install awscli-2: {UNKNOWN}" in said
+    assert "the AWS CLI is missing, and its package was not installed" in said
+    assert "snap" not in said
+    assert "--success false --reason installing missing commands failed" in node.text("signals")
+
+
+@pytest.mark.parametrize("snap", [True, False])
+def test_the_aws_cli_is_installed_as_a_snap_where_there_is_no_package_of_it(lab: Lab, snap: bool) -> None:
+    """Ubuntu 24.04 dropped the package `awscli`."""
+    node = node_without_aws(lab)
     write(lab.commands / "snap", f'echo "$*" >>"$DEEPCDK_ROOT/snap"; {"exit 0" if snap else "exit 1"}')
     link = f"*/usr/local/bin/aws) mv {lab.commands}/aws.snap {lab.commands}/aws; exit ;;"
     write(lab.commands / "ln", f'case $* in {link} esac; exec /bin/ln "$@"')
