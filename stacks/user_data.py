@@ -109,9 +109,7 @@ def packed(names: Sequence[str]) -> str:
 
 def installed(name: str) -> str:
     """Return the text of a script as nodes have it."""
-    (path,) = SCRIPTS.glob(f"{name}.*")
-    text = path.read_text(encoding="utf-8")
-    return compact(text, indented=path.suffix == ".py")
+    return compact((SCRIPTS / f"{name}.sh").read_text(encoding="utf-8"))
 
 
 def may_have_gpus(instance_type: str) -> bool:
@@ -120,17 +118,12 @@ def may_have_gpus(instance_type: str) -> bool:
     return kind.gpu_maker == "NVIDIA" if kind else _GPU_FAMILY.match(instance_type) is not None
 
 
-def compact(script: str, *, indented: bool = False) -> str:
+def compact(script: str) -> str:
     """Remove a script's blank lines, comment lines and indentation, which count against the limit on user data.
-
-    `indented`: keep a quarter of the indentation and drop docstrings of one line, as of a program in Python.
 
     The `#!` line stays. No script has a text of several lines in which indentation matters.
     """
     lines = [line.lstrip() for line in script.splitlines()]
-    if indented:
-        lines = [" " * ((len(line) - len(line.lstrip())) // 4) + line.lstrip() for line in script.splitlines()]
-        lines = ["" if line.lstrip().startswith(("#", '"""')) else line for line in lines]
     kept = [line for line in lines if line and (line.startswith("#!") or not line.startswith("#"))]
     return "\n".join(kept) + "\n"
 

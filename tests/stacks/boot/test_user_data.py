@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stacks.user_data import USER_DATA_LIMIT, compact, installed, may_have_gpus, user_data
@@ -31,6 +33,13 @@ def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, s
     for name, path in unpacked.items():
         assert path.read_text() == installed(name)
         assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_backup_beside_a_script_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stacks.user_data.SCRIPTS", tmp_path)
+    (tmp_path / "node.sh").write_text("true\n")
+    (tmp_path / "node.sh~").write_text("false\n")
+    assert installed("node") == "true\n"
 
 
 def test_user_data_quotes_what_a_shell_would_read(lab: Lab) -> None:
