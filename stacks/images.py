@@ -23,15 +23,16 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
 # EC2's names of architectures, by the words that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
-# Releases that package none of Python 3.11 to 3.13, which TensorFlow and Horovod are locked for; the version that they
-# have (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"), and the words in names of parameters.
-_OTHER_PYTHONS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
-    "Ubuntu 18.04": ("3.6", frozenset({"18.04", "bionic"})),
-    "Ubuntu 20.04": ("3.8", frozenset({"20.04", "focal"})),
-    "Ubuntu 22.04": ("3.10", frozenset({"22.04", "jammy"})),
-    "Ubuntu 26.04": ("3.14", frozenset({"26.04", "resolute"})),
-    "Debian 11": ("3.9", frozenset({"11", "bullseye"})),
-    "Amazon Linux 2": ("3.7", frozenset({"amzn2"})),
+# Releases on which the boot installs none of Python 3.11 to 3.13, which TensorFlow and Horovod are locked for; the
+# version that they have (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"), and a pattern of
+# the words in names of parameters.
+_OTHER_PYTHONS: Final[Mapping[str, tuple[str, str]]] = {
+    "Ubuntu 18.04": ("3.6", r"18\.04|bionic"),
+    "Ubuntu 20.04": ("3.8", r"20\.04|focal"),
+    "Ubuntu 22.04": ("3.10", r"22\.04|jammy"),
+    "Ubuntu 26.04": ("3.14", r"26\.04|resolute"),
+    "Debian 11": ("3.9", r"11|bullseye"),
+    "Amazon Linux 2": ("3.7", r"amzn2|amazon-linux-2"),
 }
 # Publishers of plain images, none of which has an NVIDIA driver.
 _PLAIN: Final = ("/aws/service/ami-amazon-linux-latest/", "/aws/service/canonical/", "/aws/service/debian/")
@@ -97,9 +98,13 @@ def has_open_gpu_driver(parameter: str) -> bool:
 
 
 def without_python(parameter: str) -> str:
-    """Return the release of an image whose packages have no Python that nodes can use; empty if none is known."""
-    words = set(re.split(r"[/_-]", parameter)) if parameter.startswith("/aws/service/") else set()
-    return next((f"{name} (Python {python})" for name, (python, marks) in _OTHER_PYTHONS.items() if words & marks), "")
+    """Return the release of an image on which the boot installs no usable Python; empty if none is known."""
+    if not parameter.startswith("/aws/service/"):
+        return ""
+    for name, (python, words) in _OTHER_PYTHONS.items():
+        if re.search(rf"[/_-](?:{words})(?:[/_-]|$)", parameter):
+            return f"{name} (Python {python})"
+    return ""
 
 
 def smallest_volume_gib(parameter: str) -> int:

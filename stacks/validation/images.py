@@ -79,12 +79,12 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _python(key: str, parameter: str) -> Iterator[Problem]:
-    """Reject an image on which the boot would find no Python that nodes can use, and no package of one."""
+    """Reject an image on which the boot finds and installs no Python that nodes can use."""
     if release := images.without_python(parameter):
         yield Problem(
             key=key,
             value=parameter,
-            rule=f"nodes need Python 3.11, 3.12 or 3.13, and {release} has no package of them",
+            rule=f"nodes need Python 3.11, 3.12 or 3.13, and deepcdk installs none of them on {release}",
             remedy="leave it empty, or name an image of Amazon Linux 2023, Ubuntu 24.04, Debian 12 or 13",
         )
 
