@@ -126,6 +126,29 @@ def test_the_policies_allow_every_call_in_the_code_of_the_tasks(evaluator: Evalu
     assert denied == {}
 
 
+@pytest.mark.parametrize("name", ["ssm:ResumeSession", "ssm:TerminateSession"])
+def test_the_plugin_of_session_manager_may_use_the_users_own_sessions(evaluator: Evaluator, name: str) -> None:
+    own, other = (
+        Check(
+            principal=USER,
+            action=name,
+            resource=f"arn:aws:ssm:us-east-1:{ACCOUNT}:session/{user}-0a1b",
+            account=ACCOUNT,
+            context={"aws:userid": "AIDA1"},
+            identity=policy("options"),
+        )
+        for user in ("AIDA1", "AIDA2")
+    )
+    assert [each.allowed for each in evaluator.decide([own, other])] == [True, False]
+
+
+def test_the_plugin_of_session_manager_may_open_its_data_channel() -> None:
+    """The reference that the evaluator has knows no resource of this action; AWS's sample policies name one."""
+    (document,) = policy("options")
+    (statement,) = (each for each in document["policy"]["Statement"] if "ssmmessages:OpenDataChannel" in each["Action"])
+    assert statement["Resource"] == "arn:aws:ssm:*:*:session/${aws:userid}-*"
+
+
 def test_each_action_of_the_policies_for_tasks_exists_and_is_there_once() -> None:
     statements = [each for document in policy("user", "options") for each in document["policy"]["Statement"]]
     assert len({each["Sid"] for each in statements}) == len(statements)

@@ -50,7 +50,12 @@ def connect(
     def open_one() -> Master:
         if tunnelled:
             command, environment = session_manager.command(master.id, aws.region), session_manager.environment(aws)
-            return session_manager.open_tunnel(lambda through: open_it(through=through), command, environment)
+            return session_manager.open_tunnel(
+                lambda through: open_it(through=through),
+                command,
+                environment,
+                timeout_s=session_manager.register_timeout_s(master.launched),
+            )
         if settings.proxy:
             return open_proxied(lambda through: open_it(through=through), settings)
         return open_it()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import shlex
 import shutil
@@ -29,6 +30,9 @@ PLUGIN: Final = "session-manager-plugin"
 REGISTER_TIMEOUT_S: Final = 300.0
 """A node that has just booted registers with Session Manager within this time. The agent retries with growing pauses
 while its role's credentials or its network are not there yet, and may update itself at the first boot."""
+_NEW: Final = datetime.timedelta(minutes=10)
+REGISTERED_TIMEOUT_S: Final = 15.0
+"""The same for a node that was launched longer ago: it has registered, or will not."""
 _TELL_AFTER_S: Final = 15.0
 BANNER_TIMEOUT_S: Final = 30.0
 """For the banner of the SSH server: the CLI has to start before, and AWS to open the session."""
@@ -62,6 +66,11 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
                 where="ssh_access = session-manager",
                 remedy=_REMEDIES[program],
             )
+
+
+def register_timeout_s(launched: datetime.datetime) -> float:
+    """Return how long to wait for the SSM agent of a node that was launched, or started, then."""
+    return REGISTER_TIMEOUT_S if datetime.datetime.now(datetime.UTC) - launched < _NEW else REGISTERED_TIMEOUT_S
 
 
 class Tunnel:
@@ -140,7 +149,10 @@ def explain(output: str, argv: Sequence[str]) -> ConnectionFailedError:
     """Return the error for an error output of the AWS CLI, with what to do."""
     remedy = "try the command by hand"
     if _NOT_REGISTERED in output:
-        remedy = "the master must run the SSM agent and reach AWS: look at its boot with `aws ec2 get-console-output`"
+        remedy = (
+            "the master must be running, have the SSM agent in its image and reach AWS: look at its boot with "
+            "`aws ec2 get-console-output`; repeat in a minute if it restarts"
+        )
     elif "AccessDenied" in output:
         remedy = f"ask for ssm:StartSession on the master's instance and on the document {DOCUMENT}"
     elif "Expired" in output or "credentials" in output:

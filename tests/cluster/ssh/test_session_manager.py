@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shlex
 
 import pytest
@@ -73,10 +74,16 @@ def test_a_node_that_is_not_known_yet_is_asked_again_and_the_wait_is_reported(
     opened.close()
 
 
+@pytest.mark.parametrize(("minutes", "timeout_s"), [(0, 300.0), (9, 300.0), (11, 15.0), (10000, 15.0)])
+def test_only_a_new_node_is_waited_for_until_its_agent_registers(minutes: int, timeout_s: float) -> None:
+    launched = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=minutes)
+    assert session_manager.register_timeout_s(launched) == timeout_s
+
+
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (NOT_YET, "the master must run the SSM agent"),
+        (NOT_YET, "the master must be running, have the SSM agent in its image"),
         ("An error occurred (AccessDeniedException): not authorized", "ask for ssm:StartSession"),
         ("Unable to locate credentials", "sign in again"),
         ("something else", "try the command by hand"),
