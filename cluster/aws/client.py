@@ -35,7 +35,7 @@ THROTTLED_ATTEMPTS: Final = 10
 """Attempts of a throttled call; the pauses between them add up to 47 s on average. Of a call that fails otherwise,
 botocore's 4 are enough."""
 IMPATIENT_ATTEMPTS: Final = 3
-"""The same for an impatient client: 2.3 s."""
+"""The same for an impatient client: 2.3 s. Of a call that fails otherwise it makes 2, as one packet may be lost."""
 MAX_PAUSE_S: Final = 10.0
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
@@ -80,7 +80,7 @@ class Aws:
             self.impatient = functools.partial(self._client, impatient=True)
 
     def _client(self, service: str, *, impatient: bool) -> Any:
-        """Return the client of a service; an impatient one makes one attempt, and connects within 3 s."""
+        """Return the client of a service; an impatient one makes fewer attempts, and connects within 3 s."""
         with self._lock:
             if (service, impatient) not in self._clients:
                 with _without_gc(), aws_errors(f"calling {service}"):
@@ -91,7 +91,7 @@ class Aws:
         from botocore.config import Config
 
         config = (
-            Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1})
+            Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
             if impatient
             else Config(connect_timeout=10, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 4})
         )
@@ -321,7 +321,8 @@ _REFUSALS: Final = (
     (
         {"OptInRequired", "SubscriptionRequiredException", "Blocked", "AccountProblem", "NotSignedUp"},
         "this account may not use the service ({code}): {message}",
-        "complete the account's registration (payment, telephone) in the AWS console, or ask AWS Support about it",
+        "accept the terms at the address in the message, if it has one; otherwise complete the account's registration "
+        "(payment, telephone) in the AWS console, or ask AWS Support about it",
     ),
     (_EXPIRED, "the AWS session has expired ({code})", _SIGN_IN),
     (_INVALID, "AWS does not accept the credentials ({code})", "check AWS_PROFILE and the keys it names"),

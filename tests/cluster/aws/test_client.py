@@ -90,6 +90,9 @@ class _Throttling(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         type(self).seen += 1
         refused = type(self).seen <= self.refusals
+        if refused and not self.code:  # A connection that breaks.
+            self.close_connection = True
+            return
         error = f"<Response><Errors><Error><Code>{self.code}</Code><Message>no</Message></Error></Errors></Response>"
         body = (error if refused else "<DescribeVpcsResponse><vpcSet/></DescribeVpcsResponse>").encode()
         self.send_response(503 if refused and self.code == "RequestLimitExceeded" else 400 if refused else 200)
@@ -133,6 +136,12 @@ def test_another_refusal_is_not_repeated_and_an_impatient_client_soon_gives_up(a
     assert api.seen == 1 + IMPATIENT_ATTEMPTS
 
 
+def test_an_impatient_client_repeats_a_call_whose_connection_broke_once(api: type[_Throttling]) -> None:
+    api.refusals, api.code = 1, ""
+    assert Aws().impatient("ec2").describe_vpcs()["Vpcs"] == []
+    assert api.seen == 2
+
+
 def test_pauses_grow_up_to_a_bound() -> None:
     throttled = (None, {"Error": {"Code": next(iter(THROTTLED))}})
     pauses = [pause_s(response=throttled, attempts=attempts) for attempts in range(1, THROTTLED_ATTEMPTS + 1)]
@@ -145,7 +154,11 @@ def test_pauses_grow_up_to_a_bound() -> None:
     ("error", "what", "remedy"),
     [
         (client_error("PendingVerification", "wait"), "has not verified this account yet: wait", "AWS Support"),
-        (client_error("OptInRequired", "subscribe"), "may not use the service (OptInRequired): subscribe", "complete"),
+        (
+            client_error("OptInRequired", "subscribe"),
+            "may not use the service (OptInRequired): subscribe",
+            "accept the terms",
+        ),
         (client_error("Blocked", "no"), "may not use the service (Blocked): no", "AWS Support"),
         (
             client_error("UnauthorizedOperation", "with an explicit deny in a service control policy"),
