@@ -41,7 +41,7 @@ class Settings:
             raise ValueError(f"operations = {self.operations!r}: must be cpu or gpu")
         if self.operations == "gpu" and not self.compute_capabilities:
             raise ValueError("compute_capabilities is empty: name at least one, as 90")
-        if set(self.frameworks) - set(FRAMEWORKS):
+        if not self.frameworks or set(self.frameworks) - set(FRAMEWORKS):
             raise ValueError(f"frameworks = {','.join(self.frameworks)!r}: must be of {', '.join(FRAMEWORKS)}")
 
     @property

@@ -109,6 +109,8 @@ def test_settings_that_break_a_rule_are_refused() -> None:
     for named in ("", "jax"):
         with pytest.raises(ValueError, match=f"frameworks = '{named}': must be of tensorflow, torch"):
             Settings(frameworks=tuple(named.split(",")))
+    with pytest.raises(ValueError, match="frameworks = '': must be of tensorflow, torch"):
+        Settings(frameworks=())
 
 
 def test_a_build_for_pytorch_asks_for_that_and_needs_nothing_of_tensorflow() -> None:
