@@ -289,9 +289,9 @@ def test_a_console_of_xen_is_waited_for_ten_times_as_long(lab: Lab, master: Node
     shown = console.read_bytes()
     console.write_bytes(b"")
     (worker.root / "xen").touch()
-    watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.1", DEEPCDK_CONSOLE_S="1")
+    watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.1", DEEPCDK_CONSOLE_S="6")
     try:
-        eventually(lambda: asked(lab).count(worker.instance_id) >= 6)
+        eventually(lambda: asked(lab).count(worker.instance_id) >= 8)
         assert "left out" not in master.text(NODES)
         console.write_bytes(shown)
         eventually(lambda: key_of("HOST2") in master.text(KNOWN))
