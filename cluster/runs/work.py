@@ -94,7 +94,9 @@ class RecipeFlags:
 class ProgramFlags:
     """The flags of `fab train` for a program of the user's own, as they are typed."""
 
-    payload: Annotated[str, "directory of a program of your own, to run in place of a recipe"] = ""
+    payload: Annotated[
+        str, "directory of your program, to run in place of a recipe; default with --entry: the project"
+    ] = ""
     entry: Annotated[
         str, "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged"
     ] = ""

@@ -18,7 +18,7 @@ from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.aws.notify import check_notify, resolve_topics
 from cluster.aws.stack import Stack
-from cluster.cli import FOR_NODES, PROJECT
+from cluster.cli import CODE, FOR_NODES, PROJECT
 from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
 from cluster.errors import UsageError
@@ -129,8 +129,8 @@ def train(
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
     session, secrets = Session(PROJECT, set_, key=key), read_secrets(secret, os.environ)
-    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
     report = progress_printer(json=following.json)
+    work = read_work(recipe, with_payload(program, report), words_after_dashes(sys.argv), ranks)
     options = RunOptions(
         environment=parse_environment(env),
         secrets=tuple(secrets),
@@ -248,6 +248,14 @@ class TrainRequest:
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
         launcher, variables = self.options.ranks.launcher, [name for name, _ in self.options.environment]
         return pack(self.work, nodes, self.nodes, launcher, project=FOR_NODES, report=report, variables=variables)
+
+
+def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> ProgramFlags:
+    """Return the flags with the project as --payload if only --entry is given. A checkout or a home is too much."""
+    if program.payload or not program.entry or PROJECT in (CODE, Path.home().resolve(), Path(PROJECT.anchor)):
+        return program
+    report(f"payload: {PROJECT}, the project")
+    return dataclasses.replace(program, payload=str(PROJECT))
 
 
 def with_launcher(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from cluster.aws import limits
 from cluster.cli.program import make_program
 from cluster.session import Session
 from cluster.tasks import launch
+from stacks.config import ClusterConfig
 from tests.factories import make_inventory, make_master, make_nodes
 
+DryRun = Callable[..., tuple[list[str], str]]
 
-def test_a_dry_run_shows_added_nodes_and_the_launchers_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+
+@pytest.fixture
+def dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DryRun:
+    """Return a caller of `fab train --dry-run` with two workers: its lines, and stderr."""
     deployed = make_inventory(2)
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
@@ -27,9 +31,39 @@ def test_a_dry_run_shows_added_nodes_and_the_launchers_command(
     monkeypatch.setattr("cluster.aws.prices.Prices.begin", lambda *_: None)
     monkeypatch.setattr(limits, "read_or_explain", lambda *_: None)
     monkeypatch.setattr(launch, "read_roots", lambda *_: None)
-    monkeypatch.setattr("sys.argv", ["fab", "train", "--nodes", "3", "--dry-run", "--", "--seed", "7"])
-    make_program().run(exit=False)
-    lines = capsys.readouterr().out.splitlines()
+
+    def call(*words: str) -> tuple[list[str], str]:
+        monkeypatch.setattr("sys.argv", ["fab", "train", "--dry-run", *words])
+        with contextlib.suppress(SystemExit):
+            make_program().run()
+        printed = capsys.readouterr()
+        return printed.out.splitlines(), printed.err
+
+    return call
+
+
+def test_a_dry_run_shows_added_nodes_and_the_launchers_command(dry_run: DryRun) -> None:
+    lines, _ = dry_run("--nodes", "3", "--", "--seed", "7")
     assert lines[0] == "# 2 nodes are ready; these would be added first: deeplearning-worker3"
     assert "-H deeplearning-worker1:1,deeplearning-worker2:1,deeplearning-worker3:1" in lines[2]
     assert lines[-1].endswith("--seed 7")
+
+
+@pytest.mark.parametrize("kind", ["project", "home", "root", "checkout"])
+def test_payload_is_the_project_if_an_entry_is_given(
+    dry_run: DryRun, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = {"root": Path("/"), "home": tmp_path}.get(kind, tmp_path / "project")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.init()\n")
+    config = ClusterConfig()
+    monkeypatch.setattr("cluster.session.read_config", lambda *_, **__: config)
+    monkeypatch.setattr("cluster.tasks.train.PROJECT", project)
+    if kind == "checkout":
+        monkeypatch.setattr("cluster.tasks.train.CODE", project)
+    lines, message = dry_run("--nodes", "2", "--entry", "train.py --seed 7")
+    if kind == "project":
+        assert lines[0] == f"payload: {project}, the project", message
+        assert lines[-1].endswith("train.py --seed 7")
+    else:
+        assert "--entry = 'train.py --seed 7': needs --payload" in message
