@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import netrc
 import re
@@ -23,6 +24,7 @@ REQUIREMENTS: Final = "requirements.txt"
 UV_LOCK: Final = "uv.lock"
 PYLOCK: Final = "pylock.toml"
 PYPROJECT: Final = "pyproject.toml"
+UV_SETTINGS: Final = "uv.toml"
 READ: Final = (REQUIREMENTS, UV_LOCK, PYLOCK, PYPROJECT)
 """The first of these files that the program's directory contains lists its packages."""
 INDEX_VARIABLES: Final = (
@@ -106,25 +108,30 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
 
 
 def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
-    """Return options for the indexes that this machine's variables and the project name, so that nodes ask them too.
+    """Return options for the indexes that this machine and the project name, so that nodes ask them too.
 
     Indexes with a password are left out: the lock file is uploaded, and this machine downloads what they have.
     """
-    hidden = credentials(directory, environ)
+    hidden = {re.split("[:/]", address)[0] for address in credentials(directory, environ)}
     urls = {url for _, url in _indexes(directory, environ) if url.startswith("http")}
     return {f"--extra-index-url {url}" for url in urls if "@" not in url and urlsplit(url).hostname not in hidden}
 
 
 def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return user and password of each host that this machine signs in to, by netrc, an index or uv's variables."""
-    found = dict(_netrc(expanded(environ.get("NETRC") or "~/.netrc")))
-    for name, url in _indexes(directory, environ):
+    """Return user and password of each host in netrc, and of each index that this machine signs in to.
+
+    An index has its address without the scheme, as HOST:PORT/PATH.
+    """
+    hosts = _netrc(expanded(environ.get("NETRC") or "~/.netrc"))
+    found = dict(hosts)
+    for name, url in (*_indexes(directory, environ), *_indexes_in_settings(directory, environ)):
         parts = urlsplit(url)
         variable = f"UV_INDEX_{re.sub('[^A-Z0-9]', '_', name.upper())}"
         user = environ.get(f"{variable}_USERNAME", "") or unquote(parts.username or "")
         password = environ.get(f"{variable}_PASSWORD", "") or unquote(parts.password or "")
-        if parts.hostname and (user or password):
-            found[parts.hostname] = user, password
+        signed = (user, password) if user or password else hosts.get(parts.hostname or "")
+        if parts.hostname and signed:
+            found[f"{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"] = signed
     return found
 
 
@@ -148,6 +155,21 @@ def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str,
     project = _table(_table(_toml(directory / PYPROJECT), "tool"), "uv") if is_file(directory / PYPROJECT) else {}
     for index in project.get("index", ()):
         yield str(index.get("name", "")), str(index.get("url"))
+
+
+def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield name and URL of each index in UV_CONFIG_FILE, else in the project's and the user's settings of uv."""
+    users = expanded(environ.get("XDG_CONFIG_HOME") or "~/.config") / "uv"
+    files = [place / name for place in (directory, *directory.parents, users) for name in (UV_SETTINGS, PYPROJECT)]
+    for file in [expanded(given)] if (given := environ.get("UV_CONFIG_FILE")) else files:
+        document: Mapping[str, Any] = {}
+        with contextlib.suppress(RequirementsError):  # uv reports those that it reads.
+            document = _toml(file) if is_file(file) else {}
+        settings = _table(_table(document, "tool"), "uv") if file.name == PYPROJECT else document
+        for index in settings.get("index", ()):
+            yield str(index.get("name", "")), str(index.get("url"))
+        for each in (settings, _table(settings, "pip")):
+            yield from (("", str(url)) for url in (each.get("index-url", ""), *each.get("extra-index-url", ())))
 
 
 def is_package(pyproject: Path) -> bool:

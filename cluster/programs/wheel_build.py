@@ -16,6 +16,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,14 @@ from cluster.programs.uv_compile import LIBC, File, Package, masked, uv_environm
 DATE: Final = {"SOURCE_DATE_EPOCH": "315532800"}
 """The same sources make the same wheel, and so the same environment on the nodes."""
 LINES: Final = 15
+PYPI_FILES: Final = "files.pythonhosted.org"
+REFUSED: Final = (401, 403, 404)
+"""How servers answer a request without a password; GitHub does not even say that the file exists."""
 _GLIBC: Final = re.compile(rb"GLIBC_2\.(\d+)")
+
+
+class TruncatedError(OSError):
+    """Report a download that ended before its last byte."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +51,7 @@ class WheelBuilder:
     kind: RuntimeKind
     environ: Mapping[str, str]
     credentials: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict, repr=False)
-    """User and password of each host that this machine signs in to."""
+    """User and password of each host and index that this machine signs in to, by its address without the scheme."""
 
     @property
     def tags(self) -> list[Tag]:
@@ -79,17 +87,39 @@ class WheelBuilder:
     def brought(self, package: Package, file: File) -> File:
         """Return a wheel as a file of this machine if nodes cannot download it without a password or token.
 
-        Raises RequirementsError.
+        What they can is named by its URL: they do not know the index of a password. Raises RequirementsError.
         """
         parts = urlsplit(file.url)
-        if file.path is not None or not ("@" in parts.netloc or parts.query or parts.hostname in self.credentials):
+        is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
+        if file.path is not None or not (is_secret or self._may_ask_for_password(parts.hostname or "")):
             return file
         place = cache(self.environ) / _key(parts.netloc.rpartition("@")[2], parts.path, *sorted(file.hashes))
         wheel = place / file.name
         if not wheel.is_file():
+            if not is_secret and _is_open(file.url):
+                return dataclasses.replace(file, is_direct=True)
             with tempfile.TemporaryDirectory() as name:
                 _keep(self._downloaded(package, file, Path(name)), place)
         return _described(wheel)
+
+    @property
+    def _index_hosts(self) -> set[str]:
+        """Return the hosts of the indexes that this machine signs in to."""
+        return {_host(address) for address in self.credentials if "/" in address}
+
+    def _may_ask_for_password(self, host: str) -> bool:
+        """Return whether netrc names a host, or it may have the files of an index that this machine signs in to."""
+        return host in self.credentials or (bool(self._index_hosts) and host != PYPI_FILES)
+
+    def _signed(self, url: str) -> tuple[str, str] | None:
+        """Return user and password for a URL: its own, else those of the index whose address begins most like it."""
+        parts = urlsplit(url)
+        if parts.username:
+            return unquote(parts.username), unquote(parts.password or "")
+        address = parts.netloc + parts.path
+        of_host = [each for each in self.credentials if _host(each) == parts.hostname]
+        best = max(of_host, key=lambda each: (len(os.path.commonpath([each, address])), "/" in each), default="")
+        return self.credentials.get(best)
 
     def _built(self, package: Package, scratch: Path) -> Path:
         source = self._source(package, scratch)
@@ -121,12 +151,18 @@ class WheelBuilder:
     def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
         path = scratch / file.name
         try:
-            with _opened(file.url, self.credentials) as answer, path.open("wb") as output:
-                shutil.copyfileobj(answer, output)
-        except OSError as error:
+            try:
+                _fetch(file.url, path, self._signed(file.url))
+            except TruncatedError:
+                _fetch(file.url, path, self._signed(file.url))
+        except (OSError, http.client.HTTPException) as error:
+            refused = isinstance(error, urllib.error.HTTPError) and error.code in REFUSED
             raise RequirementsError(
-                f"{package.name}: cannot download {masked(file.url)}: {error}",
-                remedy="put its wheel in a --find-links directory",
+                f"{package.name}: cannot download {masked(file.url)}: {masked(str(error))}",
+                remedy="check the password of its index: UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD give it, "
+                "where NAME is the index's name in uv's settings, or netrc does"
+                if refused
+                else "repeat the command, or put its wheel in a --find-links directory",
             ) from None
         known = {each for each in file.hashes if each.startswith("sha256:")}
         if known and f"sha256:{_sha256(path)}" not in known:
@@ -205,7 +241,42 @@ def _described(wheel: Path) -> File:
     return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
 
 
-def _opened(url: str, credentials: Mapping[str, tuple[str, str]]) -> http.client.HTTPResponse:
+def _host(address: str) -> str:
+    return re.split("[:/]", address)[0]
+
+
+def _is_open(url: str) -> bool:
+    """Return whether a server gives a file without a password; a page of HTML asks for one."""
+    try:
+        with _opened(url, None) as answer:
+            return answer.headers.get_content_type() != "text/html"
+    except (OSError, http.client.HTTPException):
+        return False  # The download reports what is wrong.
+
+
+def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
+    """Download a file. Raises OSError or HTTPException."""
+    with _answer(url, signed) as answer, path.open("wb") as output:
+        shutil.copyfileobj(answer, output)
+        expected, received = int(answer.headers.get("Content-Length") or 0), output.tell()
+    if received < expected:
+        raise TruncatedError(f"received {received:,} of {expected:,} bytes")
+
+
+def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
+    """Open an address, with the password only where the server refuses without it, or answers with a page."""
+    try:
+        answer = _opened(url, None)
+        if not signed or answer.headers.get_content_type() != "text/html":
+            return answer
+        answer.close()
+    except urllib.error.HTTPError as error:
+        if error.code not in REFUSED or not signed:
+            raise
+    return _opened(url, signed)
+
+
+def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
     """Open an address, with the system's certificates and those of botocore: python.org's Python has none on a Mac."""
     from botocore.httpsession import get_cert_path
 
@@ -213,8 +284,7 @@ def _opened(url: str, credentials: Mapping[str, tuple[str, str]]) -> http.client
     context.load_verify_locations(get_cert_path(True))
     parts = urlsplit(url)
     request = urllib.request.Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))  # noqa: S310
-    own = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    if signed := own or credentials.get(parts.hostname or ""):
+    if signed:
         word = base64.b64encode(":".join(signed).encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {word}")  # A redirect may lead to another host.
     opened: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=60, context=context)  # noqa: S310  # uv chose it

@@ -17,8 +17,9 @@ from typing import Any, Final
 import pytest
 
 from agent.environment.virtual_environment import reason_lines
+from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError
-from cluster.programs import uv_compile
+from cluster.programs import project_files, uv_compile
 from cluster.programs.import_check import is_in, standard_library, unreachable
 from cluster.programs.joining import starts
 from cluster.programs.program import Program
@@ -26,6 +27,7 @@ from cluster.programs.program_environment import PackedProgram, pack
 from cluster.programs.program_packages import Environment
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError
+from cluster.programs.wheel_build import WheelBuilder
 from tests.factories import make_master, make_node
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
@@ -173,14 +175,17 @@ def private_index(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) 
         def do_GET(self) -> None:
             is_known = self.headers.get("Authorization") in accepted or self.path.startswith("/open/")
             (wheel,) = (tmp_path / "private").iterdir()
-            page = f'<a href="/files/{wheel.name}">{wheel.name}</a>'.encode()
+            page = f'<a href="{os.environ.get("FILES", "/files")}/{wheel.name}">{wheel.name}</a>'.encode()
             body = wheel.read_bytes() if ".whl" in self.path else page if "/inhouse/" in self.path else b""
             self.send_response((200 if body else 404) if is_known else 401)
             self.send_header("WWW-Authenticate", "Basic")
-            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Type", "application/zip" if ".whl" in self.path else "text/html")
             self.send_header("Content-Length", str(len(body) * is_known))
             self.end_headers()
-            self.wfile.write(body if is_known else b"")
+            cut = is_known and len(body) > 0 and (left := int(os.environ.get("TRUNCATED", "0"))) > 0
+            if cut:
+                os.environ["TRUNCATED"] = str(left - 1)
+            self.wfile.write(body[: len(body) // 2 if cut else None] if is_known else b"")
 
         do_HEAD = do_GET
 
@@ -236,6 +241,88 @@ def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"inhouse @ {url}\n"))
     assert f"inhouse @ {url} \\\n    --hash=sha256:" in found.environment.lock
     assert found.environment.packages == {"inhouse": "2.0"}
+
+
+@pytest.mark.parametrize("where", ["netrc", "index", "uv.toml"])
+def test_files_beside_a_signed_in_index_are_what_nodes_download_if_anyone_may(
+    tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Report of this project: one password of a host in netrc had the laptop upload public wheels of it."""
+    other = private_index.replace("127.0.0.1", "localhost")
+    (tmp_path / "netrc").write_text("machine localhost login ann password stale\n" if where == "netrc" else "")
+    monkeypatch.setenv("FILES", f"http://{other}/open")
+    if where == "uv.toml":
+        (tmp_path / "uv.toml").write_text(f"index-url = 'http://ann:s3cret@{private_index}/simple'\n")
+    elif where == "index":
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://ann:s3cret@{private_index}/simple")
+    direct = f"inhouse @ http://{other}/open/inhouse-2.0-py3-none-any.whl"
+    requirement = direct if where == "netrc" else "inhouse"
+    found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"{requirement}\n"))
+    assert found.wheels is None
+    assert f"{direct} \\\n    --hash=sha256:" in found.environment.lock
+
+
+@pytest.mark.parametrize("where", ["uv.toml", "files elsewhere"])
+def test_laptop_brings_what_an_index_with_a_password_has(
+    tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Report of this project: its packages were locked by name alone, and nodes asked PyPI for them."""
+    (tmp_path / "netrc").write_text("machine localhost login ann password s3cret\n" if "files" in where else "")
+    if "files" in where:
+        monkeypatch.setenv("FILES", f"http://{private_index.replace('127.0.0.1', 'localhost')}/files")
+    (tmp_path / "uv.toml").write_text(f"[[index]]\nurl = 'http://ann:s3cret@{private_index}/simple'\n")
+    found = packed(write_project(tmp_path, "import inhouse", requirements__txt="inhouse\n"))
+    assert found.wheels is not None
+    assert "inhouse==2.0 \\\n    --hash=sha256:" in found.environment.lock
+    assert "http" not in found.environment.lock
+
+
+def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
+    """Report of this project: of two projects' indexes at one GitLab, the second's token was sent for both."""
+    environ = {
+        "NETRC": str(tmp_path / "netrc"),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "UV_INDEX": "http://u:one@host/projects/1/simple http://u:two@host:81/projects/2/simple",
+        "UV_DEFAULT_INDEX": "http://u:three@host/projects/3/simple",
+    }
+    (tmp_path / "netrc").write_text("machine host login u password four\nmachine other login u password five\n")
+    known = project_files.credentials(tmp_path, environ)
+    builder = WheelBuilder(kind=RuntimeKind(processor="x86_64", python="3.12"), environ=environ, credentials=known)
+    asked = ("host/projects/1/files/a", "host:81/projects/2/files/a", "host/projects/3/files/a", "other/a", "third/a")
+    assert [(builder._signed(f"http://{url}") or ("", ""))[1] for url in asked] == ["one", "two", "three", "five", ""]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_download_that_ends_early_is_repeated_once(
+    tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Report of this project: a part of a wheel was kept as the wheel."""
+    monkeypatch.setenv("TRUNCATED", str(most))
+    builder = WheelBuilder(
+        kind=RuntimeKind(processor="x86_64", python="3.12"),
+        environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        credentials={f"{private_index}/simple": ("ann", "s3cret")},
+    )
+    file = File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
+    if most == 2:
+        with pytest.raises(RequirementsError, match=r"received [\d,]+ of [\d,]+ bytes") as caught:
+            builder.brought(Package(name="inhouse"), file)
+        assert "repeat the command" in caught.value.remedy
+    else:
+        brought = builder.brought(Package(name="inhouse"), file).path
+        assert brought is not None and zipfile.is_zipfile(brought)
+
+
+def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index: str, tmp_path: Path) -> None:
+    """Report of this project: the advice was a directory of wheels."""
+    builder = WheelBuilder(
+        kind=RuntimeKind(processor="x86_64", python="3.12"),
+        environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        credentials={f"{private_index}/simple": ("oauth2accesstoken", "")},
+    )
+    with pytest.raises(RequirementsError, match="401") as caught:
+        builder.brought(Package(name="inhouse"), File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl"))
+    assert "UV_INDEX_NAME_PASSWORD" in caught.value.remedy
 
 
 def test_netrc_that_cannot_be_read_is_left_out(
