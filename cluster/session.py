@@ -173,7 +173,8 @@ class Session:
         """Ask before a large tree is uploaded that the cluster does not have. Raises DeepcdkError as `confirm`."""
         if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
             tell(f"the upload is large: {tree.size_text}")
-            confirm("upload it? A .deepcdkignore file leaves files out.", yes=yes)
+            hint = "" if tree.folder == "wheels" else " A .deepcdkignore file leaves files out."
+            confirm(f"upload it?{hint}", yes=yes)
             self._confirmed.add(tree.folder)  # The same program may be packed once more, with another environment.
 
     def push_agent(self, master: Master) -> str:

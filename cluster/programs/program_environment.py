@@ -120,10 +120,7 @@ def pack(
 
 def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
     """Pack wheels of the laptop apart from the program, so that an edit of the program does not upload them again."""
-    if not wheels:
-        return None
-    tree = push.pack(Path(), (), WHEELS, {f"{WHEELS}/{wheel.name}": wheel.read_bytes() for wheel in wheels})
-    return dataclasses.replace(tree, files=len(wheels))
+    return push.pack(Path(), (), WHEELS, {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}) if wheels else None
 
 
 def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: Callable[[str], None]) -> Environment:

@@ -154,15 +154,15 @@ def pack(
     root: Path,
     files: Iterable[Path],
     folder: str,
-    beside: Mapping[str, bytes] | None = None,
+    beside: Mapping[str, bytes | Path] | None = None,
     *,
     links: Iterable[tuple[Path, str]] = (),
     folders: Iterable[Path] = (),
 ) -> Tree:
     """Pack the files of `root` under `folder`: times, owners and modes depend on the content alone.
 
-    `beside` are further files by their names, which are stored next to the folder; `links` symbolic links with their
-    targets; `folders` empty directories. Raises OSError.
+    `beside` are further files by their names, which are stored next to the folder: those of bytes do not count in the
+    tree's size; `links` symbolic links with their targets; `folders` empty directories. Raises OSError.
     """
     buffer = io.BytesIO()
     sizes: list[tuple[int, str]] = []
@@ -175,8 +175,13 @@ def pack(
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
         for name, data in sorted((beside or {}).items()):
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(data), 0o644
-            archive.addfile(entry, io.BytesIO(data))
+            entry.mode = 0o644
+            with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as content:
+                entry.size = content.seek(0, os.SEEK_END)
+                content.seek(0)
+                archive.addfile(entry, content)
+            if isinstance(data, Path):
+                sizes.append((entry.size, printable(Path(data.name))))
         for relative in files:
             with open_regular(root / relative) as file:
                 data, is_program = file.read(), os.fstat(file.fileno()).st_mode & 0o100

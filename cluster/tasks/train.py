@@ -164,8 +164,9 @@ def train(
     with session.connect() as master:
         packed = request.pack(lambda: session.nodes(master), launch.progress)
         if dry_run:
-            if packed.tree.is_large:
-                launch.progress(f"the upload is large: {packed.tree.size_text}")
+            for tree in packed.trees:
+                if tree.is_large:
+                    launch.progress(f"the upload is large: {tree.size_text}")
             there = session.nodes(master)
             spec = specified(request, launch, master, packed, with_planned(there, nodes))
             lines = list(dry_run_lines(there, spec))

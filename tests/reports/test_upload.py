@@ -24,6 +24,7 @@ from cluster.cli.loader import collection
 from cluster.data.report import REMEDIES
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.programs.program import Program
+from cluster.programs.program_environment import wheels_tree
 from cluster.programs.upload import UploadError, survey
 from cluster.runs.provenance import read_diff
 from cluster.session import Session
@@ -457,6 +458,19 @@ def test_large_uploads_are_recognised_by_bytes_or_count_with_the_five_largest(pr
     for number in range(ASKED_FILES):
         (project / f"{number}").touch()
     assert Program(directory=project, entry=("true",)).tree().is_large
+
+
+def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
+    """Report of this project: gigabytes of wheels from an index with a password were uploaded without a question."""
+    for number in range(2):
+        with (tmp_path / f"torch{number}.whl").open("wb") as file:
+            file.truncate(26_000_000 + number)
+    tree = wheels_tree(sorted(tmp_path.iterdir()))
+    assert tree is not None
+    assert tree.is_large
+    assert tree.size_text == "2 files, 52,000,001 bytes; the largest: torch1.whl 26,000,001, torch0.whl 26,000,000"
+    with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
+        assert archive.getnames() == ["wheels/torch0.whl", "wheels/torch1.whl"]
 
 
 def test_a_large_upload_is_confirmed_once_and_not_if_the_cluster_has_it(
