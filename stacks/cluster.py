@@ -219,6 +219,7 @@ class ClusterStack(Stack):
                 scratch=config.scratch_mount if role == WORKER else "",
                 ranks_have_role=bool(config.data_buckets or config.checkpoint_buckets),
                 commands=config.boot_commands if role == WORKER else (),
+                ready_s=config.ready_min * 60,
                 heeds_notices=role == WORKER and (config.spot or config.termination_notice_s > 0),
             )
         )

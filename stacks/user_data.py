@@ -29,6 +29,8 @@ for name, text in zip(sys.argv[3:], scripts):
  with open(path + ".new", "wb") as file: file.write(text)
  os.chmod(path + ".new", 0o755)
  os.replace(path + ".new", path)"""
+_SIGNAL_S: Final = 120
+"""For the start of the instance before its user data runs, and for the signal after a command was stopped."""
 # Families with NVIDIA GPUs. Other nodes do not look for any, even if the image has such device files.
 _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
 
@@ -66,6 +68,8 @@ class BootSettings:
     """Let ranks ask the metadata service for the credentials of the node's role."""
     commands: tuple[str, ...] = ()
     """Shell commands of the user's, one line each."""
+    ready_s: int = 900
+    """Time that CloudFormation waits for the node's signal."""
     heeds_notices: bool = False
     """Watch for the notice of the instance's end, and have ranks save a checkpoint before it."""
 
@@ -128,6 +132,11 @@ def compact(script: str) -> str:
     return "\n".join(kept) + "\n"
 
 
+def _commands(settings: BootSettings) -> dict[str, str]:
+    limit_s = max(settings.ready_s - _SIGNAL_S, 1)
+    return {"DEEPCDK_COMMANDS": "\n".join(settings.commands), "DEEPCDK_COMMANDS_S": str(limit_s)}
+
+
 def _environment(settings: BootSettings) -> dict[str, str]:
     lustre = {"DEEPCDK_LUSTRE": settings.lustre, "DEEPCDK_LUSTRE_MOUNT": settings.lustre_mount}
     return {
@@ -145,6 +154,6 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
         **(lustre if settings.lustre else {}),
         **({"DEEPCDK_SCRATCH": settings.scratch} if settings.scratch else {}),
-        **({"DEEPCDK_COMMANDS": "\n".join(settings.commands)} if settings.commands else {}),
+        **(_commands(settings) if settings.commands else {}),
         **({"DEEPCDK_FIREWALL": "role"} if settings.ranks_have_role else {}),
     }

@@ -299,9 +299,16 @@ while read -r device destination _; do
   if [[ $destination == 00000000 ]]; then interface=$device && break; fi
 done <"$root/proc/net/route"
 
+# A command that hangs is stopped while CloudFormation still waits for the signal.
 while IFS= read -r command; do
   step="boot_commands: ${command:0:300}"
-  if [[ -n $command ]]; then bash -c "$command" </dev/null; fi
+  if [[ -z $command ]]; then continue; fi
+  left=$((DEEPCDK_COMMANDS_S - SECONDS))
+  timeout -k 9 "$((left > 1 ? left : 1))" bash -c "$command" </dev/null || {
+    status=$?
+    if ((SECONDS >= DEEPCDK_COMMANDS_S)); then step+=", stopped for ready_timeout_min,"; fi
+    exit "$status"
+  }
 done <<<"${DEEPCDK_COMMANDS:-}"
 
 step='taking a name among the nodes'

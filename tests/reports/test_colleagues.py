@@ -240,6 +240,17 @@ def test_failed_boot_command_fails_the_node_with_the_command(tmp_path: Path) -> 
     assert lab.owners() == {} and not (tmp_path / "later").exists()
 
 
+def test_boot_command_that_hangs_fails_the_node_while_the_stack_still_waits(tmp_path: Path) -> None:
+    """Source: gridai #148. The node never signalled, so that the deployment failed without a reason."""
+    lab = Lab(tmp_path)
+    node = lab.node("worker", 1, commands=("sleep 20; true", f"touch {tmp_path}/later"), ready_s=123)
+    status, _ = node.boot()
+    assert status == 124
+    reason = "boot_commands: sleep 20; true, stopped for ready_timeout_min, failed with exit status 124"
+    assert f"--success false --reason {reason}" in node.text("signals")
+    assert lab.owners() == {} and not (tmp_path / "later").exists()
+
+
 @pytest.mark.parametrize("command", ["", "  ", "one\ntwo", "echo 'open", "a\0b", "tab\there"])
 def test_boot_command_that_cannot_run_is_rejected(command: str) -> None:
     """Source: gridai #148."""

@@ -186,7 +186,9 @@ class Lab:
         for name, body in _COMMANDS.items():
             _script(self.commands / name, body)
 
-    def node(self, role: str, number: int, *, mounts: bool = True, **settings: str | bool | tuple[str, ...]) -> Node:
+    def node(
+        self, role: str, number: int, *, mounts: bool = True, **settings: str | bool | int | tuple[str, ...]
+    ) -> Node:
         """Return a new instance with the number in its id and address."""
         instance_id, ip = f"i-{number:017x}", f"10.0.{64 + number // 256}.{number % 256}"
         root = self.folder / instance_id
