@@ -73,8 +73,9 @@ trap finish EXIT
 # Install a package: $1 its name for dnf, $2 for apt. An image's own updates at boot hold apt's locks for minutes; of its
 # two commands only the second one can wait for a lock itself. On Amazon Linux the Systems Manager agent updates itself
 # meanwhile: dnf then finds the database locked, or what it downloaded gone (amazonlinux/amazon-linux-2023#397).
+# apt's lists are updated once, and again after a change of its sources.
 install_package() {
-  local answer deadline=$((SECONDS + ${DEEPCDK_PACKAGES_TIMEOUT_S:-300}))
+  local answer updated=${DEEPCDK_ROOT:-}/run/deepcdk-apt deadline=$((SECONDS + ${DEEPCDK_PACKAGES_TIMEOUT_S:-300}))
   if command -v dnf >/dev/null; then
     until answer=$(dnf install -y -q "$1" 2>&1); do
       log "dnf install $1: $answer"
@@ -82,10 +83,15 @@ install_package() {
       sleep 5
     done
   elif command -v apt-get >/dev/null; then
-    until apt-get update -q; do
-      if ((SECONDS >= deadline)); then return 1; fi
-      sleep 5
-    done
+    if [[ ! -e $updated || -n $(find "${DEEPCDK_ROOT:-}/etc/apt" -newer "$updated") ]]; then
+      mkdir -p "${updated%/*}"
+      touch "$updated.new"
+      until apt-get update -q; do
+        if ((SECONDS >= deadline)); then return 1; fi
+        sleep 5
+      done
+      mv "$updated.new" "$updated"
+    fi
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=300 "$2"
   else
     log "the package $1 is missing, and so are dnf and apt-get" && return 1

@@ -85,6 +85,22 @@ def test_workers_get_the_headers_of_their_python_beside_the_compiler(lab: Lab) -
     assert node.text("dnf") == "install -y -q python3.13-devel\n"
 
 
+def test_apt_updates_its_lists_once_and_again_after_a_change_of_its_sources(lab: Lab) -> None:
+    write(lab.commands / "apt-get", 'echo "$1 $6" >>"$DEEPCDK_ROOT/apt"')
+    sources = lab.folder / f"i-{1:017x}" / "etc/apt"
+    commands = (
+        "install_package one one1",
+        "install_package two two1",
+        f"touch {sources}/new.list",
+        "install_package 3 3",
+    )
+    node = lab.node("worker", 1, commands=commands)
+    sources.mkdir()
+    status, said = node.boot()
+    assert status == 0, said
+    assert node.text("apt").split() == ["update", "install", "one1", "install", "two1", "update", "install", "3"]
+
+
 def node_without_aws(lab: Lab) -> Node:
     node = node_without_ensurepip(lab, UNKNOWN)
     write(lab.commands / "python3.13", "echo 3.13")
