@@ -375,6 +375,19 @@ def test_cloudformation_chooses_zones_that_up_may_not_list(fab: Fab, monkeypatch
     assert (status, "a t3.medium master" in text) == (1, True), "the question is asked"
 
 
+def test_up_lists_the_zones_once(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    call: Any = BaseClient._make_api_call  # type: ignore[attr-defined]  # as botocore's users replace it
+    asked: list[str] = []
+
+    def counted(self: Any, name: str, given: Any) -> Any:
+        asked.append(name)
+        return call(self, name, given)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", counted)
+    fab("up", "--plan", "--set=ssh_cidr=198.18.0.7/32")
+    assert asked.count("DescribeAvailabilityZones") == 1
+
+
 def test_up_leaves_a_deployed_cluster_whose_zones_it_cannot_read(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE"}
     for module in ("cluster.tasks.deploy", "cluster.doctor.finding"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,9 @@ def all_zones(aws: Aws) -> tuple[str, ...]:
     return tuple(sorted(zones, key=lambda zone: zone not in with_default))
 
 
+@functools.lru_cache(maxsize=1)
 def _listed(aws: Aws) -> tuple[list[str], set[str]]:
-    """Return the zones by name, and those that have a default subnet."""
+    """Return the zones by name, and those that have a default subnet. A task asks AWS once."""
     with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")
         listed = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
