@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from cluster.ssh.push import package_tree
 from deepcdk import __version__
+from tests.stacks.clusters import snapshots
 from tools.wheel import FOR_NODES, PACKAGES, ROOT, renamed, write_package
 
 needs_cdk = pytest.mark.skipif(not (ROOT / "node_modules" / "aws-cdk").is_dir(), reason="needs `make setup`")
@@ -95,6 +99,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"agent", "clust
 
 
 @needs_cdk
+@pytest.mark.full
 def test_no_module_of_the_laptop_imports_the_users_packages(packages: Path, project: Path) -> None:
     done = python(packages, project, IMPORT_ALL)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
@@ -130,19 +135,84 @@ def test_cdk_json_of_another_app_is_not_a_project(packages: Path, project: Path)
     assert "cluster.worker = 3" in python(packages, below, RUN, "status").stderr
 
 
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """Make a directory that other users can enter, which tmp_path is not."""
+    with tempfile.TemporaryDirectory(prefix="deepcdk-wheel-") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+def uv(*words: str | Path) -> None:
+    """Run uv, from its cache alone if everything is there."""
+    command = [str(ROOT / ".venv" / "bin" / "uv"), *map(str, words)]
+    if subprocess.run([*command, "--offline"], capture_output=True, check=False).returncode != 0:
+        subprocess.run(command, check=True)
+
+
 @needs_cdk
 @pytest.mark.full
-def test_template_is_that_of_a_checkout(packages: Path, project: Path) -> None:
-    def template(code: str, directory: Path, out: Path) -> str:
-        context = json.dumps({"cluster": {"name": "mine", "ssh_cidr": "203.0.113.7/32"}})
-        os.environ.update(CDK_CONTEXT_JSON=context, CDK_OUTDIR=str(out), CDK_VALIDATION="false")
-        try:
-            done = python(packages if directory == project else ROOT, directory, code)
-        finally:
-            for name in ("CDK_CONTEXT_JSON", "CDK_OUTDIR", "CDK_VALIDATION"):
-                del os.environ[name]
-        assert done.returncode == 0, done.stderr
-        return (out / "mine.template.json").read_text()
+def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_project(shared: Path) -> None:
+    venv, home, project = shared / "venv", shared / "home", shared / "home" / "deepcdk !"
+    uv("build", "--wheel", "--out-dir", shared, ROOT)
+    (wheel,) = shared.glob("*.whl")
+    uv("venv", "--python", sys.executable, venv)
+    uv("pip", "install", "--only-binary", ":all:", "--python", venv / "bin" / "python", wheel)
+    uv("pip", "uninstall", "--python", venv / "bin" / "python", "deepcdk")
+    home.mkdir()
+    is_root = os.getuid() == 0
+    user = 60999 if is_root else None
+    if is_root:
+        # Files are links to uv's cache, so they stay root's.
+        subprocess.run(["find", venv, home, "-type", "d", "-exec", "chown", f"{user}:{user}", "{}", "+"], check=True)
+    variables = {
+        "HOME": str(home),
+        "PATH": str(venv / "bin"),
+        "VIRTUAL_ENV": str(venv),
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_REGION": "us-east-1",
+    }
 
-    own = template("import deepcdk; deepcdk.app().synth()", project, project / "cdk.out")
-    assert own == template("import app; app.main()", ROOT, project / "checkout.out")
+    def run(directory: Path, *words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [str(venv / "bin" / words[0]), *words[1:]],
+            cwd=directory,
+            env=variables,
+            user=user,
+            group=user,
+            extra_groups=[] if is_root else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, "Traceback" in done.stdout) == (status, False), done.stdout
+        return done.stdout
+
+    run(home, "uv", "pip", "install", "--no-index", "--no-deps", str(wheel))
+    assert f"deepcdk {__version__}\n" in run(home, "deepcdk", "--version")
+    run(home, "deepcdk", "init", project.name)
+    for name in PACKAGES:
+        (project / name).mkdir()
+        (project / name / "__init__.py").write_text("raise RuntimeError('this is the package of the user')\n")
+    run(project, "cdk", "synth", "-q", "--no-path-metadata", "--no-asset-metadata", "-c", "ssh_cidr=198.18.0.7/32")
+    template = json.loads((project / "cdk.out" / "deepcdk.template.json").read_text())
+    assert snapshots.text(template) == snapshots.path("default CPU").read_text(encoding="utf-8")
+    assert "stage-data" in run(project, "fab", "--list")
+    assert "stage-data" in run(project, "deepcdk", "--list")
+    if is_root:
+        assert "do: give a directory" in run(home, "deepcdk", "init", "/deepcdk", status=1)
+    (project / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.init()\n")
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        variables["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
+        text = run(project, "deepcdk", "train", "--dry-run", "--entry", "train.py", status=1)
+        assert (f"payload: {project}, the project" in text, "no stack deepcdk is deployed" in text) == (True, True)
+        assert "no stack deepcdk" in run(project, "fab", "run", "--", "true", status=1), (
+            "fabric.yaml gives it the words"
+        )
+    finally:
+        server.stop()
