@@ -48,7 +48,9 @@ class Step:
     """One command of the tour."""
 
     words: tuple[str, ...]
-    """The words after `fab`. RUN is the id of the last run, FIRST of the first run, DATA the directory of the data."""
+    """The words after `fab`. RUN is the id of the last run, FIRST of the first run, DATA the directory of the data,
+    PROJECT a new one.
+    """
     why: str
     status: int = 0
     lines: int = 0
@@ -59,6 +61,7 @@ class Step:
 
 TOUR: Final = """\
 ## A cluster
+init PROJECT | A project of your own. The rest of this tour uses a checkout.
 doctor | What would a deployment run into?
 up --yes | Deploy it. | lines=12
 up --plan --set worker_instance_type=c5.4xlarge | What would a change do?
@@ -117,7 +120,7 @@ def parse_step(line: str) -> Step:
     return Step(words=tuple(words.split()), why=why, status=status, lines=lines, until=fields.get("until", ""))
 
 
-UNCONFIGURED: Final = ("recipes",)
+UNCONFIGURED: Final = ("init", "recipes")
 """Tasks that need neither the cluster nor its configuration."""
 
 
@@ -223,7 +226,8 @@ def record(cloud: str, cores: int, load: float) -> str:
             parts.append(f"{line}\n")
             continue
         step = parse_step(line)
-        words = resolve_names(step.words, {"RUN": run_id, "FIRST": first, "DATA": str(data)})
+        names = {"RUN": run_id, "FIRST": first, "DATA": str(data), "PROJECT": str(home / "my-project")}
+        words = resolve_names(step.words, names)
         print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
         given = list(words) if step.words[0] == "sttaus" else with_settings(words, settings)
         output, seconds = run_step(step, laptop("fab", *given))
