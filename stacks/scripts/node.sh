@@ -73,7 +73,7 @@ trap finish EXIT
 # Install a package: $1 its name for dnf, $2 for apt. An image's own updates at boot hold apt's locks for minutes; of its
 # two commands only the second one can wait for a lock itself. On Amazon Linux the Systems Manager agent updates itself
 # meanwhile: dnf then finds the database locked, or what it downloaded gone (amazonlinux/amazon-linux-2023#397).
-# apt's lists are updated once, and again after a change of its sources.
+# apt's lists are updated once, and again after a change of its sources, or if a source and then the package failed.
 install_package() {
   local answer updated=${DEEPCDK_ROOT:-}/run/deepcdk-apt deadline=$((SECONDS + ${DEEPCDK_PACKAGES_TIMEOUT_S:-300}))
   if command -v dnf >/dev/null; then
@@ -83,16 +83,19 @@ install_package() {
       sleep 5
     done
   elif command -v apt-get >/dev/null; then
-    if [[ ! -e $updated || -n $(find "${DEEPCDK_ROOT:-}/etc/apt" -newer "$updated") ]]; then
-      mkdir -p "${updated%/*}"
-      touch "$updated.new"
-      until apt-get update -q; do
-        if ((SECONDS >= deadline)); then return 1; fi
-        sleep 5
-      done
-      mv "$updated.new" "$updated"
-    fi
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=300 "$2"
+    while true; do
+      if [[ ! -e $updated || -n $(find "${DEEPCDK_ROOT:-}/etc/apt" -newer "$updated") ]]; then
+        mkdir -p "${updated%/*}"
+        touch "$updated" "$updated-incomplete"
+        # Without this option, apt succeeds with sources that it could not fetch.
+        if apt-get update -q -o APT::Update::Error-Mode=any; then rm "$updated-incomplete"; fi
+      fi
+      # The package may come from another source than the one that failed.
+      if DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=300 "$2"; then return; fi
+      if [[ ! -e $updated-incomplete ]] || ((SECONDS >= deadline)); then return 1; fi
+      rm "$updated"
+      sleep 5
+    done
   else
     log "the package $1 is missing, and so are dnf and apt-get" && return 1
   fi

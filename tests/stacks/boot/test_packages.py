@@ -101,6 +101,37 @@ def test_apt_updates_its_lists_once_and_again_after_a_change_of_its_sources(lab:
     assert node.text("apt").split() == ["update", "install", "one1", "install", "two1", "update", "install", "3"]
 
 
+@pytest.mark.parametrize("fails", ["update", "install", "both"])
+def test_apt_fetches_its_lists_again_if_a_source_failed_and_the_package_is_missing(lab: Lab, fails: str) -> None:
+    """apt-get update exits with 0 beside unreachable sources, unless APT::Update::Error-Mode=any is set."""
+    once = '[ $(grep -c "^$1" "$DEEPCDK_ROOT/apt") -gt 1 ] || exit 100'
+    update = f'case "$*" in *APT::Update::Error-Mode=any*) {once} ;; esac' if fails != "install" else ":"
+    install = once if fails != "update" else ":"
+    body = f'echo "$1 $6" >>"$DEEPCDK_ROOT/apt"\ncase $1 in update) {update} ;; install) {install} ;; esac'
+    write(lab.commands / "apt-get", body)
+    write(lab.commands / "sleep", "exit 0")
+    node = lab.node("worker", 1, commands=("install_package one one1", "install_package two two1"))
+    (lab.folder / f"i-{1:017x}" / "etc/apt").mkdir()
+    status, said = node.boot()
+    calls = ["update" if line.startswith("update") else line for line in node.text("apt").splitlines()]
+    expected = {
+        "update": (0, ["update", "install one1", "install two1"]),
+        "install": (1, ["update", "install one1"]),
+        "both": (0, ["update", "install one1", "update", "install one1", "install two1"]),
+    }
+    assert (status, calls) == expected[fails], said
+
+
+def test_source_of_apt_that_is_never_reached_fails_the_boot_in_the_end(lab: Lab) -> None:
+    write(lab.commands / "apt-get", 'echo "$1" >>"$DEEPCDK_ROOT/apt"; exit 100')
+    node = lab.node("worker", 1, commands=("install_package one one1",))
+    (lab.folder / f"i-{1:017x}" / "etc/apt").mkdir()
+    status, _ = node.boot(DEEPCDK_PACKAGES_TIMEOUT_S="0")
+    assert status != 0
+    assert node.text("apt").split() == ["update", "install"]
+    assert "--success false --reason boot_commands: install_package one one1 failed" in node.text("signals")
+
+
 def node_without_aws(lab: Lab) -> Node:
     node = node_without_ensurepip(lab, UNKNOWN)
     write(lab.commands / "python3.13", "echo 3.13")
