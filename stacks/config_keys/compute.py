@@ -25,6 +25,8 @@ BASE_MIB_S: Final = 125
 LARGEST_GIB: Final = 65536
 MOST_IOPS: Final = 80000
 MOST_MIB_S: Final = 2000
+# Nodes boot, install packages and mount the file system before boot_commands, which stop two minutes before the end.
+_MIN_READY_WITH_COMMANDS: Final = 5
 _BOOTS_SLOWLY: Final = re.compile(r"p[4-9]|.*\.metal")
 
 
@@ -160,6 +162,13 @@ class ComputeKeys:
                 shlex.split(command, comments=True)
             except ValueError as error:
                 raise ConfigError("boot_commands", command, f"is not a shell command: {error}") from None
+        if self.boot_commands and 0 < self.ready_timeout_min < _MIN_READY_WITH_COMMANDS:
+            raise ConfigError(
+                "ready_timeout_min",
+                self.ready_timeout_min,
+                f"must be {_MIN_READY_WITH_COMMANDS} or more with boot_commands: the boot takes part of this time, and "
+                "the commands are stopped two minutes before its end",
+            )
 
     @property
     def clustered(self) -> bool:

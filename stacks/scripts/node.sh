@@ -312,10 +312,12 @@ done <"$root/proc/net/route"
 while IFS= read -r command; do
   step="boot_commands: ${command:0:300}"
   if [[ -z $command ]]; then continue; fi
-  left=$((DEEPCDK_COMMANDS_S - SECONDS))
+  start=$SECONDS left=$((DEEPCDK_COMMANDS_S - SECONDS))
   timeout -k 9 "$((left > 1 ? left : 1))" bash -c "$command" </dev/null || {
     status=$?
-    if ((SECONDS >= DEEPCDK_COMMANDS_S)); then step+=", stopped for ready_timeout_min,"; fi
+    if ((SECONDS >= DEEPCDK_COMMANDS_S)); then
+      step+=", stopped for ready_timeout_min (boot and earlier commands took $start s of $DEEPCDK_COMMANDS_S s),"
+    fi
     exit "$status"
   }
 done <<<"${DEEPCDK_COMMANDS:-}"

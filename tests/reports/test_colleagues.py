@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -246,8 +247,11 @@ def test_boot_command_that_hangs_fails_the_node_while_the_stack_still_waits(tmp_
     node = lab.node("worker", 1, commands=("sleep 20; true", f"touch {tmp_path}/later"), ready_s=123)
     status, _ = node.boot()
     assert status == 124
-    reason = "boot_commands: sleep 20; true, stopped for ready_timeout_min, failed with exit status 124"
-    assert f"--success false --reason {reason}" in node.text("signals")
+    reason = (
+        "boot_commands: sleep 20; true, stopped for ready_timeout_min "
+        r"\(boot and earlier commands took \d+ s of 3 s\), failed with exit status 124"
+    )
+    assert re.search(f"--success false --reason {reason}", node.text("signals"))
     assert lab.owners() == {} and not (tmp_path / "later").exists()
 
 
@@ -256,6 +260,16 @@ def test_boot_command_that_cannot_run_is_rejected(command: str) -> None:
     """Source: gridai #148."""
     with pytest.raises(ConfigError, match="boot_commands"):
         ClusterConfig(boot_commands=(command,))
+
+
+def test_ready_timeout_that_leaves_no_time_for_boot_commands_is_rejected() -> None:
+    """Source: gridai #148. Each command had one second if ready_timeout_min was 2."""
+    for minutes in (1, 2, 4):
+        with pytest.raises(ConfigError, match=f"ready_timeout_min = {minutes}: must be 5 or more with boot_commands"):
+            ClusterConfig(boot_commands=("sleep 3",), ready_timeout_min=minutes)
+        assert ClusterConfig(ready_timeout_min=minutes).ready_min == minutes
+    assert ClusterConfig(boot_commands=("sleep 3",), ready_timeout_min=5).ready_min == 5
+    assert ClusterConfig(boot_commands=("sleep 3",)).ready_min == 15
 
 
 def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(

@@ -131,6 +131,7 @@ def _compute(draw: Draw) -> Values:
         bought, st.just("arn:aws:resource-groups:us-east-1:123456789012:group/mine")
     )
     rebalanced = bought == "spot" and draw(_BOTH)
+    commands = draw(_some(st.sampled_from(["install_package mesa-libGL libgl1", "echo $(uname -r)"]), 0, 2))
     return {
         "key_name": draw(_TEXT.filter(lambda text: text == text.strip())),
         "workers": workers,
@@ -148,8 +149,8 @@ def _compute(draw: Draw) -> Values:
         "efa": efa,
         "scratch_mount": draw(st.sampled_from(["", "/mnt/scratch", "/scratch"])) if disks else "",
         "termination_notice_s": draw(st.sampled_from([30, 600, 7200] if rebalanced else [0, 30, 600, 7200])),
-        "boot_commands": draw(_some(st.sampled_from(["install_package mesa-libGL libgl1", "echo $(uname -r)"]), 0, 2)),
-        "ready_timeout_min": draw(st.integers(1, 60 if update == "rolling" else 720)),
+        "boot_commands": commands,
+        "ready_timeout_min": draw(st.integers(5 if commands else 1, 60 if update == "rolling" else 720)),
         "capacity_policy": f"at-least {draw(st.integers(1, workers))}" if workers and draw(_BOTH) else "all",
         "update_policy": update,
         "update_batch": draw(st.integers(1, 100)),
