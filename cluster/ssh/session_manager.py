@@ -31,8 +31,9 @@ REGISTER_TIMEOUT_S: Final = 300.0
 """A node that has just booted registers with Session Manager within this time. The agent retries with growing pauses
 while its role's credentials or its network are not there yet, and may update itself at the first boot."""
 _NEW: Final = datetime.timedelta(minutes=10)
-REGISTERED_TIMEOUT_S: Final = 15.0
-"""The same for a node that was launched longer ago: it has registered, or will not."""
+REGISTERED_TIMEOUT_S: Final = 60.0
+"""The same for a node that was launched longer ago. Its agent registers again soon after a reboot. A new node looks old
+if the laptop's clock is minutes fast."""
 _TELL_AFTER_S: Final = 15.0
 BANNER_TIMEOUT_S: Final = 30.0
 """For the banner of the SSH server: the CLI has to start before, and AWS to open the session."""
