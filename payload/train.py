@@ -127,7 +127,7 @@ def _import_trainer() -> Any:
         sys.modules["sklearn"] = None  # type: ignore[assignment]  # documented: makes its import an ImportError
     gc.disable()
     try:
-        return importlib.import_module("payload.training.trainer")
+        return importlib.import_module(".training.trainer", __package__)
     finally:
         gc.enable()
         gc.freeze()

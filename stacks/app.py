@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aws_cdk import App
 from cdk_preflight import Preflight
 
 from stacks.cluster import ClusterStack
-from stacks.config import ClusterConfig, ConfigError
+from stacks.config import ClusterConfig, ConfigError, feature_flags
 from stacks.validation import validate
 
 FLAGS: Final = Path(__file__).parents[1] / "cdk.json"
 """Has the CDK's feature flags, which a project's own cdk.json need not repeat."""
 
 
-def feature_flags() -> dict[str, Any]:
-    """Return the CDK's feature flags that the stack is tested with."""
-    context = json.loads(FLAGS.read_text(encoding="utf-8"))["context"]
-    return {key: value for key, value in context.items() if key != "cluster"}
-
-
 def cluster_app() -> App:
     """Return an app with the cluster that cdk.json describes. Exits with a message if cdk.json is invalid."""
-    app = App(analytics_reporting=False, context=feature_flags())  # cdk.json's own flags take precedence
+    flags = feature_flags(FLAGS.read_text(encoding="utf-8"))
+    app = App(analytics_reporting=False, context=flags)  # cdk.json's own flags take precedence
     Preflight.apply(app)
     try:
         config = ClusterConfig.from_context(app.node.get_all_context())

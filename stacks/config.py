@@ -49,8 +49,19 @@ WORKER: Final = "worker"
 
 KEPT_IMAGES: Final = "deepcdk:kept-images"
 """Key of the CDK's context: a JSON object of image ids by the SSM parameters whose newest image is not taken."""
+QUALIFIER: Final = "@aws-cdk/core:bootstrapQualifier"
+"""Key of the CDK's context that is no feature flag: the qualifier of the account's bootstrap stack."""
 IMAGE_PARAMETER: Final = "deepcdk:image-parameter"
 """Metadata of a launch template with such an image: the parameter."""
+
+
+def feature_flags(cdk_json: str) -> dict[str, Any]:
+    """Return the CDK's feature flags in the text of a cdk.json.
+
+    Nothing else is returned: not the cluster, whatever key has a part of it, and no account, image or qualifier.
+    """
+    context = json.loads(cdk_json)["context"]
+    return {key: value for key, value in context.items() if key.startswith("@aws-cdk") and key != QUALIFIER}
 
 
 class Output:

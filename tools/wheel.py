@@ -3,38 +3,55 @@
 deepcdk/agent, cluster, payload, stacks   what the laptop imports; their imports of each other begin with `deepcdk.`
 deepcdk/for_nodes/agent, payload          what is uploaded to nodes, where they are top-level packages as in a checkout
 deepcdk/node_modules/aws-cdk              the CDK CLI
-deepcdk/cdk.json                          the CDK's feature flags
+deepcdk/cdk.json                          the CDK's feature flags, and nothing else of the checkout's cdk.json
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 from pathlib import Path
 from typing import Final
 
+from stacks.config import feature_flags
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("agent", "cluster", "payload", "stacks")
 FOR_NODES: Final = ("agent", "payload")
 CDK_CLI: Final = Path("node_modules") / "aws-cdk"
+_LOADERS: Final = {"PackageLoader", "__import__", "files", "find_spec", "import_module", "resolve_name", "run_module"}
+_OUR_NAME: Final = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.|$)")
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def renamed(source: str, name: str) -> str:
     """Return a Python file with its imports of our packages below `deepcdk`, on the same lines.
 
-    Raises ValueError for an import statement that has no such form; `name` is the file's.
+    Raises ValueError for an import statement that has no such form, and for a call that loads one of our packages by a
+    text; `name` is the file's.
     """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source, name)):
         if isinstance(node, ast.Import) and {alias.name.partition(".")[0] for alias in node.names} & {*PACKAGES}:
             raise ValueError(f"{name}, line {node.lineno}: write `from PACKAGE import NAME`, which can be renamed")
+        if isinstance(node, ast.Call) and _loads_ours(node):
+            raise ValueError(f"{name}, line {node.lineno}: name our package relative to `__package__`")
         if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in PACKAGES:
             number = node.lineno - 1
             start, rest = lines[number][: node.col_offset], lines[number][node.col_offset :]
             lines[number] = start + re.sub(r"^from\s+", "from deepcdk.", rest)
     return "".join(lines)
+
+
+def _loads_ours(call: ast.Call) -> bool:
+    """Return whether a call imports one of our packages, or reads its files, by a name in a text."""
+    if ast.unparse(call.func).rpartition(".")[2] not in _LOADERS:
+        return False
+    first = [*call.args, *(keyword.value for keyword in call.keywords)][:1]
+    texts = [node.value for each in first for node in ast.walk(each) if isinstance(node, ast.Constant)]
+    return bool(texts) and isinstance(texts[0], str) and _OUR_NAME.match(texts[0]) is not None
 
 
 def write_package(root: Path, into: Path) -> None:
@@ -48,6 +65,10 @@ def write_package(root: Path, into: Path) -> None:
         path.write_text(renamed(path.read_text(encoding="utf-8"), str(path.relative_to(into))), encoding="utf-8")
     for package in FOR_NODES:
         shutil.copytree(root / package, into / "for_nodes" / package, ignore=_IGNORED)
-    shutil.copytree(root / CDK_CLI, into / CDK_CLI, ignore=shutil.ignore_patterns("docs", ".*", "README.md"))
-    shutil.copy(root / "cdk.json", into)
+    unused = shutil.ignore_patterns("docs", ".*", "README.md")  # below, the templates of `cdk init` have such names
+    shutil.copytree(
+        root / CDK_CLI, into / CDK_CLI, ignore=lambda at, names: unused(at, names) if Path(at) == root / CDK_CLI else []
+    )
+    flags = feature_flags((root / "cdk.json").read_text(encoding="utf-8"))
+    (into / "cdk.json").write_text(json.dumps({"context": flags}, indent=2) + "\n", encoding="utf-8")
     (into / "py.typed").touch()

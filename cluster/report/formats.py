@@ -57,7 +57,7 @@ def templates() -> Environment:
     """Return the templates. They escape each value; an unknown name is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("cluster.report")
+    loader = PackageLoader(__package__)
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.globals |= {"light": LIGHT, "dark": DARK, "format": FORMAT, "mark": tables.MARK}
     found.filters["numeric_columns"] = numeric_columns

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.config import ClusterConfig, ConfigError
+from stacks.config import KEPT_IMAGES, QUALIFIER, ClusterConfig, ConfigError, feature_flags
 from stacks.validation import cautions
 
 SSH_CIDR = ("198.18.0.7/32",)
@@ -161,3 +161,10 @@ def test_reading_the_configuration_costs_no_third_party_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_feature_flags_are_the_cdks_own_keys_alone() -> None:
+    """A key of the cluster beside `cluster` would overrule the same key of each project."""
+    others = {"cluster": {"workers": 9}, "workers": 9, KEPT_IMAGES: {}, QUALIFIER: "mine", "ami:account=1": "ami-1"}
+    flags = {"@aws-cdk/aws-iam:minimizePolicies": True, "@aws-cdk-containers/x:y": False}
+    assert feature_flags(json.dumps({"app": "x", "context": {**others, **flags}})) == flags

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -13,11 +15,12 @@ from pathlib import Path
 
 import pytest
 from moto.server import ThreadedMotoServer
+from packaging.requirements import Requirement
 
 from cluster.ssh.push import package_tree
 from deepcdk import __version__
 from tests.stacks.clusters import snapshots
-from tools.wheel import FOR_NODES, PACKAGES, ROOT, renamed, write_package
+from tools.wheel import CDK_CLI, FOR_NODES, PACKAGES, ROOT, renamed, write_package
 
 needs_cdk = pytest.mark.skipif(not (ROOT / "node_modules" / "aws-cdk").is_dir(), reason="needs `make setup`")
 
@@ -42,10 +45,14 @@ def project(tmp_path: Path) -> Path:
 
 
 def python(packages: Path, directory: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a project with the installed package, as the command `deepcdk` or the CDK CLI does."""
+    """Run Python code in a project with the installed package, as the command `deepcdk` or the CDK CLI does.
+
+    The checkout, which the interpreter's own site-packages may name, is not imported from.
+    """
+    checkout = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]"
     paths = os.pathsep.join([str(directory), str(packages)])
     return subprocess.run(
-        [sys.executable, "-P", "-c", code, *words],
+        [sys.executable, "-P", "-c", f"{checkout}\n{code}", *words],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": paths, "AWS_EC2_METADATA_DISABLED": "true"},
         capture_output=True,
@@ -76,6 +83,26 @@ def test_imports_that_cannot_be_renamed_are_rejected(line: str) -> None:
         renamed(f"{line}\n", "a.py")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "PackageLoader('cluster.report')",
+        "importlib.import_module(f'cluster.tasks.{name}')",
+        "import_module(name='stacks')",
+        "resources.files('agent')",
+        "runpy.run_module('payload.train')",
+    ],
+)
+def test_calls_that_load_our_packages_by_a_text_are_rejected(call: str) -> None:
+    with pytest.raises(ValueError, match=r"a\.py, line 2"):
+        renamed(f"\n{call}\n", "a.py")
+
+
+def test_calls_that_load_other_packages_are_kept() -> None:
+    text = "find_spec('clusters')\nimport_module(f'..tasks.{name}', __package__)\nrun(['-m', 'agent.remote.command'])\n"
+    assert renamed(text, "a.py") == text
+
+
 def test_wheel_without_cdk_cli_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="make setup"):
         write_package(tmp_path, tmp_path / "deepcdk")
@@ -85,6 +112,50 @@ def test_wheel_without_cdk_cli_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FOR_NODES)
 def test_nodes_get_the_same_bytes_from_a_wheel_and_a_checkout(packages: Path, name: str) -> None:
     assert package_tree(packages / "deepcdk" / "for_nodes" / name) == package_tree(ROOT / name)
+
+
+@needs_cdk
+def test_wheel_has_the_feature_flags_alone_of_the_checkouts_cdk_json(packages: Path) -> None:
+    document = json.loads((packages / "deepcdk" / "cdk.json").read_text())
+    assert document.keys() == {"context"}
+    assert {key.partition("/")[0] for key in document["context"]} == {"@aws-cdk", "@aws-cdk-containers"}
+
+
+@needs_cdk
+def test_wheel_has_the_templates_of_cdk_init(packages: Path) -> None:
+    def names(root: Path) -> set[Path]:
+        top = root / CDK_CLI
+        return {path.relative_to(top) for path in top.glob("lib/**/*")}
+
+    assert names(packages / "deepcdk") == names(ROOT)
+
+
+@needs_cdk
+def test_report_has_its_templates(packages: Path, project: Path) -> None:
+    code = (
+        "from deepcdk.cluster.report import formats; print(formats.templates().get_template('page.html.j2').filename)"
+    )
+    done = python(packages, project, code)
+    assert (done.returncode, done.stdout.startswith(str(packages))) == (0, True), done.stderr
+
+
+def test_imported_distributions_are_declared() -> None:
+    declared = {
+        Requirement(text).name
+        for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    }
+    trees = [
+        ast.parse(path.read_text()) for name in ("cluster", "deepcdk", "stacks") for path in (ROOT / name).rglob("*.py")
+    ]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    imported |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    known = importlib.metadata.packages_distributions()
+    outside = {name.partition(".")[0] for name in imported} - {*sys.stdlib_module_names, *PACKAGES, "deepcdk"}
+    unnamed = {name for name in outside if not {each.lower() for each in known.get(name, [])} & declared}
+    typing_only = {name for name in unnamed if name.startswith("types_boto3")}
+    # boto3, paramiko, fabric and aws-cdk-lib have the other ones in their own API.
+    assert unnamed - typing_only == {"botocore", "s3transfer", "cryptography", "invoke", "jsii"}
 
 
 IMPORT_ALL = """
@@ -144,15 +215,24 @@ def shared() -> Iterator[Path]:
 
 
 def uv(*words: str | Path) -> None:
-    """Run uv, from its cache alone if everything is there."""
+    """Run uv, from its cache alone if everything is there. Print why it is not before the package index is asked."""
     command = [str(ROOT / ".venv" / "bin" / "uv"), *map(str, words)]
-    if subprocess.run([*command, "--offline"], capture_output=True, check=False).returncode != 0:
+    offline = subprocess.run([*command, "--offline"], capture_output=True, text=True, check=False)
+    if offline.returncode != 0:
+        print(f"uv {words[0]} failed offline:\n{offline.stderr}")
         subprocess.run(command, check=True)
+
+
+def test_reason_of_an_offline_failure_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        uv("no-such-command")
+    assert "unrecognized subcommand 'no-such-command'" in capsys.readouterr().out
 
 
 @needs_cdk
 @pytest.mark.full
 def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_project(shared: Path) -> None:
+    """Without the packages in uv's cache, this needs the package index."""
     venv, home, project = shared / "venv", shared / "home", shared / "home" / "deepcdk !"
     uv("build", "--wheel", "--out-dir", shared, ROOT)
     (wheel,) = shared.glob("*.whl")
