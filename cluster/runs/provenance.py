@@ -17,6 +17,7 @@ from cluster.aws.client import Aws
 from cluster.aws.inventory import Inventory, refresh
 from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
+from cluster.cli import CODE, IS_INSTALLED, VERSION
 from cluster.errors import AwsError
 from cluster.programs.upload import has_secret_text, stays
 from cluster.programs.uv_compile import masked
@@ -91,12 +92,14 @@ def template_sha256(template: Mapping[str, Any]) -> str:
 
 
 def read_diff(source: Path, without: Collection[str] = ()) -> str:
-    """Return what differs from the commit below a directory, as `git diff` writes it; "" without git.
+    """Return what differs from the commit below a directory, as `git diff` writes it; "" without git, and for a wheel.
 
     `without`: files whose content no record may have. Files that are not uploaded, and files with a key or a password
     before or after the change, do not appear either. Passwords and tokens in URLs are masked. Of a deleted file only
     the name is recorded.
     """
+    if _is_wheel(source):
+        return ""
     changed = _git(source, "diff", "HEAD", "--name-only", "--no-renames", "--relative", "-z", "--", ".") or ""
     left_out = {*without, *stays(source, filter(None, changed.split("\0")))}
     command = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--irreversible-delete")
@@ -119,11 +122,20 @@ def _has_secret(name: str, diff: str) -> bool:
 
 
 def git_commit(project: Path) -> str:
-    """Return the project's commit, with a `+` where files differ from it; empty without git."""
+    """Return the project's commit, with a `+` where files differ from it; empty without git.
+
+    The code of a wheel has no commit. Its version is returned instead, also if the wheel is in a repository.
+    """
+    if _is_wheel(project):
+        return f"deepcdk-{VERSION}"
     head, changed = _git(project, "rev-parse", "HEAD"), _git(project, "status", "--porcelain", "--untracked-files=no")
     if head is None or changed is None:
         return ""
     return head.strip() + ("+" if changed.strip() else "")
+
+
+def _is_wheel(source: Path) -> bool:
+    return IS_INSTALLED and source == CODE
 
 
 def _git(directory: Path, *words: str) -> str | None:

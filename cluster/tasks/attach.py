@@ -13,7 +13,7 @@ from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.aws.notify import check_notify, resolve_topics
-from cluster.cli import PROJECT
+from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
@@ -83,7 +83,7 @@ def resume(
         secrets=secrets,
     )
     check_maximum(nodes, session.load_inventory(), session.config.max_workers)
-    launch = Launch(session, PROJECT, task="fab resume", queue=queue, yes=yes, following=following)
+    launch = Launch(session, CODE, task="fab resume", queue=queue, yes=yes, following=following)
     with session.connect() as master:
         supervisor = session.supervisor(master)
         occupied, record = supervisor.occupancy(), supervisor.show(run)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from agent.spec.nodes import workers
-from cluster.cli import FOR_NODES, PROJECT
+from cluster.cli import CODE, FOR_NODES, PROJECT
 from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
@@ -113,7 +113,7 @@ def measure(
     """Launch a benchmark and watch it; return its id once it has succeeded, "" where it goes on unwatched."""
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
-    launch = Launch(session, PROJECT, task=task, queue=queue, yes=yes, following=following)
+    launch = Launch(session, CODE, task=task, queue=queue, yes=yes, following=following)
     tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
     with session.connect() as master:
         session.find_pushed(master, [session.agent_tree, tree])
@@ -134,7 +134,7 @@ def measure(
             options=RunOptions(
                 preflight=preflight, stop_policy=stop_policy(session.stack, wanted=session.config.then_stop)
             ),
-            stamp=Stamp.of(PROJECT),
+            stamp=Stamp.of(CODE),
         )
         spec = launch.with_floors(spec)
         begun = launch.submit(spec, lambda submission: supervisor.start(submission, {}, queue=queue))

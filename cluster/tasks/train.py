@@ -205,7 +205,7 @@ class TrainRequest:
     @property
     def source(self) -> Path:
         """Return the directory of the code that is trained."""
-        return self.work.directory if isinstance(self.work, Program) else PROJECT
+        return self.work.directory if isinstance(self.work, Program) else CODE
 
     @property
     def secret_files(self) -> tuple[str, ...]:

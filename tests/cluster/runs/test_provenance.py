@@ -7,8 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from agent.spec.provenance import Origin
 from cluster.aws.price_list import Price
+from cluster.cli import VERSION
+from cluster.runs import provenance
 from cluster.runs.provenance import Roots, describe_origin, git_commit, read_diff, template_sha256
 from stacks.config import ClusterConfig
 from tests.factories import make_instance, make_inventory, make_master_instance, make_nodes, make_spec
@@ -71,3 +75,20 @@ def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
     assert len(commit) == 40
     (tmp_path / "f").write_text("2")
     assert git_commit(tmp_path) == commit + "+"
+
+
+def test_code_of_a_wheel_has_a_version_and_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment is often in the repository of the user."""
+    code = tmp_path / ".venv" / "site-packages" / "deepcdk"
+    code.mkdir(parents=True)
+    (tmp_path / "own.py").write_text("1")
+    (code / "train.py").write_text("1")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "--force", ".")
+    git(tmp_path, "commit", "-qm", "Begin")
+    (code / "train.py").write_text("2")
+    monkeypatch.setattr(provenance, "CODE", code)
+    assert (len(git_commit(code)), read_diff(code) != "") == (41, True)
+    monkeypatch.setattr(provenance, "IS_INSTALLED", True)
+    assert (git_commit(code), read_diff(code)) == (f"deepcdk-{VERSION}", "")
+    assert len(git_commit(tmp_path)) == 41

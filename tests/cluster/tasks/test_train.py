@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from cluster.aws import limits
+from cluster.cli import CODE
 from cluster.cli.program import make_program
+from cluster.errors import DeepcdkError
 from cluster.session import Session
-from cluster.tasks import launch
+from cluster.tasks import attach, bench, launch, train
 from stacks.config import ClusterConfig
 from tests.factories import make_inventory, make_master, make_nodes
 
@@ -67,3 +69,29 @@ def test_payload_is_the_project_if_an_entry_is_given(
         assert lines[-1].endswith("train.py --seed 7")
     else:
         assert "--entry = 'train.py --seed 7': needs --payload" in message
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train --nodes 2", "train --nodes 2 --payload . --entry train.py", "bench", "resume 20261120-121314-digits-ab12"],
+)
+def test_record_describes_the_code_that_runs(
+    dry_run: DryRun, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project around a recipe or a benchmark has code that the run does not use."""
+    (tmp_path / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.init()\n")
+    monkeypatch.chdir(tmp_path)
+    config, found = ClusterConfig(), list[Path]()
+    monkeypatch.setattr("cluster.session.read_config", lambda *_, **__: config)
+
+    def launched(_: Session, source: Path, **__: object) -> None:
+        found.append(source)
+        raise DeepcdkError("stopped here")
+
+    for module in (attach, bench, train):
+        monkeypatch.setattr(module, "PROJECT", tmp_path)
+        monkeypatch.setattr(module, "Launch", launched)
+    monkeypatch.setattr("sys.argv", ["fab", *words.split()])
+    with contextlib.suppress(SystemExit):
+        make_program().run()
+    assert found == [tmp_path if "--payload" in words else CODE]
