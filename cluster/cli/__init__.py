@@ -5,6 +5,7 @@ Here is what every command of `fab` needs before a task is imported: its directo
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -32,11 +33,20 @@ def find_project() -> Path:
 
 
 def _describes_cluster(file: Path) -> bool:
-    """Return whether a cdk.json, even an invalid one, is for deepcdk and not for another CDK app."""
+    """Return whether a cdk.json is for deepcdk and not for another CDK app: its context.cluster is an object.
+
+    Invalid JSON with such a key counts, because the tasks report the mistake.
+    """
     try:
-        return b'"cluster"' in file.read_bytes()
+        content = file.read_bytes()
     except OSError:
         return False
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return b'"cluster"' in content
+    context = document.get("context") if isinstance(document, dict) else None
+    return isinstance(context, dict) and isinstance(context.get("cluster"), dict)
 
 
 PROJECT: Final = find_project()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster.cli import find_project
+
 PROJECT = Path(__file__).resolve().parents[3]
 INTERRUPTED = 130
 # Ctrl-C comes at the very moment at which a module begins to be imported.
@@ -73,3 +75,29 @@ def test_fabrics_own_program_runs_the_same_tasks_with_their_flags() -> None:
 def test_a_reader_that_has_gone_is_no_traceback() -> None:
     fab = f"{sys.executable} tools/fab.py --list --list-format=json"
     assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("cdk_json", "found"),
+    [
+        (b'{"context": {"cluster": {}}}', True),
+        (b'\xef\xbb\xbf{"context": {"cluster": {"name": "x"}}}', True),
+        (b'{"context": {"cluster": {"name": "x",}}}', True),  # a comma too much
+        (b'{"context": {"cluster": "\xff"}}', True),  # not UTF-8
+        (b'{"app": "node website.js", "context": {"cluster": "prod"}}', False),
+        (b'{"context": {"cluster": ["a", "b"], "stage": {"cluster": {}}}}', False),
+        (b'{"context": "cluster", "cluster": {}}', False),
+        (b'["cluster"]', False),
+        pytest.param(b"[" * 100_000, False, id="too deep"),
+        (b"", False),
+    ],
+)
+def test_project_has_an_object_as_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cdk_json: bytes, found: bool
+) -> None:
+    below = tmp_path / "website"
+    below.mkdir()
+    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {}}}')
+    (below / "cdk.json").write_bytes(cdk_json)
+    monkeypatch.chdir(below)
+    assert find_project() == (below if found else tmp_path)
