@@ -40,6 +40,14 @@ UNPREPARED: Final = re.compile(
 """uv must build what has no wheel, or lies in a repository, to learn what it needs."""
 PLAIN: Final = ("--no-header", "--no-annotate", "--no-universal", "--deps", "--color", "never")
 """The form of a lock file: `[tool.uv.pip]` of the program's own pyproject.toml may ask for others."""
+_AFTER_USER: Final = (
+    r"(?:(?!\d{1,5}[/?#])[^\s/?#@]*[/?#](?:(?!://)\S)*@"
+    r"|[^\s/?#]+@(?:[^\s/?#@.:]+[/?#](?:(?!://)\S)*@(?=[a-z])|(?:(?!://)\S)+@(?=[\w.-]+\.[a-z]{2,}(?![\w.-])))?)"
+)
+"""The password behind `USER:` in a URL. It may contain `/`, `?`, `#` and `@`, unlike a port.
+
+In `USER:a@b/c@d`, `b/c` is a part of the password if `b` cannot be a host's full name, or `d` can.
+"""
 _SECRETS: Final = re.compile(
     r"([?&](?:[\w-]*(?:token|signature|password|passwd|pwd|secret|credential)|(?:[\w-]*[_-])?(?:sig|auth|jwt)"
     r"|(?:(?:access|api|auth|secret|private|subscription)[_-]?)?key)=)[^\s&#)`'\"]+",
@@ -262,8 +270,10 @@ def check_answer(answer: Answer, status: int) -> None:
 
 def masked(words: str) -> str:
     """Return a text without the passwords and tokens in its URLs. A user alone is a token, except with SSH."""
-    words = re.sub(r"(https?://)[^\s/?#]+@", r"\1****@", words)
-    words = re.sub(r"(\w://[^\s/@:]*):[^\s/?#]+@", r"\1:****@", words)
+    words = re.sub(
+        rf"(https?://)(?:(?!\[)[^\s/?#:@]*:{_AFTER_USER}|[^\s/?#]+@)", r"\1****@", words, flags=re.IGNORECASE
+    )
+    words = re.sub(rf"(\w://(?!\[)[^\s/?#@:]*):{_AFTER_USER}", r"\1:****@", words, flags=re.IGNORECASE)
     return _SECRETS.sub(r"\1****", words)
 
 

@@ -60,10 +60,24 @@ def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment
         ("git+ssh://git:s3@cret@host/x@1", "git+ssh://git:****@host/x@1"),
         ("https://host?sort_key=name&monkey=1&author=x@y", "https://host?sort_key=name&monkey=1&author=x@y"),
         ("user@host: a/b@c, x==1 @ y", "user@host: a/b@c, x==1 @ y"),
+        ("https://ann:s3#cret@host/x", "https://****@host/x"),
+        ("https://ann:s3/cret@host/x", "https://****@host/x"),
+        ("HTTPS://ann:s3?cret@host/x", "HTTPS://****@host/x"),
+        ("https://ann:s3@cre/t@host", "https://****@host"),
+        ("https://ann:s3@c.re/t@pypi.example.com/x", "https://****@pypi.example.com/x"),
+        ("https://ann:123456/cret@host", "https://****@host"),
+        ("ssh://git:s3/cret@host/x, redis://:s3#cret@host", "ssh://git:****@host/x, redis://:****@host"),
+        ("https://ann:s3cret@a.b/x,https://ann:s3cret@c.d/x", "https://****@a.b/x,https://****@c.d/x"),
+        ("git+https://ann:s3cret@github.com/a/b.git@main", "git+https://****@github.com/a/b.git@main"),
+        (
+            "git+https://host:8443/a.git@v1 git+ssh://git@h:22/a@v1",
+            "git+https://host:8443/a.git@v1 git+ssh://git@h:22/a@v1",
+        ),
+        ("http://[::1]:8080/a@b ssh://[::1]:22/a@b", "http://[::1]:8080/a@b ssh://[::1]:22/a@b"),
     ],
 )
 def test_passwords_and_tokens_of_urls_are_masked(words: str, shown: str) -> None:
-    """Report of this project: a token in the user's place of a URL was printed."""
+    """Reports of this project: a token in the user's place of a URL was printed, and a password with `#` or `/`."""
     assert masked(words) == shown
 
 
