@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from cluster.errors import UsageError
 from cluster.programs.program_packages import Wanted
@@ -112,27 +112,37 @@ def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
 
     Indexes with a password are left out: the lock file is uploaded, and this machine downloads what they have.
     """
-    hidden = {re.split("[:/]", address)[0] for address in credentials(directory, environ)}
-    urls = {url for _, url in _indexes(directory, environ) if url.startswith("http")}
-    return {f"--extra-index-url {url}" for url in urls if "@" not in url and urlsplit(url).hostname not in hidden}
+    hidden = {urlsplit(address).hostname or address for address in credentials(directory, environ)}
+    urls = {url for _, url in _indexes(directory, environ) if url.startswith("http") and "@" not in url}
+    return {f"--extra-index-url {url}" for url in urls if (parts := _split(url)) and parts.hostname not in hidden}
 
 
 def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return user and password of each host in netrc, and of each index that this machine signs in to.
 
-    An index has its address without the scheme, as HOST:PORT/PATH.
+    An index has its URL without the user, as https://HOST:PORT/PATH. Invalid URLs are left out, and uv reports them.
     """
     hosts = _netrc(expanded(environ.get("NETRC") or "~/.netrc"))
     found = dict(hosts)
     for name, url in (*_indexes(directory, environ), *_indexes_in_settings(directory, environ)):
-        parts = urlsplit(url)
+        if (parts := _split(url)) is None:
+            continue
         variable = f"UV_INDEX_{re.sub('[^A-Z0-9]', '_', name.upper())}"
         user = environ.get(f"{variable}_USERNAME", "") or unquote(parts.username or "")
         password = environ.get(f"{variable}_PASSWORD", "") or unquote(parts.password or "")
         signed = (user, password) if user or password else hosts.get(parts.hostname or "")
         if parts.hostname and signed:
-            found[f"{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"] = signed
+            netloc = parts.netloc.rpartition("@")[2]
+            found[f"{parts.scheme}://{netloc}{parts.path or '/'}"] = signed
     return found
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of a URL, None if it is invalid."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
 
 
 @functools.cache
@@ -153,8 +163,14 @@ def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str,
         found = re.match(r"([\w-]+)=(.*)", word)
         yield (found[1], found[2]) if found else ("", word)
     project = _table(_table(_toml(directory / PYPROJECT), "tool"), "uv") if is_file(directory / PYPROJECT) else {}
-    for index in project.get("index", ()):
-        yield str(index.get("name", "")), str(index.get("url"))
+    yield from _index_entries(project)
+
+
+def _index_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield name and URL of each index in settings of uv. Malformed entries are left out, and uv reports them."""
+    for index in _list(settings, "index"):
+        if isinstance(index, Mapping):
+            yield str(index.get("name", "")), str(index.get("url"))
 
 
 def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -166,10 +182,9 @@ def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterato
         with contextlib.suppress(RequirementsError):  # uv reports those that it reads.
             document = _toml(file) if is_file(file) else {}
         settings = _table(_table(document, "tool"), "uv") if file.name == PYPROJECT else document
-        for index in settings.get("index", ()):
-            yield str(index.get("name", "")), str(index.get("url"))
+        yield from _index_entries(settings)
         for each in (settings, _table(settings, "pip")):
-            yield from (("", str(url)) for url in (each.get("index-url", ""), *each.get("extra-index-url", ())))
+            yield from (("", str(url)) for url in (each.get("index-url", ""), *_list(each, "extra-index-url")))
 
 
 def is_package(pyproject: Path) -> bool:
@@ -246,3 +261,8 @@ def _toml(file: Path) -> dict[str, Any]:
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = document.get(key, {})
     return found if isinstance(found, Mapping) else {}
+
+
+def _list(document: Mapping[str, Any], key: str) -> Sequence[Any]:
+    found = document.get(key, ())
+    return found if isinstance(found, list) else ()

@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -51,7 +51,7 @@ class WheelBuilder:
     kind: RuntimeKind
     environ: Mapping[str, str]
     credentials: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict, repr=False)
-    """User and password of each host and index that this machine signs in to, by its address without the scheme."""
+    """User and password of each host in netrc, by its name, and of each index, by its URL without user."""
 
     @property
     def tags(self) -> list[Tag]:
@@ -105,21 +105,29 @@ class WheelBuilder:
     @property
     def _index_hosts(self) -> set[str]:
         """Return the hosts of the indexes that this machine signs in to."""
-        return {_host(address) for address in self.credentials if "/" in address}
+        return {urlsplit(address).hostname or "" for address in self.credentials if "/" in address}
 
     def _may_ask_for_password(self, host: str) -> bool:
         """Return whether netrc names a host, or it may have the files of an index that this machine signs in to."""
         return host in self.credentials or (bool(self._index_hosts) and host != PYPI_FILES)
 
     def _signed(self, url: str) -> tuple[str, str] | None:
-        """Return user and password for a URL: its own, else those of the index whose address begins most like it."""
+        """Return user and password for a URL: its own, else those of the index whose address begins most like it.
+
+        The host and port of the index must be the same. A link to http gets no password of an https index.
+        """
         parts = urlsplit(url)
         if parts.username:
             return unquote(parts.username), unquote(parts.password or "")
-        address = parts.netloc + parts.path
-        of_host = [each for each in self.credentials if _host(each) == parts.hostname]
-        best = max(of_host, key=lambda each: (len(os.path.commonpath([each, address])), "/" in each), default="")
-        return self.credentials.get(best)
+        indexes = [urlsplit(address) for address in self.credentials if "/" in address]
+        secure = [index for index in indexes if parts.scheme == "https" or index.scheme == "http"]
+        near = [index for index in secure if _netloc(index) == _netloc(parts)]
+        if near:
+            best = max(near, key=lambda index: len(os.path.commonpath([index.path, parts.path or "/"])))
+            return self.credentials[best.geturl()]
+        own = [index.scheme for index in indexes if index.hostname == parts.hostname]
+        is_downgrade = parts.scheme == "http" and "https" in own and "http" not in own
+        return None if is_downgrade else self.credentials.get(parts.hostname or "")
 
     def _built(self, package: Package, scratch: Path) -> Path:
         source = self._source(package, scratch)
@@ -241,8 +249,10 @@ def _described(wheel: Path) -> File:
     return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
 
 
-def _host(address: str) -> str:
-    return re.split("[:/]", address)[0]
+def _netloc(parts: SplitResult) -> str:
+    """Return host and port of a URL, without the user and the default port."""
+    default = ":443" if parts.scheme == "https" else ":80"
+    return parts.netloc.rpartition("@")[2].lower().removesuffix(default)
 
 
 def _is_open(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import http.server
 import io
 import os
@@ -292,6 +293,59 @@ def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
     assert [(builder._signed(f"http://{url}") or ("", ""))[1] for url in asked] == ["one", "two", "three", "five", ""]
 
 
+@pytest.mark.parametrize(
+    ("index", "url", "is_signed"),
+    [
+        ("https://h.com:8443/simple/", "https://h.com:8443/files/a.whl", True),
+        ("https://h.com:8443/simple/", "http://h.com/a.whl", False),
+        ("https://h.com:8443/simple/", "http://h.com:8443/simple/a.whl", False),
+        ("https://h.com:8443/simple/", "https://h.com/a.whl", False),
+        ("https://h.com/simple/", "http://h.com/simple/a.whl", False),
+        ("https://h.com/simple/", "https://H.com:443/a.whl", True),
+        ("http://h.com/simple/", "https://h.com/a.whl", True),
+        ("http://h.com:81/simple/", "http://h.com:81/a.whl", True),
+        ("http://[::1]:81/simple/", "http://[::1]:81/a.whl", True),
+        ("http://[::1]:81/simple/", "http://[::2]:81/a.whl", False),
+    ],
+)
+def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
+    tmp_path: Path, index: str, url: str, is_signed: bool
+) -> None:
+    """Report of this project: an index with https that lists a link to http got the password of the index there."""
+    (tmp_path / "netrc").write_text("machine files.com login u password n\n")
+    environ = {"NETRC": str(tmp_path / "netrc"), "XDG_CONFIG_HOME": str(tmp_path)}
+    builder = WheelBuilder(kind=RuntimeKind(processor="x86_64", python="3.12"), environ=environ)
+
+    def signed(index: str, url: str) -> tuple[str, str] | None:
+        known = project_files.credentials(tmp_path, {**environ, "UV_INDEX": index})
+        return dataclasses.replace(builder, credentials=known)._signed(url)
+
+    assert signed(index.replace("//", "//u:s3cret@"), url) == (("u", "s3cret") if is_signed else None)
+    assert signed(index, "https://files.com:9/a.whl") == signed(index, "http://files.com/a.whl") == ("u", "n")
+    assert signed("https://files.com/simple", "http://files.com/a.whl") is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "index = 'x'",
+        "index = ['x']",
+        "index = 5",
+        "index = [{url = 'https://[x'}]",
+        "index = {url = 'https://host'}",
+        "extra-index-url = 5",
+        "pip = {extra-index-url = 5, index-url = 'https://[x'}",
+    ],
+)
+def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None:
+    """Report of this project: `[tool.uv] index = "x"` was an AttributeError, `https://[x` a ValueError."""
+    environ = {"NETRC": "/", "XDG_CONFIG_HOME": str(tmp_path / "none"), "UV_INDEX": "https://[y https://u:p@host/"}
+    (tmp_path / "pyproject.toml").write_text(f"[tool.uv]\n{settings}\n")
+    (tmp_path / "uv.toml").write_text(f"{settings}\n")
+    assert project_files.credentials(tmp_path, environ) == {"https://host/": ("u", "p")}
+    assert project_files.index_options(tmp_path, environ) == set()
+
+
 @pytest.mark.parametrize("most", [1, 2])
 def test_download_that_ends_early_is_repeated_once(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, most: int
@@ -301,7 +355,7 @@ def test_download_that_ends_early_is_repeated_once(
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
         environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
-        credentials={f"{private_index}/simple": ("ann", "s3cret")},
+        credentials={f"http://{private_index}/simple": ("ann", "s3cret")},
     )
     file = File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
     if most == 2:
@@ -318,7 +372,7 @@ def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
         environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
-        credentials={f"{private_index}/simple": ("oauth2accesstoken", "")},
+        credentials={f"http://{private_index}/simple": ("oauth2accesstoken", "")},
     )
     with pytest.raises(RequirementsError, match="401") as caught:
         builder.brought(Package(name="inhouse"), File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl"))
