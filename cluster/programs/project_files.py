@@ -100,7 +100,13 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
     if base == UV_LOCK:
         return [], _exported(file, [*extras, *(w for group in wanted.groups for w in ("--group", group))], uv, environ)
     if is_pylock(name):
-        return [], _pylock_lines(file)
+        try:
+            return [], _pylock_lines(file)
+        except (AttributeError, TypeError):
+            raise RequirementsError(
+                f"{file} is not a lock file of PEP 751: its packages have another form",
+                remedy=f"export it again: `uv export --format pylock.toml -o {base}`",
+            ) from None
     if base == PYPROJECT:
         groups = [word for group in wanted.groups for word in ("--group", f"{name}:{group}")]
         return [name, *extras, *groups], [str(file.parent)] if is_package(file) else []

@@ -346,6 +346,17 @@ def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None
     assert project_files.index_options(tmp_path, environ) == set()
 
 
+@pytest.mark.parametrize(
+    "lock",
+    ["packages = 'x'", "packages = 5", "packages = ['x']", "packages = [{sdist = 'x'}]", "packages = [{wheels = 5}]"],
+)
+def test_a_malformed_lock_file_is_an_error_with_its_name(tmp_path: Path, lock: str) -> None:
+    """Report of this project: `packages = "x"` in pylock.toml was an AttributeError."""
+    project = write_project(tmp_path, "import einops", pylock__toml=f"{lock}\n")
+    with pytest.raises(RequirementsError, match=r"pylock\.toml is not a lock file of PEP 751"):
+        packed(project)
+
+
 @pytest.mark.parametrize("most", [1, 2])
 def test_download_that_ends_early_is_repeated_once(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, most: int
