@@ -8,7 +8,7 @@ import re
 import shlex
 import tomllib
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -151,6 +151,9 @@ _ADDRESS_FLAG: Final = re.compile(r"(?:dist\w*[-_]url|init[-_]method)$")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
 _READS: Final = {"environ", "getenv"}
 _ASKS: Final = {*_READS, "is_torchelastic_launched", "is_initialized"}
+_EXITS: Final = ast.Return | ast.Raise | ast.Expr
+_QUITS: Final = ("sys.exit", "exit", "quit", "os._exit")
+_STATEMENTS: Final = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _GPUS: Final = ("gpu", "cuda")
 _GPU_CALLS: Final = ("torch.cuda.set_device",)
 _FRAMEWORKS: Final = ("torch.", "deepspeed.")
@@ -195,10 +198,16 @@ class Joining:
     """The function around each assignment of the own node's address, and the reason."""
     names: set[str] = dataclasses.field(default_factory=set)
     """All names that the files use."""
+    sure_names: set[str] = dataclasses.field(default_factory=set)
+    """The names among them that a process below the launcher uses, whatever the launcher gives."""
+    free_names: set[str] = dataclasses.field(default_factory=set)
+    """The names among these that no condition of the program's own precedes."""
     trainers: list[tuple[Use, bool]] = dataclasses.field(default_factory=list)
     """The calls of Lightning's Trainer and the like, and whether each may get unknown settings."""
     one_node: str = ""
     """Why Lightning would train on one node, "" if its number of nodes is set."""
+    launched_alone: list[str] = dataclasses.field(default_factory=list)
+    """Why launchers of the entry do not join the nodes, unless variables such as PET_NNODES set their flags."""
     alone: list[str] = dataclasses.field(default_factory=list)
     """Why the ranks of different nodes do not join, in words."""
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
@@ -249,8 +258,10 @@ class Joining:
 
         `variables`: what --env sets.
         """
-        if nodes > 1 and self.alone:
-            return self.alone[0]
+        has_flags = any(name.startswith("PET_") for name in variables)  # torchrun reads its flags from them.
+        alone = [*([] if has_flags else self.launched_alone), *self.alone]
+        if nodes > 1 and alone:
+            return alone[0]
         if nodes > 1 and self.one_node and all(variables.get(name, "1") == "1" for name in _NODES_OF_LIGHTNING):
             return self.one_node
         if launcher == TORCHRUN and self.colliding:
@@ -533,7 +544,9 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         places = {tuple(settings.get(flag) for flag in _PLACES) for settings in given}
         if all(reasons) and len(places) == 1:  # Several starts may be those of different nodes.
             instead = HOROVOD if name in _HOROVODS_OWN else TORCHRUN
-            found.alone.append(f"{reasons[0]}: leave it out, and give what it starts, with --launcher {instead}")
+            found.launched_alone.append(
+                f"{reasons[0]}: leave it out, and give what it starts, with --launcher {instead}"
+            )
     found.files += installed
     found.needs_gpus += _asked_gpus(directory, words, configs)
     found.alone += _alone(found)
@@ -564,11 +577,15 @@ def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) 
 def _alone(found: Joining) -> Iterator[str]:
     """Yield why process groups exclude other nodes, unless nothing calls that code or another call makes a group."""
 
-    def is_called(function: str) -> bool:
-        return function in ("", "main") or function.startswith("__") or function in found.names
+    def is_called(function: str, names: Collection[str]) -> bool:
+        return function in ("", "main") or function.startswith("__") or function in names
 
-    yield from (reason for function, reason in found.addresses if is_called(function))
-    reasons = [reason for function, reason in found.groups if is_called(function)]
+    joined = {function for function, _ in found.groups}
+    for function, reason in found.addresses:
+        if is_called(function, found.sure_names if function in joined else found.free_names):
+            yield reason
+    groups = [(function, reason) for function, reason in found.groups if is_called(function, found.names)]
+    reasons = [reason if is_called(function, found.sure_names) else "" for function, reason in groups]
     yield from reasons if all(reasons) else ()
 
 
@@ -669,10 +686,13 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
             _note(found, file, node.lineno, name, is_guarded=name.partition(".")[0] in optional)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _NAMES:
             found.variables.append(Use(file=file, line=node.lineno, name=node.value))
-    found.names |= names_in(tree)
     asked, around = _asked(tree, is_entry=file == found.files[0]), _functions(tree)
+    chosen = asked | _chosen(tree)
+    found.names |= names_in(tree)
+    found.sure_names |= _names_outside(tree, asked)
+    found.free_names |= _names_outside(tree, chosen)
     for node, name in _own_addresses(tree):
-        if id(node) not in asked:
+        if id(node) not in chosen:
             reason = f"{file}:{node.lineno} sets {name}, to an address of the own node: other nodes do not join"
             found.addresses.append((around.get(id(node), ""), reason))
     for node in ast.walk(tree):
@@ -724,7 +744,50 @@ def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
         is_script = isinstance(node, ast.If) and not is_entry and "__name__" in names_in(node.test)
         if is_script or _asks(node, known):
             asked |= {id(each) for each in ast.walk(node)}
-    return asked
+    return asked | _behind(tree, lambda node: _asks(node, known), _EXITS)
+
+
+def _chosen(tree: ast.AST) -> set[int]:
+    """Return the ids of the nodes that run only by a condition of the program's own, such as a flag `--local`."""
+
+    def is_choice(node: ast.AST) -> bool:
+        return isinstance(node, ast.If) and "__name__" not in names_in(node.test)
+
+    below = {id(each) for node in ast.walk(tree) if is_choice(node) for each in ast.walk(node)}
+    return below | _behind(tree, is_choice, ast.Return)
+
+
+def _behind(tree: ast.AST, is_choice: Callable[[ast.AST], bool], exits: type | types.UnionType) -> set[int]:
+    """Return the ids of the nodes that run only if no branch of a choice before them left the function or program."""
+    found = set[int]()
+    for scope in ast.walk(tree):
+        if not isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        waiting, ends = list[ast.AST](scope.body), list[int]()
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.If) and is_choice(node):
+                lasts = [block[-1] for block in (node.body, node.orelse) if block]
+                if any(isinstance(last, exits) and (not isinstance(last, ast.Expr) or _quits(last)) for last in lasts):
+                    ends.append(node.end_lineno or node.lineno)
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                waiting += [each for each in ast.iter_child_nodes(node) if isinstance(each, _STATEMENTS)]
+        if ends:
+            first = min(ends)
+            found |= {id(each) for each in ast.walk(scope) if getattr(each, "lineno", 0) > first}
+    return found
+
+
+def _quits(statement: ast.Expr) -> bool:
+    """Return whether a statement such as `sys.exit()` ends the program."""
+    return isinstance(statement.value, ast.Call) and dotted(statement.value.func) in _QUITS
+
+
+def _names_outside(tree: ast.AST, left_out: Collection[int]) -> set[str]:
+    """Return the names and attributes that a module uses outside of some nodes."""
+    walked = [node for node in ast.walk(tree) if id(node) not in left_out]
+    names = {node.id for node in walked if isinstance(node, ast.Name)}
+    return names | {node.attr for node in walked if isinstance(node, ast.Attribute)}
 
 
 def _targets(target: ast.AST) -> Iterator[str]:

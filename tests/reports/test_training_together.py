@@ -289,6 +289,56 @@ def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> 
         assert examined(tmp_path, "t.py", {"t": text}).alone == []
 
 
+@pytest.mark.parametrize(
+    ("text", "is_alone"),
+    [
+        ("if args.local:\n    ADDRESS\ndist.init_process_group('gloo')", False),
+        ("if multi:\n    dist.init_process_group()\nelse:\n    ADDRESS\n    ALONE", False),
+        (
+            "def main():\n    if 'RANK' in os.environ:\n        dist.init_process_group()\n        return\n    BOTH",
+            False,
+        ),
+        ("def main():\n    if 'RANK' in os.environ:\n        return join()\n    BOTH", False),
+        ("def main():\n    with a:\n        if 'RANK' in os.environ:\n            return\n    BOTH", False),
+        ("if 'RANK' in os.environ:\n    main()\n    sys.exit()\nBOTH", False),
+        ("if 'RANK' in os.environ:\n    raise SystemExit(main())\nBOTH", False),
+        ("def main():\n    if args.multi:\n        dist.init_process_group()\n        return\n    BOTH", False),
+        ("def one():\n    BOTH\nif 'RANK' in os.environ:\n    dist.init_process_group()\nelse:\n    one()", False),
+        ("def one():\n    ADDRESS\nif args.local:\n    one()\ndist.init_process_group()", False),
+        ("match a:\n    case 1:\n        if 'RANK' in os.environ:\n            sys.exit()\nBOTH", False),
+        ("def a():\n    if 'RANK' in os.environ:\n        return\na()\nBOTH", True),
+        ("def main():\n    if 'RANK' in os.environ:\n        print()\n    BOTH", True),
+        ("def setup():\n    ADDRESS\n    dist.init_process_group()\nif args.multi:\n    setup()", True),
+        ("def setup():\n    ADDRESS\ndef work():\n    setup()\nmp.spawn(work)", True),
+        ("def main():\n    if 'RANK' not in os.environ:\n        x = 1\n    else:\n        x = 2\n    ALONE", True),
+    ],
+)
+def test_an_own_address_in_a_fallback_is_no_reason(tmp_path: Path, text: str, is_alone: bool) -> None:
+    """Report of this project: programs with a fallback for one node, such as a flag `--local`, were not started."""
+    indent = text[: text.find("BOTH")].rpartition("\n")[2] if "BOTH" in text else ""
+    text = text.replace("BOTH", f"ADDRESS\n{indent}ALONE")
+    text = text.replace("ADDRESS", OWN_MASTER.strip()).replace("ALONE", OWN_NODE.strip())
+    header = "import os, sys\nimport torch.distributed as dist\n"
+    assert bool(examined(tmp_path, "t.py", {"t": header + text}).alone) == is_alone
+
+
+@pytest.mark.parametrize("name", ["PET_NNODES", "PET_RDZV_ENDPOINT"])
+@pytest.mark.parametrize(
+    "entry", ["torchrun t.py", "torchrun --rdzv-backend c10d --rdzv-endpoint {master_addr}:1 t.py"]
+)
+def test_flags_of_torchrun_in_variables_are_taken_as_right(tmp_path: Path, entry: str, name: str) -> None:
+    """torch.distributed.run: `PET_NNODES` is the default of `--nnodes`."""
+    (tmp_path / "t.py").write_text(DDP)
+    program = Program.from_arguments(str(tmp_path), entry, ())
+    for variable, is_alone in ((name, False), ("NNODES", True)):
+        options = RunOptions(ranks=RankOptions(launcher=PLAIN), environment=((variable, "2"),))
+        assert bool(TrainRequest(work=program, nodes=2, options=options, secrets={}).trouble()) == is_alone
+    (tmp_path / "t.py").write_text(TUTORIAL)
+    program = Program.from_arguments(str(tmp_path), entry, ())
+    options = RunOptions(ranks=RankOptions(launcher=PLAIN), environment=((name, "2"),))
+    assert "sets MASTER_ADDR" in TrainRequest(work=program, nodes=2, options=options, secrets={}).trouble()
+
+
 TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
 
 
