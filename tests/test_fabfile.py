@@ -315,7 +315,7 @@ def test_without_an_ssh_key_up_says_how_to_make_one(fab: Fab) -> None:
 def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
     status, text = fab("up", "--set", "ssh_cidr=198.18.0.7/32", "--set", "workers=3")
     assert status == 1
-    assert "a t3.medium master and 3 c5.2xlarge workers, $1.117/h together (instances $1.062/h, " in text
+    assert "a t3.medium master and 3 c5.2xlarge workers, $1.155/h together (instances $1.062/h, " in text
     assert "--yes" in text
 
 

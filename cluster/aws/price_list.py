@@ -22,6 +22,8 @@ NAT_GATEWAY: Final = "nat-gateway"
 NAT_TRAFFIC: Final = "nat-gateway-traffic"
 PUBLIC_IPV4: Final = "public-ipv4"
 EBS: Final = "ebs-gp3"
+EBS_IOPS: Final = "ebs-gp3-iops"
+EBS_THROUGHPUT: Final = "ebs-gp3-throughput"
 EFS: Final = "efs"
 S3: Final = "s3"
 SERVICES: Final[Mapping[str, str]] = {
@@ -29,8 +31,8 @@ SERVICES: Final[Mapping[str, str]] = {
     NAT_TRAFFIC: "traffic through a NAT gateway",
     PUBLIC_IPV4: "public IPv4 address",
     EBS: "EBS volume, gp3",
-    "ebs-gp3-iops": "IOPS of a gp3 volume above 3000",
-    "ebs-gp3-throughput": "throughput of a gp3 volume above 125 MiB/s",
+    EBS_IOPS: "IOPS of a gp3 volume above 3000",
+    EBS_THROUGHPUT: "throughput of a gp3 volume above 125 MiB/s",
     EFS: "EFS",
     "efs-read": "reading from EFS, elastic throughput",
     "efs-write": "writing to EFS, elastic throughput",

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from cluster.aws.price_list import NAT_GATEWAY, PUBLIC_IPV4
+from typing import Final
+
+from cluster.aws.price_list import EBS, EBS_IOPS, EBS_THROUGHPUT, NAT_GATEWAY, PUBLIC_IPV4
 from cluster.aws.prices import Prices, shown, total_per_hour
 from cluster.session import Session
 from cluster.terminal.units import span
 from stacks.config import ClusterConfig
+from stacks.config_keys.compute import BASE_IOPS, BASE_MIB_S
 from stacks.config_keys.network import ONE_NAT_GATEWAY, S3_ENDPOINT
+
+_MONTH_H: Final = 730
+"""Hours of a month, as AWS's pricing calculator counts them."""
 
 
 def describe_deployment(session: Session) -> str:
@@ -20,13 +26,15 @@ def describe_deployment(session: Session) -> str:
     if config.spot:
         nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
     place = f", in the existing {config.vpc_id}" if config.vpc_id else ""
-    costs = {"instances": instances, **fixed_costs(config, session.prices)}
+    volumes = _volumes(config, session.prices, config.workers)
+    costs = {"instances": instances, **volumes, **fixed_costs(config, session.prices)}
     total = total_per_hour(list(costs), costs)
     together = "price unknown" if total is None else f"{'at most ' if config.spot else ''}{shown(total)} together"
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
     date = session.prices.dated(kinds)
     dated = f"; prices of {date}" if date else ""
-    return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus storage and traffic."
+    further = f"{_storage(volumes)} and traffic"
+    return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus {further}."
 
 
 def describe_bounds(config: ClusterConfig) -> str:
@@ -50,10 +58,11 @@ def describe_rest(session: Session) -> str:
     """Return a sentence on what a cluster goes on costing without workers, as far as the prices are known."""
     config, kind = session.config, session.config.master_instance_type
     master = session.prices.per_hour([kind], wait_s=3.0)[kind]
-    costs = {f"a {kind} master": master, **fixed_costs(config, session.prices)}
+    volumes = _volumes(config, session.prices, 0)
+    costs = {f"a {kind} master": master, **volumes, **fixed_costs(config, session.prices)}
     total = total_per_hour(list(costs), costs)
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
-    further = ["storage"]
+    further = [_storage(volumes)]
     if config.fsx_capacity_gib:
         further.append(f"{config.fsx_capacity_gib:,} GiB of FSx for Lustre")
     if endpoints := [name for name in config.vpc_endpoints if name != S3_ENDPOINT]:
@@ -75,6 +84,27 @@ def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None
     }
     known = {words: (prices.service(item), count) for words, (item, count) in counted.items() if count}
     return {words: price.usd * count if price else None for words, (price, count) in known.items()}
+
+
+def _volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, float]:
+    """Return the cost of the root volumes of the master and of workers, USD an hour; empty if a price is unknown."""
+    master = (config.master_volume_gib, config.master_volume_iops, config.master_volume_mib_s)
+    worker = (config.worker_volume_gib, config.worker_volume_iops, config.worker_volume_mib_s)
+    gib, iops, mib_s = (one + each * workers for one, each in zip(master, worker, strict=True))
+    volumes = 1 + workers
+    wanted = {EBS: gib, EBS_IOPS: iops - BASE_IOPS * volumes, EBS_THROUGHPUT: mib_s - BASE_MIB_S * volumes}
+    usd = 0.0
+    for item, amount in wanted.items():
+        if amount:
+            price = prices.service(item)
+            if price is None:
+                return {}
+            usd += price.usd * amount / _MONTH_H
+    return {_counted(volumes, "root volume", "s"): usd}
+
+
+def _storage(volumes: dict[str, float]) -> str:
+    return "other storage" if volumes else "storage"
 
 
 def _gateways(config: ClusterConfig) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cluster.aws.price_list import EBS, included_price
 from cluster.aws.prices import Prices
 from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
 from cluster.session import Session
@@ -43,8 +44,31 @@ def at(task: Session, monkeypatch: pytest.MonkeyPatch, region: str, **keys: Any)
 def test_instances_gateways_and_addresses_are_added_up(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     said = at(task, monkeypatch, "us-east-1", ssh_cidr=("198.51.100.7/32",))
     instances = 0.0416 + 2 * 0.34
-    assert f", ${instances + 0.055:.3f}/h together (instances ${instances:.3f}/h, a NAT gateway $0.045/h, " in said
-    assert "2 public IPv4 addresses $0.010/h; prices of 2026-07-20), plus storage and traffic." in said
+    volumes = (50 + 2 * 100) * 0.08 / 730
+    total = instances + volumes + 0.055
+    assert f", ${total:.3f}/h together (instances ${instances:.3f}/h, 3 root volumes ${volumes:.3f}/h, " in said
+    assert "a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h; prices of 2026-07-20), plus other storage" in said
+    assert said.endswith(" and traffic.")
+
+
+def test_iops_and_throughput_above_those_of_every_volume_are_added(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = at(task, monkeypatch, "us-east-1", worker_volume_iops=13000, worker_volume_mib_s=1125)
+    usd = 250 * 0.08 / 730 + 2 * (10000 * 0.005 + 1000 * 0.04) / 730
+    assert f"3 root volumes ${usd:.3f}/h" in said
+    assert "a root volume $0.005/h" in describe_rest(task)
+
+
+def test_without_a_price_of_volumes_the_rest_is_added_up(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Prices, "service", lambda prices, item: None if item == EBS else included_price("us-east-1", item)
+    )
+    said = at(task, monkeypatch, "us-east-1")
+    instances = 0.0416 + 2 * 0.34
+    assert f", ${instances + 0.055:.3f}/h together" in said and said.endswith("plus storage and traffic.")
+    assert "volume" not in said + describe_rest(task)
+    assert "plus storage; " in describe_rest(task)
 
 
 def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
@@ -80,10 +104,11 @@ def test_what_goes_on_costing_is_the_master_the_way_out_and_the_storage(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at(task, monkeypatch, "us-east-1", ssh_cidr=("198.51.100.7/32",))
-    master = 0.0416
+    master, volume = 0.0416, 50 * 0.08 / 730
     assert describe_rest(task) == (
-        f"what goes on costing without workers: ${master + 0.055:.3f}/h (a t3.medium master ${master:.3f}/h, "
-        "a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h), plus storage; "
+        f"what goes on costing without workers: ${master + volume + 0.055:.3f}/h (a t3.medium master "
+        f"${master:.3f}/h, a root volume ${volume:.3f}/h, a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h), "
+        "plus other storage; "
         "`fab down` ends it, but for data that are kept."
     )
 
