@@ -3,7 +3,7 @@
 deepcdk/agent, cluster, payload, stacks   what the laptop imports; their imports of each other begin with `deepcdk.`
 deepcdk/for_nodes/agent, payload          what is uploaded to nodes, where they are top-level packages as in a checkout
 deepcdk/node_modules/aws-cdk              the CDK CLI
-deepcdk/cdk.json                          the CDK's feature flags, and nothing else of the checkout's cdk.json
+deepcdk/cdk.json                          only the CDK's feature flags, of the cdk.json here
 """
 
 from __future__ import annotations

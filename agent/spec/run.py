@@ -95,7 +95,10 @@ class RunSpec:
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""
     git_commit: str = ""
-    """Commit of the laptop's project at launch; ends with `+` where files differed from it; empty without git."""
+    """Commit of the code at launch; ends with `+` if files differed from it; empty without git.
+
+    For a recipe or a benchmark from a wheel: `deepcdk-VERSION`.
+    """
     launcher: tuple[str, ...] = ()
     """A command for the master to run instead of horovodrun; empty: horovodrun."""
     preflight: str = "auto"
