@@ -54,7 +54,7 @@ class TasksConfig(Config):  # type: ignore[misc]  # fabric has no types
 
     @staticmethod
     def global_defaults() -> Any:
-        """Return the defaults: no ssh_config, of which Fabric rejects lines that OpenSSH accepts."""
+        """Return the defaults without ssh_config, since Fabric rejects lines that OpenSSH accepts."""
         return {**Config.global_defaults(), "load_ssh_configs": False}
 
 

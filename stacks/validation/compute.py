@@ -30,7 +30,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
             key="master_instance_type",
             value=config.master_instance_type,
             rule=f"{config.master_instance_type} runs on Xen: EC2 shows its console, and so its SSH host keys, only "
-            "some minutes after each boot, and until then nobody can connect to the cluster",
+            "some minutes after each boot, and nobody can connect to the cluster before that",
             remedy="take a type on Nitro, such as t3.medium",
         )
 

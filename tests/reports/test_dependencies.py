@@ -168,7 +168,7 @@ def test_uv_lock_is_read_and_chosen_before_pyproject(tmp_path: Path, index: Path
 
 @pytest.fixture
 def private_index(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve one package at HOST:PORT/simple, to a user with the password or token s3cret."""
+    """Serve one package at HOST:PORT/packages, to a user with the password or token s3cret."""
     accepted = [f"Basic {base64.b64encode(pair).decode()}" for pair in (b"ann:s3cret", b"s3cret:")]
     write_wheel(tmp_path / "private", "inhouse", "2.0")
 
@@ -203,15 +203,15 @@ def private_index(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 SIGN_INS: Final = {
-    "token": {"UV_DEFAULT_INDEX": "http://s3cret@{0}/simple"},
-    "token, empty password": {"PIP_INDEX_URL": "http://s3cret:@{0}/simple"},
-    "password": {"UV_DEFAULT_INDEX": "http://ann:s3cret@{0}/simple"},
+    "token": {"UV_DEFAULT_INDEX": "http://s3cret@{0}/packages"},
+    "token, empty password": {"PIP_INDEX_URL": "http://s3cret:@{0}/packages"},
+    "password": {"UV_DEFAULT_INDEX": "http://ann:s3cret@{0}/packages"},
     "variables": {
-        "UV_DEFAULT_INDEX": "corp-x=http://{0}/simple",
+        "UV_DEFAULT_INDEX": "corp-x=http://{0}/packages",
         "UV_INDEX_CORP_X_USERNAME": "ann",
         "UV_INDEX_CORP_X_PASSWORD": "s3cret",
     },
-    "netrc": {"UV_DEFAULT_INDEX": "http://{0}/simple"},
+    "netrc": {"UV_DEFAULT_INDEX": "http://{0}/packages"},
     "direct": {"DIRECT": "inhouse @ http://s3cret@{0}/files/inhouse-2.0-py3-none-any.whl"},
     "signed": {"DIRECT": "inhouse @ http://{0}/open/inhouse-2.0-py3-none-any.whl?Signature=s3cret"},
 }
@@ -253,9 +253,9 @@ def test_files_beside_a_signed_in_index_are_what_nodes_download_if_anyone_may(
     (tmp_path / "netrc").write_text("machine localhost login ann password stale\n" if where == "netrc" else "")
     monkeypatch.setenv("FILES", f"http://{other}/open")
     if where == "uv.toml":
-        (tmp_path / "uv.toml").write_text(f"index-url = 'http://ann:s3cret@{private_index}/simple'\n")
+        (tmp_path / "uv.toml").write_text(f"index-url = 'http://ann:s3cret@{private_index}/packages'\n")
     elif where == "index":
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://ann:s3cret@{private_index}/simple")
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://ann:s3cret@{private_index}/packages")
     direct = f"inhouse @ http://{other}/open/inhouse-2.0-py3-none-any.whl"
     requirement = direct if where == "netrc" else "inhouse"
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"{requirement}\n"))
@@ -271,7 +271,7 @@ def test_laptop_brings_what_an_index_with_a_password_has(
     (tmp_path / "netrc").write_text("machine localhost login ann password s3cret\n" if "files" in where else "")
     if "files" in where:
         monkeypatch.setenv("FILES", f"http://{private_index.replace('127.0.0.1', 'localhost')}/files")
-    (tmp_path / "uv.toml").write_text(f"[[index]]\nurl = 'http://ann:s3cret@{private_index}/simple'\n")
+    (tmp_path / "uv.toml").write_text(f"[[index]]\nurl = 'http://ann:s3cret@{private_index}/packages'\n")
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt="inhouse\n"))
     assert found.wheels is not None
     assert "inhouse==2.0 \\\n    --hash=sha256:" in found.environment.lock
@@ -283,8 +283,8 @@ def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
     environ = {
         "NETRC": str(tmp_path / "netrc"),
         "XDG_CONFIG_HOME": str(tmp_path),
-        "UV_INDEX": "http://u:one@host/projects/1/simple http://u:two@host:81/projects/2/simple",
-        "UV_DEFAULT_INDEX": "http://u:three@host/projects/3/simple",
+        "UV_INDEX": "http://u:one@host/projects/1/packages http://u:two@host:81/projects/2/packages",
+        "UV_DEFAULT_INDEX": "http://u:three@host/projects/3/packages",
     }
     (tmp_path / "netrc").write_text("machine host login u password four\nmachine other login u password five\n")
     known = project_files.credentials(tmp_path, environ)
@@ -296,16 +296,16 @@ def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("index", "url", "is_signed"),
     [
-        ("https://h.com:8443/simple/", "https://h.com:8443/files/a.whl", True),
-        ("https://h.com:8443/simple/", "http://h.com/a.whl", False),
-        ("https://h.com:8443/simple/", "http://h.com:8443/simple/a.whl", False),
-        ("https://h.com:8443/simple/", "https://h.com/a.whl", False),
-        ("https://h.com/simple/", "http://h.com/simple/a.whl", False),
-        ("https://h.com/simple/", "https://H.com:443/a.whl", True),
-        ("http://h.com/simple/", "https://h.com/a.whl", True),
-        ("http://h.com:81/simple/", "http://h.com:81/a.whl", True),
-        ("http://[::1]:81/simple/", "http://[::1]:81/a.whl", True),
-        ("http://[::1]:81/simple/", "http://[::2]:81/a.whl", False),
+        ("https://h.com:8443/packages/", "https://h.com:8443/files/a.whl", True),
+        ("https://h.com:8443/packages/", "http://h.com/a.whl", False),
+        ("https://h.com:8443/packages/", "http://h.com:8443/packages/a.whl", False),
+        ("https://h.com:8443/packages/", "https://h.com/a.whl", False),
+        ("https://h.com/packages/", "http://h.com/packages/a.whl", False),
+        ("https://h.com/packages/", "https://H.com:443/a.whl", True),
+        ("http://h.com/packages/", "https://h.com/a.whl", True),
+        ("http://h.com:81/packages/", "http://h.com:81/a.whl", True),
+        ("http://[::1]:81/packages/", "http://[::1]:81/a.whl", True),
+        ("http://[::1]:81/packages/", "http://[::2]:81/a.whl", False),
     ],
 )
 def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
@@ -322,7 +322,7 @@ def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
 
     assert signed(index.replace("//", "//u:s3cret@"), url) == (("u", "s3cret") if is_signed else None)
     assert signed(index, "https://files.com:9/a.whl") == signed(index, "http://files.com/a.whl") == ("u", "n")
-    assert signed("https://files.com/simple", "http://files.com/a.whl") is None
+    assert signed("https://files.com/packages", "http://files.com/a.whl") is None
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_download_that_ends_early_is_repeated_once(
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
         environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
-        credentials={f"http://{private_index}/simple": ("ann", "s3cret")},
+        credentials={f"http://{private_index}/packages": ("ann", "s3cret")},
     )
     file = File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
     if most == 2:
@@ -383,7 +383,7 @@ def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
         environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
-        credentials={f"http://{private_index}/simple": ("oauth2accesstoken", "")},
+        credentials={f"http://{private_index}/packages": ("oauth2accesstoken", "")},
     )
     with pytest.raises(RequirementsError, match="401") as caught:
         builder.brought(Package(name="inhouse"), File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl"))
@@ -404,7 +404,7 @@ def test_wrong_password_of_an_index_is_reported_without_it(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Report of this project: a token in the user's place of a URL was printed."""
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://wr0ng@{private_index}/simple")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://wr0ng@{private_index}/packages")
     with pytest.raises(DeepcdkError, match="401") as caught:
         packed(write_project(tmp_path, "import inhouse", requirements__txt="inhouse\n"))
     assert "wr0ng" not in str(caught.value)

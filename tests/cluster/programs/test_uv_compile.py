@@ -51,7 +51,7 @@ def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment
     ("words", "shown"),
     [
         ("cannot read git+https://ann:s3cret@host/x, nor", "cannot read git+https://****@host/x, nor"),
-        ("http://host/y https://s3cret@host:8443/simple", "http://host/y https://****@host:8443/simple"),
+        ("http://host/y https://s3cret@host:8443/packages", "http://host/y https://****@host:8443/packages"),
         ("`https://s3cret:@host/a@b`", "`https://****@host/a@b`"),
         ("https://s3cret:x-oauth-basic@github.com/a.git", "https://****@github.com/a.git"),
         ("git+ssh://git@host/a.git@v1 ssh://git:s3cret@host", "git+ssh://git@host/a.git@v1 ssh://git:****@host"),

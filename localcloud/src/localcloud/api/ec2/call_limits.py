@@ -56,7 +56,7 @@ def check(responses: Any) -> None:
                 "InvalidParameterValue", f"Tag keys starting with '{_RESERVED}' are reserved for internal use"
             )
     # A dry run makes nothing, and no limit matters to it; moto carries out some calls all the same.
-    if responses._get_action() != "RunInstances":  # of which moto looks at more first, as EC2 does
+    if responses._get_action() != "RunInstances":  # Like EC2, moto checks more of this call before DryRun.
         responses.error_on_dryrun()
 
 
