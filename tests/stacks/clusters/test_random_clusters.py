@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
@@ -45,18 +44,24 @@ def test_any_valid_cluster_is_synthesised_keeps_every_invariant_and_breaks_no_ru
 
 
 def test_random_clusters_vary_every_key() -> None:
-    seen: dict[str, set[Any]] = defaultdict(set)
+    seen: dict[str, set[Any]] = {key: set() for key in KEYS}
+    # Which values come first depends on the modules that are loaded, so one seed may miss a rare value.
+    for number in range(10):
 
-    @given(values=clusters())
-    @settings(max_examples=100, derandomize=True, database=None, suppress_health_check=SLOW)
-    def look(values: Values) -> None:
-        assert list(check(build(values))) == []
-        for key, value in values.items():
-            seen[key].add(value)
+        @seed(number)
+        @given(values=clusters())
+        @settings(max_examples=100, database=None, suppress_health_check=SLOW)
+        def look(values: Values) -> None:
+            assert list(check(build(values))) == []
+            assert values.keys() == KEYS.keys()
+            for key, value in values.items():
+                seen[key].add(value)
 
-    look()
-    assert seen.keys() == KEYS.keys()
-    assert [key for key, values in seen.items() if len(values) < 2] == []
+        look()
+        same = [key for key, values in seen.items() if len(values) < 2]
+        if not same:
+            break
+    assert same == []
 
 
 def test_there_are_wrong_values_of_every_key() -> None:
