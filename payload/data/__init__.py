@@ -1,1 +1,1 @@
-"""Data sets, in memory and in record files, and the batches made of them."""
+"""Data sets in memory and in record files, and the batches made from them."""

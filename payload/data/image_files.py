@@ -1,4 +1,4 @@
-"""Images from files of any size and kind, cropped and resized as test images are."""
+"""Read, crop and resize image files of any size and format, in the same way as test images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_images(
 ) -> npt.NDArray[np.uint8]:
     """Read image files as uint8 [N, *size, channels]. Raises DataError, which names the file.
 
-    `fraction`: of an image's shorter side that the crop keeps, as in tests of the data set.
+    `fraction`: fraction of an image's shorter side to keep, as in the test of the model.
     """
     images = [_read(path, size, channels, fraction) for path in paths]
     return np.stack(images) if images else np.zeros((0, *size, channels), np.uint8)

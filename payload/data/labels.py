@@ -1,4 +1,4 @@
-"""Names of the classes of a data set."""
+"""Find the names of a data set's classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from payload.data.types import DataError
 
 LABELS_FILE: Final = "labels.txt"
-"""In the directory of the data: one name a line, in the order of the labels."""
+"""File in the data directory with one class name per line, in the order of the labels."""
 _DIGITS: Final = tuple("0123456789")
 NAMES: Final = {
     "digits": _DIGITS,
@@ -20,13 +20,13 @@ NAMES: Final = {
     ),
     "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
 }
-"""As published with the data sets."""
+"""Class names as published with the data sets."""
 
 
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class: from the first directory with a labels.txt, else as published, else numbers.
+    """Return a name for each class: from the first directory with a labels.txt, as published, or numbers.
 
-    Raises DataError where the file does not name each class, or cannot be read.
+    Raises DataError if the file cannot be read or has too few names.
     """
     for directory in directories:
         path = Path(directory or "") / LABELS_FILE
@@ -43,4 +43,4 @@ def _read(path: Path, classes: int) -> tuple[str, ...]:
         raise DataError(f"{path}: cannot be read: {error}; it must have one name a line") from error
     if len(names) < classes:
         raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each class")
-    return names[:classes]  # the last ones may have no images in a part of the data
+    return names[:classes]  # the data may be a subset without images of the last classes

@@ -1,4 +1,4 @@
-"""Data in a bucket, copied to the node's own disk once for all its ranks."""
+"""Copy data from a bucket to the node's local disk, once for all of its ranks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from payload.data.types import DataError
 
 SCHEME: Final = "s3://"
 FRESH_S: Final = 600.0
-"""How long a check of the copy holds for other ranks: they start within seconds of each other, and wait meanwhile."""
+"""Time during which other ranks rely on a check of the copy. They start within seconds and wait for the check."""
 PROGRESS_INTERVAL_S: Final = 10.0
-"""Time between two lines of progress."""
+"""Time between progress messages."""
 
 
 def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
-    """Return the directory of the data: as given, or for s3://BUCKET/PREFIX that of its copy on this node.
+    """Return the local directory for `data_dir`: a path as it is, or the local copy of s3://BUCKET/PREFIX.
 
-    The first rank of a node fetches files that are missing or were changed, while the others wait; an interrupted copy
-    is continued. `root`: directory for copies; None: `data` in the user's home, where `fab stage-data --to
-    local` puts them too. Raises DataError.
+    The node's first rank fetches missing or changed files while the others wait. An interrupted copy is resumed.
+    `root`: directory for copies; None: `data` in the user's home, as with `fab stage-data --to local`. Raises
+    DataError.
     """
     address = str(data_dir)
     if not address.startswith(SCHEME):
@@ -53,7 +53,7 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
 
 
 def _name(prefix: Prefix, root: Path) -> str:
-    """Return the name of the copy: the one that `fab stage-data` gave it, else one derived from the prefix."""
+    """Return the name that `fab stage-data` gave to the copy, or a name derived from the prefix."""
     last = re.sub(r"[^A-Za-z0-9._-]", "-", prefix.key.rpartition("/")[2] or prefix.bucket)[:80].strip("._-")
     plain = last or "data"
     try:
@@ -65,7 +65,7 @@ def _name(prefix: Prefix, root: Path) -> str:
 
 
 def _is_fresh(dataset: StagedDataset, stamp: Path, source: str) -> bool:
-    """Return whether another rank has just checked that all files are there."""
+    """Return whether another rank has recently checked that all files are present."""
     try:
         found = json.loads(stamp.read_text(encoding="utf-8"))
         if found["source"] != source or not 0 <= time.time() - found["at"] < FRESH_S:
@@ -76,7 +76,7 @@ def _is_fresh(dataset: StagedDataset, stamp: Path, source: str) -> bool:
 
 
 class _ProgressLines:
-    """Print the progress of a copy on standard error."""
+    """Print the progress of a copy to standard error."""
 
     def __init__(self, prefix: Prefix, say: Callable[[str], None] | None = None) -> None:
         self._prefix = prefix

@@ -1,4 +1,4 @@
-"""The choice of the data set that the settings name."""
+"""Open the data set named in the settings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from payload.settings.groups import DATASETS_OF_FILES
 
 
 def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
-    """Open the splits of the data set that the settings name.
+    """Open the splits of the data set named in the settings.
 
-    `validation_fraction` of the training images is held back, after `train_limit` is applied; they serve as test images
-    too, where record files have none. Raises DataError, which names the file.
+    `train_limit` is applied first, then `validation_fraction` of the training images is held back. These images also
+    serve as test images if record files contain none. Raises DataError, which names the file.
     """
     if settings.dataset in DATASETS_OF_FILES and data_dir is None:
         raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
@@ -65,7 +65,7 @@ def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
 
 
 def _synthetic(settings: Settings) -> tuple[Split, Split]:
-    """Return images of the size and classes asked for, else of those for which the network was published."""
+    """Return images with the size and classes in the settings. The published network gives the defaults."""
     from payload.data.datasets.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticSplit
 
     published = network(settings.network)

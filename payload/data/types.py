@@ -1,6 +1,6 @@
-"""The types of data: splits of a data set, views of their images, and batches.
+"""Types for data: splits of a data set, views of their images, and batches.
 
-No TensorFlow: splits are opened, and rejected where they are damaged, before it is imported.
+This module does not import TensorFlow, so that damaged splits can be rejected before TensorFlow is loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agent.errors import ReportedError
 
 
 class DataError(ReportedError, ValueError):
-    """Report data that are missing, damaged or do not fit together; the message names the file."""
+    """Data are missing, damaged or inconsistent. The message names the file."""
 
 
 class Split(Protocol):
@@ -36,24 +36,24 @@ class Split(Protocol):
 
     @property
     def channels(self) -> int:
-        """Return the channels of an image: 1 or 3."""
+        """Return the number of colour channels: 1 or 3."""
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Return height and width in pixels; None where the images have different ones."""
+        """Return the height and width in pixels, or None if the images differ in size."""
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return what was left out on request when the split was opened, in words that name the file."""
+        """Describe the damaged files and records that were skipped when the split was opened."""
 
     def digest(self) -> bytes:
-        """Return a digest of 32 bytes, by which ranks verify that they have the same data."""
+        """Return a 32-byte digest. Ranks compare it to verify that they have the same data."""
 
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """Return the examples in the order of one epoch, which is the same on every rank and in every process."""
+        """Return the positions of all examples, shuffled for one epoch; the same on every rank and in every process."""
 
     def pick(self, positions: npt.NDArray[np.int64]) -> Split:
-        """Return a split of these examples alone, in this order."""
+        """Return a split with only the examples at these positions, in this order unless the storage fixes it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,16 +62,16 @@ class Dataset:
 
     train: Split
     validation: Split | None
-    """Held back from the training images, and evaluated after each epoch in place of the test images."""
+    """Images held back from training. They replace the test images in the evaluation after each epoch."""
     test: Split
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return what was left out when the splits were opened, each once."""
+        """Describe the damaged files and records that were skipped when the splits were opened, without repetition."""
         return tuple(dict.fromkeys(line for split in self._all for line in split.damage))
 
     def digest(self) -> bytes:
-        """Return a digest of 32 bytes, by which ranks verify that they have the same data."""
+        """Return a 32-byte digest. Ranks compare it to verify that they have the same data."""
         return hashlib.sha256(b"".join(split.digest() for split in self._all)).digest()
 
     @property
@@ -81,23 +81,23 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """How images are cropped, changed and resized. All random changes follow from seed, epoch and example."""
+    """How to crop, change and resize images. Random changes depend only on seed, epoch and example."""
 
     size: tuple[int, int]
-    """Height and width of the images of a batch, pixels."""
+    """Height and width of the images in a batch, pixels."""
     smallest_crop: float = 0.0
-    """Least fraction of an image's area that a random crop keeps; 0: no random crops. Training only, as all below but
-    the last."""
+    """Minimum fraction of an image's area that a random crop keeps; 0: no random crops. This field and all below except
+    `rectangular` apply to training only."""
     flip: bool = False
-    """Mirror every other image, left to right."""
+    """Mirror a random half of the images, left to right."""
     rotation_deg: float = 0.0
-    """Largest rotation either way."""
+    """Maximum rotation in either direction."""
     shift_fraction: float = 0.0
-    """Largest shift either way, as a fraction of width and height."""
+    """Maximum shift in either direction, as a fraction of width and height."""
     zoom_fraction: float = 0.0
-    """Largest enlargement or reduction, as a fraction of the size."""
+    """Maximum enlargement or reduction, as a fraction of the size."""
     rectangular: bool = False
-    """Test images keep about their aspect ratio, at an area near that of `size`. No effect where all have one size."""
+    """Test images roughly keep their aspect ratio, at about the area of `size`. No effect if all have one size."""
 
     @property
     def moves(self) -> bool:
@@ -106,13 +106,13 @@ class View:
 
     @property
     def is_random(self) -> bool:
-        """Return whether an image differs from epoch to epoch."""
+        """Return whether an image changes from epoch to epoch."""
         return self.moves or self.flip or bool(self.smallest_crop)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One rank's examples of one step, as TensorFlow tensors."""
+    """One rank's examples for one step, as TensorFlow tensors."""
 
     images: Any
     """uint8 or float32 [slots, height, width, channels], 0 to 255."""
@@ -121,6 +121,6 @@ class Batch:
     weights: Any
     """float32 [slots]: 1 for an example, 0 for an unused slot or a damaged record."""
     batch_size: int
-    """Examples of the step over all ranks, damaged ones included: the divisor of summed losses."""
+    """Examples in the step over all ranks, including damaged ones. Summed losses are divided by it."""
     skipped: int = 0
-    """Damaged records of this rank that were left out on request."""
+    """Damaged records of this rank that were skipped on request."""

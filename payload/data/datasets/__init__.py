@@ -1,1 +1,1 @@
-"""The data sets that live in memory."""
+"""Data sets that are held in memory."""

@@ -1,4 +1,4 @@
-"""A split whose images are in memory. Pixels stay bytes until they are used: a quarter of the memory."""
+"""Data set splits that are held in memory. Pixels stay bytes until they are used, to save memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from payload.data.types import DataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArraySplit:
-    """Images and labels in memory."""
+    """A split of a data set: images and labels in memory."""
 
     name: str
-    """What it is, for errors: "training images of digits"."""
+    """Description for error messages, for example "training images of digits"."""
     images: npt.NDArray[np.uint8]
     """[N, height, width, channels], 0 to 255."""
     labels: npt.NDArray[np.int32]
@@ -40,17 +40,17 @@ class ArraySplit:
 
     @property
     def channels(self) -> int:
-        """Return 1 or 3."""
+        """Return the number of colour channels: 1 or 3."""
         return int(self.images.shape[3])
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return height and width, which all images share."""
+        """Return the height and width in pixels. All images have the same size."""
         return int(self.images.shape[1]), int(self.images.shape[2])
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return nothing: damaged files are an error here."""
+        """Return an empty tuple. Damaged files raise an error when the split is loaded."""
         return ()
 
     def digest(self) -> bytes:
@@ -62,11 +62,11 @@ class ArraySplit:
         return digest.digest()
 
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """Shuffle all images."""
+        """Return all positions, shuffled for one epoch."""
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> ArraySplit:
-        """Return a split of these images alone, in this order."""
+        """Return a split with only the images at these positions, in this order."""
         return dataclasses.replace(self, images=self.images[positions], labels=self.labels[positions])
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

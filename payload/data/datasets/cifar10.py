@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) from its binary version: 50,000 and 10,000 pictures of 32 x 32 in six files.
+"""Load CIFAR-10 (Krizhevsky 2009) from its binary version: 60,000 colour images of 32 x 32 pixels in six files.
 
 Each record is a label byte, then 1,024 bytes each of red, green and blue.
 """
@@ -19,13 +19,13 @@ RECORD: Final = 1 + 3 * SIDE * SIDE
 TRAINING_FILES: Final = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST_FILES: Final = ("test_batch.bin",)
 FOLDER: Final = "cifar-10-batches-bin"
-"""What the published archive unpacks to."""
+"""Directory that the published archive unpacks to."""
 
 
 def load_cifar10(directory: Path) -> tuple[ArraySplit, ArraySplit]:
-    """Read training and test images from the directory of the six files, or from the one above it.
+    """Read training and test images from the directory with the six files, or from its parent.
 
-    A file may hold fewer records than the published 10,000, for tests. Raises DataError, which names the file.
+    A file may contain fewer than the published 10,000 records, for tests. Raises DataError, which names the file.
     """
     folder = directory / FOLDER if (directory / FOLDER).is_dir() else directory
     if not folder.is_dir():

@@ -1,6 +1,6 @@
-"""Handwritten digits, 8 x 8 pixels, that ship with scikit-learn (1,797 images; UCI, Alpaydin and Kaynak 1998).
+"""Load the handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels (UCI, Alpaydin and Kaynak 1998).
 
-The file is read where it lies, without importing scikit-learn, which would cost each rank a second and more.
+The file is read directly. Importing scikit-learn would take each rank more than a second.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from payload.data.types import DataError
 CLASSES: Final = 10
 SOURCE_SIZE: Final = 8
 SIZE: Final = 28
-"""Pixels a side after enlarging: MNIST's, so that LeNet applies as published, with its 431,080 weights."""
+"""Side of an enlarged image in pixels. It is MNIST's, so the published LeNet (431,080 weights) can be used."""
 SOURCE_MAX: Final = 16
 """Largest pixel value in the file."""
 TEST_FRACTION: Final = 0.2
 
 
 def load_digits() -> tuple[ArraySplit, ArraySplit]:
-    """Load training and test digits as 28 x 28 bytes, 80% and 20%, with each digit in the same proportion in both.
+    """Load 80% of the digits for training and 20% for testing, enlarged to 28 x 28 pixels.
 
-    Raises DataError where scikit-learn or its file is missing or damaged.
+    Each digit has the same proportion in both splits. Raises DataError if scikit-learn or its file is missing or
+    damaged.
     """
     images, labels = _read(_digits_file())
     train, test = stratified(labels, TEST_FRACTION)
@@ -42,7 +43,7 @@ def load_digits() -> tuple[ArraySplit, ArraySplit]:
 
 
 def enlarge(images: npt.NDArray[np.float32], size: int) -> npt.NDArray[np.uint8]:
-    """Enlarge [N, 8, 8] images of 0..16 to [N, size, size, 1] bytes by bilinear interpolation, borders repeated."""
+    """Enlarge images [N, 8, 8], values 0 to 16, to bytes [N, size, size, 1] by bilinear interpolation."""
     source = images.shape[1]
     positions = np.clip((np.arange(size) + 0.5) * source / size - 0.5, 0, source - 1)
     low = np.floor(positions).astype(np.int64)

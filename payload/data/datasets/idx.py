@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and Fashion-MNIST, plain or compressed with gzip.
+"""Read IDX files, the format of MNIST and Fashion-MNIST. They may be compressed with gzip.
 
 Layout: two zero bytes, a type byte, the number of dimensions, each dimension as a big-endian 32-bit number, the values.
 """
@@ -22,7 +22,7 @@ _TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4"
 
 
 class IdxError(DataError):
-    """Report an IDX file that cannot be read. Carries `path`."""
+    """An IDX file cannot be read. `path`: the file."""
 
     def __init__(self, path: Path, fault: str) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class IdxError(DataError):
 
 
 def find_idx(directory: Path, name: str) -> Path:
-    """Return the file of that name in the directory, plain or with `.gz`, the plain one first."""
+    """Return the path of `name` or `name`.gz in the directory. Raises IdxError if neither exists."""
     for candidate in (directory / name, directory / f"{name}.gz"):
         if candidate.is_file():
             return candidate
@@ -38,9 +38,9 @@ def find_idx(directory: Path, name: str) -> Path:
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read one file as an array of its own shape and type, in the machine's byte order.
+    """Read one file as an array with the shape and type in its header, in the machine's byte order.
 
-    Raises IdxError, which names the file, where it is missing, truncated, too long or not an IDX file.
+    Raises IdxError, which names the file, if it is missing, truncated, too long or not an IDX file.
     """
     content = _content(path)
     if len(content) < 4:
@@ -76,9 +76,9 @@ def _content(path: Path) -> bytes:
 
 
 def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Read images, [N, height, width, 1], and labels, [N], 0 to classes - 1, of PREFIX-images-idx3-ubyte and its pair.
+    """Read PREFIX-images-idx3-ubyte as [N, height, width, 1] and PREFIX-labels-idx1-ubyte as [N], 0 to classes - 1.
 
-    Raises IdxError for a file that is missing, damaged, or of another shape than images and labels have.
+    Raises IdxError if a file is missing or damaged, has an unexpected shape, or does not match the other one.
     """
     images = _read(find_idx(directory, f"{prefix}-images-idx3-ubyte"), dimensions=3)
     label_file = find_idx(directory, f"{prefix}-labels-idx1-ubyte")
@@ -101,10 +101,10 @@ CLASSES: Final = 10
 
 
 def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArraySplit, ArraySplit]:
-    """Read training and test images from the directory of the four files; each may be compressed with gzip.
+    """Read training and test images from the directory with the four IDX files.
 
-    `name`: what errors call them. Raises IdxError for a file that is missing, damaged, or of another shape than images
-    and labels have.
+    `name`: name of the data set in error messages. Raises IdxError if a file is missing, damaged or has an unexpected
+    shape.
     """
     if not directory.is_dir():
         raise IdxError(directory, "no such directory; give the one that holds the IDX files as --data-dir")

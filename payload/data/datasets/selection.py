@@ -1,4 +1,4 @@
-"""Which examples of the training split are used, and which of them are held back for validation."""
+"""Select the training examples to use, and those to hold back for validation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import numpy.typing as npt
 from payload.data.types import DataError, Split
 
 SPLIT_SEED: Final = 0
-"""Fixes which images are held back, whatever the seed of a run: runs must be comparable."""
+"""Seed for holding back images. It does not depend on the run's seed, so that runs can be compared."""
 
 
 def stratified(
     labels: npt.NDArray[np.integer], fraction: float, *, seed: int = SPLIT_SEED
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Split positions in two, each class in the same proportion in both: those that stay, and `fraction` of all."""
+    """Divide positions in two with the same class proportions in both; return the rest, then `fraction` of all.
+
+    Both arrays are sorted.
+    """
     random = np.random.default_rng(seed)
     held = [np.zeros(0, np.int64)]
     for label in np.unique(labels):
@@ -28,7 +31,7 @@ def stratified(
 
 
 def limited(split: Split, limit: int) -> Split:
-    """Return the first `limit` examples; all where it is 0. Raises DataError where there are fewer."""
+    """Return the first `limit` examples, or all if it is 0. Raises DataError if there are fewer."""
     if limit == 0 or limit == split.examples:
         return split
     if limit > split.examples:
@@ -37,7 +40,7 @@ def limited(split: Split, limit: int) -> Split:
 
 
 def held_back(split: Split, fraction: float) -> tuple[Split, Split]:
-    """Divide a split into one to train on and one to validate on. Raises DataError where nothing is left of either."""
+    """Divide a split into training and validation images. Raises DataError if one of them would be empty."""
     first, second = stratified(split.labels, fraction)
     if not len(first) or not len(second):
         rule = f"of {split.examples} images it leaves {len(first)} for training and {len(second)} for validation"

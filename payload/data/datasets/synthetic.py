@@ -1,6 +1,6 @@
-"""Images of noise, for measuring: as many as are asked for, in the memory of a few.
+"""Generate random images for benchmarks: any number of them, using the memory of a few.
 
-Labels tell nothing of the images: a network that gets them right has learnt them by heart.
+Labels are independent of the images, so a network can only memorize them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from payload.data.pipeline.changes import uniforms
 from payload.data.pipeline.sharding import epoch_order
 
 POOL_BYTES: Final = 64 << 20
-"""Memory of the distinct images; the others repeat them."""
+"""Maximum memory for distinct images. Further images repeat them."""
 TRAINING_IMAGES: Final = 1_281_167
 TEST_IMAGES: Final = 50_000
-"""As many as ImageNet has, so that an epoch takes as many steps."""
+"""The sizes of ImageNet's splits, so that an epoch has the same number of steps."""
 _LABELS: Final = 16
-"""Stream of the labels."""
+"""Stream of random numbers for the labels."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticSplit:
-    """Images that follow from a seed and a position."""
+    """Random images that depend only on a seed and their position."""
 
     examples: int
     classes: int
@@ -49,19 +49,19 @@ class SyntheticSplit:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return nothing: there is nothing to damage."""
+        """Return an empty tuple. Generated images cannot be damaged."""
         return ()
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of the description, from which all images follow."""
+        """Return the SHA-256 of this split's fields. They determine all images."""
         return hashlib.sha256(repr(self).encode()).digest()
 
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """Shuffle all images."""
+        """Return all positions, shuffled for one epoch."""
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticSplit:
-        """Return a split of as many images: of noise, any will do."""
+        """Return a split with the same number of images. Their content does not matter."""
         return dataclasses.replace(self, examples=len(positions))
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

@@ -1,7 +1,7 @@
-"""The batches of one rank, from memory or record files.
+"""Yield one rank's batches, from memory or record files.
 
-Examples of a step follow from seed, epoch and step, and random changes from seed, epoch and example. So a run can
-resume at any step, on any number of ranks, with the batches that it would have had.
+The examples of a step depend on seed, epoch and step. Random changes depend on seed, epoch and example. A run can
+therefore resume at any step, on any number of ranks, and sees the same batches.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def training_batches(
     ranks: int,
     threads: int = 0,
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of an epoch from `first_step` on, all of one shape, as many on every rank.
+    """Yield this rank's batches for an epoch, from `first_step`. All have the same shape and number on every rank.
 
-    `threads`: images decoded or moved at a time; 0: one for each core of this process. Raises RecordError.
+    `threads`: images to decode or move concurrently; 0: one for each core of this process. Raises RecordError.
     """
     shares = Shares(
         order=split.order(seed=seed, epoch=epoch),
@@ -50,10 +50,10 @@ def training_batches(
 def test_batches(
     split: Split, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of all test images, each of them once over all ranks; no more slots than needed.
+    """Yield this rank's batches of test images, using each image once over all ranks and no more slots than needed.
 
-    Nothing is random, whatever the view says. Record files: rectangular images come in groups of one shape each, and
-    decoded ones stay in memory by the split's `cache`. Raises RecordError.
+    Random changes of the view are ignored. From record files, rectangular images are grouped by shape, and decoded
+    images may stay in memory, depending on the split's `cache`. Raises RecordError.
     """
     if isinstance(split, RecordSplit):
         return record_test_batches(

@@ -1,8 +1,8 @@
-"""Changes of images: the box that each is cropped to, and its mirroring, rotation, shift and zoom.
+"""Compute changes of images: the box to crop, and random mirroring, rotation, shift and zoom.
 
 A random change depends only on seed, epoch and example, not on the order of calls. Each random number is a hash of its
-coordinates (the finaliser of SplitMix64, Steele, Lea and Flood 2014, over a counter). So a rank computes only the
-numbers of its own examples. Boxes are (top, left, height, width) in pixels.
+coordinates (the finaliser of SplitMix64, Steele, Lea and Flood 2014, over a counter). A rank therefore computes only
+the numbers for its own examples. Boxes are (top, left, height, width) in pixels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from payload.data.types import View
 CROP: Final = 2
 FLIP: Final = 3
 MOVE: Final = 4
-"""Streams, which make different kinds of random numbers of one example independent."""
+"""Streams of random numbers. Different kinds of changes of one example are independent."""
 
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -28,10 +28,10 @@ _SECOND: Final = np.uint64(0x94D049BB133111EB)
 def uniforms(
     examples: npt.NDArray[np.integer], *, seed: int, epoch: int, stream: int, count: int
 ) -> npt.NDArray[np.float64]:
-    """Return `count` random numbers for each example: float64 [examples, count], from 0 to below 1."""
+    """Return `count` random numbers for each example: float64 [examples, count], at least 0 and less than 1."""
     (key,) = np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)
     numbers = examples.astype(np.uint64)[:, np.newaxis] * np.uint64(count) + np.arange(1, count + 1, dtype=np.uint64)
-    hashed = key + numbers * _STEP  # modulo 2**64, which is meant
+    hashed = key + numbers * _STEP  # wraps modulo 2**64 on purpose
     hashed = (hashed ^ (hashed >> np.uint64(30))) * _FIRST
     hashed = (hashed ^ (hashed >> np.uint64(27))) * _SECOND
     hashed ^= hashed >> np.uint64(31)
@@ -40,9 +40,9 @@ def uniforms(
 
 
 ATTEMPTS: Final = 10
-"""Random boxes tried for an image before its middle is taken."""
+"""Random boxes to try for an image before a box in the middle is used."""
 LEAST_RATIO: Final = 3 / 4
-"""Width over height of a random box, at least; at most the inverse (Szegedy et al. 2014, arXiv:1409.4842)."""
+"""Minimum of a random box's width / height; the maximum is its inverse (Szegedy et al. 2014, arXiv:1409.4842)."""
 
 
 def random_boxes(
@@ -53,11 +53,11 @@ def random_boxes(
     seed: int,
     epoch: int,
 ) -> npt.NDArray[np.int32]:
-    """Draw one box within each image. `sizes`: [N, 2], height and width; returns int32 [N, 4].
+    """Choose a random box in each image. `sizes`: [N, 2], height and width; returns int32 [N, 4].
 
-    A box's area is uniform from `smallest` of the image's to all of it, the logarithm of its ratio uniform too. Of ten
-    such boxes the first that fits is placed anywhere; where none fits it is the largest in the middle that keeps the
-    rule of ratios.
+    A box's area is uniform between the fraction `smallest` and all of the image's area. The logarithm of its aspect
+    ratio is uniform too. The first of ten boxes that fits is placed at a random position. If none fits, the result is
+    the largest centered box with an allowed aspect ratio.
     """
     drawn = uniforms(examples, seed=seed, epoch=epoch, stream=CROP, count=2 * ATTEMPTS + 2)
     heights, widths = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
@@ -80,10 +80,11 @@ def random_boxes(
 def middle_boxes(
     sizes: npt.NDArray[np.integer], shape: tuple[int, int], *, fraction: float = 1.0
 ) -> npt.NDArray[np.int32]:
-    """Return the middle of each image, int32 [N, 4]: the largest box of the shape's ratio, times `fraction`.
+    """Return a centered box for each image, int32 [N, 4]: the largest box with the shape's ratio, times `fraction`.
 
-    `shape`: height and width of what the box becomes. Where the fraction leaves room, a box may be wider than that
-    fraction of its own image: sizes are of the shorter side, as if the image were enlarged and then cropped to `shape`.
+    `shape`: height and width of the resized box. `fraction` refers to the image's shorter side, as if
+    the image were resized first and then cropped to `shape`. A box may therefore exceed this fraction of the longer
+    side, up to the whole image.
     """
     heights, widths = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
     scale = fraction * np.minimum(heights, widths) / min(shape)
@@ -95,7 +96,7 @@ def middle_boxes(
 
 
 def flips(examples: npt.NDArray[np.integer], *, seed: int, epoch: int) -> npt.NDArray[np.bool_]:
-    """Return at random whether each image is mirrored, one in two."""
+    """Choose randomly, with probability 1/2, whether to mirror each image."""
     return uniforms(examples, seed=seed, epoch=epoch, stream=FLIP, count=1)[:, 0] < 0.5
 
 
@@ -108,16 +109,16 @@ def transforms(
     seed: int,
     epoch: int,
 ) -> npt.NDArray[np.float32]:
-    """Map a view's pixels to those of the images from which they are taken; rotation and zoom are about a box's middle.
+    """Compute the matrices that map a view's pixels to image pixels. Rotation and zoom are about a box's middle.
 
-    `boxes`: [N, 4], top, left, height and width in pixels of the image. Returns float32 [N, 8], rows (a, b, c, d, e, f,
-    0, 0) in the form of TensorFlow's ImageProjectiveTransformV3: the view's pixel (x, y), of which each is a point at
-    its middle, is taken from (ax + by + c, dx + ey + f).
+    `boxes`: [N, 4], top, left, height and width in image pixels. Returns float32 [N, 8], with rows (a, b, c, d, e, f,
+    0, 0) as in TensorFlow's ImageProjectiveTransformV3. The view's pixel (x, y) is taken from the image at (ax + by +
+    c, dx + ey + f). Coordinates refer to the centers of pixels.
     """
     top, left, height, width = boxes.astype(np.float64).T
     angle, zoom, right, down = _moves(view, examples, seed=seed, epoch=epoch)
     cos, sin = np.cos(angle) / zoom, np.sin(angle) / zoom
-    # From the view's pixel to a point of the box, measured from the box's middle, in pixels of the image.
+    # From the view's pixel to a point of the box, relative to the box's middle, in image pixels.
     x_scale = width / view.size[1] * np.where(flipped, -1.0, 1.0)
     y_scale = height / view.size[0]
     x_start, y_start = -x_scale * (view.size[1] - 1) / 2, -y_scale * (view.size[0] - 1) / 2
@@ -140,7 +141,7 @@ def transforms(
 def _moves(
     view: View, examples: npt.NDArray[np.integer], *, seed: int, epoch: int
 ) -> tuple[npt.NDArray[np.float64], ...]:
-    """Return angle (radians), zoom (1: none), and shifts right and down (parts of the box) of each image."""
+    """Choose each image's random angle (radians), zoom (1: none), and shifts right and down (fractions of the box)."""
     drawn = 2 * uniforms(examples, seed=seed, epoch=epoch, stream=MOVE, count=4).T - 1
     return (
         np.deg2rad(view.rotation_deg) * drawn[0],

@@ -1,4 +1,4 @@
-"""Test images of record files: their middles, square or near their own aspect ratio, cached once they are decoded."""
+"""Make batches of test images from record files: centered crops, square or near the image's aspect ratio."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from payload.data.records.record_split import CHANNELS, MARGIN, RecordSplit
 from payload.data.types import Batch, View
 
 RATIO_STEPS: Final = 4
-"""Shapes from a square to twice as wide as high, and as many the other way: nine in all, each traced once. Neighbours
-differ by a factor of 1.19, so that the middle of an image, within its margin, fits the nearest."""
+"""Steps between a square and a shape twice as wide or high: nine shapes in all, each traced once. Neighbours differ
+by a factor of 1.19, so an image's centered crop, within its margin, fits the nearest shape."""
 MULTIPLE: Final = 8
-"""Sides of rectangular images are multiples of it, which halve well within networks."""
+"""Sides of rectangular images are multiples of this number, because networks halve them repeatedly."""
 MEMORY_SHARE: Final = 4
-"""Decoded images may take one part in so many of the memory: a quarter."""
+"""Decoded images are kept only if they need at most 1 / MEMORY_SHARE of the memory."""
 _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def record_test_batches(
     split: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of test images, from memory where they have been decoded before."""
+    """Yield this rank's batches of test images, from memory if they were decoded before."""
     key = (view.size, view.rectangular, slots, rank, ranks)
     if key in split.kept:
         yield from split.kept[key]
@@ -51,7 +51,7 @@ def record_test_batches(
 
 
 def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
-    """Return the shape of each image's middle, int64 [N, 2]: the nearest of nine whose shorter side is `side`."""
+    """Choose the shape of each image's crop, int64 [N, 2]: the nearest of nine shapes with a shorter side of `side`."""
     ratios = np.log2(sizes[:, 1] / sizes[:, 0])
     steps = np.clip(np.rint(ratios * RATIO_STEPS), -RATIO_STEPS, RATIO_STEPS)
     longer = (np.rint(side * 2 ** (abs(steps) / RATIO_STEPS) / MULTIPLE) * MULTIPLE).clip(min=side)
@@ -62,7 +62,7 @@ def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
 def _groups(
     records: RecordIndex, view: View, *, slots: int, rank: int, ranks: int
 ) -> list[tuple[tuple[int, int], Shares]]:
-    """Return the shapes of the images of a view, each with this rank's shares of the images that get it."""
+    """Group a view's images by shape; return each shape with this rank's shares of its images."""
     table = records.table
     wanted = np.tile(np.array(view.size), (len(table), 1))
     if view.rectangular:
@@ -77,7 +77,7 @@ def _groups(
 
 
 def _test_crops(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Crops]:
-    """Return the function from a share of test images to their crops."""
+    """Return a function that computes the crops for a share of test images."""
     table = records.table
 
     def crops(share: Share) -> Crops:
@@ -95,7 +95,7 @@ def _fits(groups: list[tuple[tuple[int, int], Shares]], ranks_on_node: int) -> b
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the machine's, or less where its control group has a limit."""
+    """Return the memory available to this process: the machine's, or less if its control group has a limit."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in _LIMITS:
         try:

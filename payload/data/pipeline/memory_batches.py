@@ -1,4 +1,4 @@
-"""The pipeline over images in memory: crop, mirror, rotation, shift, zoom and size in one resampling."""
+"""Make batches from images in memory. Crop, mirroring, rotation, shift, zoom and resizing are one resampling."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, re
 from payload.data.types import Batch, View
 
 InMemory = ArraySplit | SyntheticSplit
-"""Splits whose images are in memory, or made there."""
+"""Splits with images in memory, loaded or generated."""
 
 
 def batches(
     split: InMemory, view: View, shares: Shares, random_key: tuple[int, int] | None, first_step: int, threads: int
 ) -> Iterator[Batch]:
-    """Yield the shares as batches. `random_key`: seed and epoch of the random changes; None: no changes."""
+    """Yield the batches of these shares. `random_key`: seed and epoch for random changes; None: no random changes."""
     resampled = split.size != view.size or (random_key is not None and view.is_random)
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:

@@ -1,4 +1,4 @@
-"""The pipeline over record files: a step's records are read at once, then decoded, cropped and resized side by side."""
+"""Make batches from record files: read a step's records together, then decode, crop and resize them in parallel."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from payload.data.records.record_split import CHANNELS, RecordReader, RecordSpli
 from payload.data.types import Batch, DataError, View
 
 MCU_WIDTH: Final = 16
-"""Columns of the units that most JPEG are coded in (8 and 32 are the others). A window that begins at one is decoded to
-its place; of any other, each row is copied once more."""
+"""Width of the coding unit of most JPEGs (8 and 32 also occur). A window that begins at a multiple of it is
+decoded in place. Otherwise, each row is copied once more."""
 READS: Final = 4
-"""Steps whose records are read at a time, so that the waits for a shared file system overlap."""
+"""Steps to read concurrently, to overlap the waits for a shared file system."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Crops:
-    """Which box of each image is used, and how it is changed."""
+    """The box to crop from each image of a share, and the changes to apply."""
 
     boxes: npt.NDArray[np.int32]
     """[slots, 4]: top, left, height, width."""
     mirrored: npt.NDArray[np.bool_]
     """[slots]: whether the image is mirrored."""
     moves: npt.NDArray[np.float32]
-    """[slots, 8] (`payload.data.pipeline.changes`); [slots, 0] where the view moves no image."""
+    """[slots, 8], see `payload.data.pipeline.changes.transforms`; [slots, 0] if the view does not move images."""
 
 
 def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:
-    """Return the function from a share of a training step to the crops of its images."""
+    """Return a function that computes the crops for the images of a training step's share."""
     table = records.table
 
     def crops(share: Share) -> Crops:
@@ -69,10 +69,10 @@ def batches(
     first_step: int,
     threads: int,
 ) -> Iterator[Batch]:
-    """Yield the shares as batches of `view.size`, from one resolution of a split.
+    """Yield the batches of these shares, with images of `view.size`, read from one resolution of a split.
 
-    Raises RecordError for a record that is damaged or cannot be decoded; where such records are skipped the pipeline
-    restarts at their step without them. Raises CustomOpError where the custom op is not installed.
+    Raises RecordError for a record that is damaged or cannot be decoded. If the split skips such records, the pipeline
+    restarts at their step without them. Raises CustomOpError if the custom op is not installed.
     """
     load()
     reader = RecordReader(split=split, records=records)
@@ -102,7 +102,7 @@ def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
 def _images(
     reader: RecordReader, view: View, shares: Shares, crops: Callable[[Share], Crops], first_step: int, threads: int
 ) -> Iterator[Any]:
-    """Yield the images of each step, [slots, height, width, 3]: float32 where the view moves them, else uint8."""
+    """Yield the images of each step, [slots, height, width, 3]: float32 if the view moves them, otherwise uint8."""
     with_png = bool((reader.records.table["kind"] == PNG).any())
     at_once = threads or cores()
     columns = 5 if view.moves else 4
@@ -139,7 +139,10 @@ def _images(
 
 
 def windows(boxes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return what to decode of each image, from a multiple of MCU_WIDTH on, and where in that its box lies; [N, 4]."""
+    """Return the window to decode of each image, and the box within the window, [N, 4] each.
+
+    A window begins at a multiple of MCU_WIDTH.
+    """
     window, box = boxes.copy(), boxes.copy()
     box[:, 0], box[:, 1] = 0, boxes[:, 1] % MCU_WIDTH
     window[:, 1] -= box[:, 1]
@@ -150,10 +153,10 @@ def windows(boxes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.ND
 def decoded(
     encoded: Any, window: Any, box: Any, size: tuple[int, int], *, with_png: bool, mirrored: Any = False
 ) -> Any:
-    """Decode a window of an image, and that alone, and return the box in it as a view, uint8 [*size, 3].
+    """Decode only a window of an image, and return the box in it, resized, as uint8 [*size, 3].
 
-    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `window`, of the image, and `box`, of the window:
-    int32 [4]. `mirrored`: a Boolean, or a tensor of one.
+    `encoded`: a JPEG, or if `with_png`, a JPEG or PNG. `window`, relative to the image, and `box`, relative to the
+    window: int32 [4]. `mirrored`: bool, or a bool tensor.
     """
     if with_png:
         is_png = tf.equal(tf.strings.substr(encoded, 0, 4), b"\x89PNG")
@@ -174,7 +177,7 @@ def _png(encoded: Any, window: Any) -> Any:
 
 
 def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
-    """Find which images of a step cannot be decoded; leave them out, or raise RecordError for the first."""
+    """Find the images of a step that cannot be decoded. Skip them, or raise RecordError for the first."""
     found = False
     used = share.positions[: share.used]
     for position, encoded in zip(used, reader.read(used), strict=True):

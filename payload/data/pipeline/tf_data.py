@@ -1,4 +1,4 @@
-"""Options of every tf.data pipeline, and the transform of its images."""
+"""Settings and operations that all tf.data pipelines share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 import tensorflow as tf
 
 PREFETCHED_BATCHES: Final = 2
-"""Batches that are prefetched."""
+"""Batches to prepare ahead of training."""
 
 
 def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
-    """Apply to each image its transform (`pipeline.changes`): bilinear, black beyond the border; float32."""
+    """Apply a transform to each image (`pipeline.changes.transforms`): bilinear, black beyond the border; float32."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(images, tf.float32),
         transforms=moves,
@@ -24,7 +24,7 @@ def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
 
 
 def options(threads: int) -> Any:
-    """Return options of a pipeline: deterministic, on threads of its own, each operation on one."""
+    """Return pipeline options: deterministic, in a private thread pool, one thread for each operation."""
     chosen = tf.data.Options()
     chosen.deterministic = True
     chosen.autotune.enabled = False
@@ -34,5 +34,5 @@ def options(threads: int) -> Any:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0))

@@ -1,1 +1,1 @@
-"""Images in TFRecord files: made, indexed, read."""
+"""Make, index and read TFRecord files of images."""

@@ -1,10 +1,10 @@
-"""tf.train.Example, as far as images need it: written whole, and read without fetching the image.
+"""Encode tf.train.Example messages with an image, and find the image in one without reading all of it.
 
-Protobuf's own parser needs the whole record with its image, where this fetches 4 kB from a shared file system;
-TensorFlow, which has the message's class, takes each worker of the maker seconds to import.
+Protobuf's own parser needs the whole record, including its image. This module fetches 4 kB from a shared file system.
+TensorFlow contains the message's class, but takes seconds to import in each process that makes records.
 
-An Example is Protocol Buffers' wire format: Example { features = 1 { repeated entry = 1 { key = 1, value = 2 } } }, and
-a value holds one of the lists bytes = 1, float = 2, int64 = 3, with `value` = 1 in each.
+Wire format of an Example: Example { features = 1 { repeated entry = 1 { key = 1, value = 2 } } }.
+A value contains one of the lists bytes = 1, float = 2, int64 = 3. Each list has `value` = 1.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 WINDOW: Final = 4096
-"""Bytes fetched at once: enough for a small header and its neighbours."""
+"""Bytes to fetch at once: enough for a small header and its neighbours."""
 
 
 class LazyBytes:
-    """A long sequence of bytes, fetched in windows."""
+    """Random access to a long sequence of bytes, fetched in windows."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], length: int) -> None:
-        """`fetch`: takes start and number of bytes. `length`: of the whole."""
+        """`fetch(start, count)` returns bytes. `length`: of the whole sequence."""
         self._fetch, self._length = fetch, length
         self._start, self._window = 0, b""
 
     def __len__(self) -> int:
-        """Return the length of the whole."""
+        """Return the length of the whole sequence."""
         return self._length
 
     def part(self, start: int, size: int) -> bytes:
-        """Return these bytes. Raises ValueError beyond the end."""
+        """Return `size` bytes from `start`. Raises ValueError beyond the end."""
         if size < 0 or start < 0 or start + size > self._length:
             raise ValueError(f"bytes {start} to {start + size} of {self._length}")
         if not self._start <= start or start + size > self._start + len(self._window):
@@ -41,7 +41,7 @@ class LazyBytes:
         return self._window[start - self._start : start - self._start + size]
 
     def varint(self, start: int) -> tuple[int, int]:
-        """Return a number of Protocol Buffers' variable length, and where the next byte lies. Raises ValueError."""
+        """Decode a variable-length integer; return it and the position after it. Raises ValueError."""
         value = shift = 0
         for place in range(start, start + 10):
             byte = self.part(place, 1)[0]
@@ -60,7 +60,7 @@ _FIXED: Final = {1: 8, 5: 4}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageLocation:
-    """Where an Example's image is, and its label."""
+    """The position of an Example's image, and its label."""
 
     start: int
     """First byte of the encoded image within the Example."""
@@ -70,7 +70,7 @@ class ImageLocation:
 
 
 def locate(data: LazyBytes) -> ImageLocation:
-    """Find image and label. Raises ValueError, which says what is wrong."""
+    """Find the image and label of an Example. Raises ValueError with the reason."""
     image: tuple[int, int] | None = None
     label: int | None = None
     for features in _fields(data, 0, len(data), 1):
@@ -86,7 +86,7 @@ def locate(data: LazyBytes) -> ImageLocation:
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:
-    """Return an Example of byte strings and integers, the image last: a reader finds the rest before it."""
+    """Encode an Example of byte strings and integers. The image is last, so a reader finds the other values first."""
     names = sorted(features, key=lambda name: (name == IMAGE, name))
     return _delimited(1, b"".join(_delimited(1, _entry(name, features[name])) for name in names))
 
@@ -113,7 +113,7 @@ def _varint(value: int) -> bytes:
 
 
 def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each field of that number within a message."""
+    """Yield start and end of each field with this number in a message."""
     while start < end:
         key, start = data.varint(start)
         kind = key & 7
@@ -134,7 +134,7 @@ def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tupl
 
 
 def _value(data: LazyBytes, entry: tuple[int, int], kind: int) -> tuple[int, int]:
-    """Return where the first value of a list is; for packed integers, where all of them are."""
+    """Return start and end of the first value in a list, or of all values if they are packed integers."""
     for feature in _fields(data, *entry, 2):
         for values in _fields(data, *feature, kind):
             for value in _fields(data, *values, 1):

@@ -1,8 +1,8 @@
-"""Kind and size of an encoded image, from its first bytes.
+"""Read the format and size of an encoded image from its first bytes.
 
-The index of record files reads the header of every image, 1.3 million of ImageNet's, over a shared file system. For
-one of 105 kB with 20 kB of EXIF this takes 6 us and fetches 8 kB. Pillow takes 170 us and imagesize 100 us, and both
-fetch the EXIF; imagesize does not say what is wrong with a damaged image.
+The index of record files reads the header of every image (1.3 million for ImageNet) over a shared file system. For an
+image of 105 kB with 20 kB of EXIF, this takes 6 us and fetches 8 kB. Pillow takes 170 us and imagesize 100 us, and both
+fetch the EXIF. imagesize does not report what is wrong with a damaged image.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MAX_SEGMENTS: Final = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageHeader:
-    """Kind and size of an encoded image."""
+    """Format and size of an encoded image."""
 
     kind: int
-    """JPEG or PNG."""
+    """The constant JPEG or PNG."""
     height: int
     width: int
 
 
 def read_header(data: LazyBytes) -> ImageHeader:
-    """Read kind and size. Raises ValueError for what is neither JPEG nor PNG."""
+    """Read the format and size of an image. Raises ValueError if it is damaged or neither JPEG nor PNG."""
     if len(data) >= 24 and data.part(0, 8) == _PNG_SIGNATURE:
         width, height = struct.unpack(">II", data.part(16, 8))
         return _checked(PNG, height, width)

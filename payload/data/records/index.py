@@ -1,7 +1,7 @@
-"""The index of a split's record files: where each record is, and the label, size and kind of its image.
+"""Index a split's record files: the position of each record, and the label, size and format of its image.
 
-The first rank makes it and keeps it beside the files, or in the user's cache where their directory is read-only. The
-maker of record files writes it with them.
+The first rank makes the index and stores it with the files, or in the user's cache if their directory is read-only.
+The maker of record files writes it as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from payload.data.types import DataError
 
 FORMAT: Final = 1
 READERS: Final = 16
-"""Files read at once, since each request to a shared file system takes long."""
+"""Files to read concurrently, because each request to a shared file system takes long."""
 RECORD: Final = np.dtype(
     [
         ("file", "<i4"),
@@ -40,7 +40,7 @@ RECORD: Final = np.dtype(
         ("length", "<i8"),  # of its data
         ("start", "<i4"),  # of the encoded image within the data
         ("size", "<i4"),  # of the encoded image, bytes
-        ("label", "<i4"),  # as it stands in the record
+        ("label", "<i4"),  # as stored in the record
         ("height", "<i4"),
         ("width", "<i4"),
         ("kind", "<i4"),  # JPEG, PNG, or 0: damaged
@@ -55,16 +55,16 @@ class RecordIndex:
 
     directory: Path
     files: tuple[str, ...]
-    """Names, in the order of their numbers."""
+    """File names, ordered by number."""
     sizes: tuple[int, ...]
-    """Bytes of each."""
+    """Size of each file in bytes."""
     table: npt.NDArray[Any]
-    """One row of type RECORD for each record, in the order of files and offsets."""
+    """One row of type RECORD for each record, ordered by file and offset."""
     damage: tuple[str, ...] = ()
-    """What was left out, in words, with files and offsets."""
+    """Descriptions of the damaged files and records that were skipped."""
 
     def to_bytes(self) -> bytes:
-        """Return the index as the content of its file."""
+        """Encode the index as the content of its file."""
         head = {"format": FORMAT, "files": self.files, "sizes": self.sizes, "damage": self.damage}
         content = io.BytesIO()
         np.savez(content, head=np.frombuffer(json.dumps(head).encode(), np.uint8), table=self.table)
@@ -72,7 +72,7 @@ class RecordIndex:
 
     @classmethod
     def from_bytes(cls, directory: Path, content: bytes) -> RecordIndex:
-        """Read the content of its file. Raises ValueError where it is damaged or of another format."""
+        """Decode the content of an index file. Raises ValueError if it is damaged or has another format."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 head, table = json.loads(arrays["head"].tobytes()), arrays["table"]
@@ -90,9 +90,9 @@ class RecordIndex:
 
 
 def record_files(directory: Path, splits: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the record files of a split, in order, and the names of those missing from their numbering.
+    """Return the names of a split's record files, in order, and the names missing from their numbering.
 
-    `splits`: names that the split may have; the first with files is taken.
+    `splits`: possible names of the split. The first name with files is used.
     """
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     for split in splits:
@@ -119,9 +119,9 @@ def _sibling(name: str, number: int) -> str:
 
 
 def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Return the index of a split's files; make and keep it where there is none that matches them.
+    """Return the index of a split's files. Build and store it if no index matches the files.
 
-    Raises RecordError for a missing or damaged file; with `skip`, damaged records are left out and listed.
+    Raises RecordError for a missing or damaged file. With `skip`, damaged records are skipped and listed in `damage`.
     """
     files, missing = record_files(directory, splits)
     if not files:
@@ -145,7 +145,7 @@ def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordI
 
 
 def make_index(directory: Path, files: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Read the headers of all records. Raises RecordError for the first damaged one, unless it is skipped."""
+    """Read the headers of all records. Raises RecordError for the first damaged record, unless `skip` is set."""
     with ThreadPoolExecutor(max_workers=READERS) as pool:
         scanned = list(pool.map(lambda name: scan(directory / name, skip=skip), files))
     for number, (rows, _, _) in enumerate(scanned):
@@ -160,7 +160,10 @@ def make_index(directory: Path, files: Sequence[str], *, skip: bool) -> RecordIn
 
 
 def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list[str]]:
-    """Return the rows of one file's records, its size, and its damage in words."""
+    """Return the rows of one file's records, the file's size, and descriptions of its damage.
+
+    Raises RecordError if the file cannot be read, or if it is damaged and `skip` is not set.
+    """
     rows: list[tuple[int, ...]] = []
     damage: list[str] = []
     try:
@@ -176,7 +179,7 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
                 length = read_length(_read(descriptor, offset, HEADER), path, offset, size)
             except RecordError as error:
                 _note(error, damage, skip)
-                break  # where the next record begins is unknown
+                break  # the start of the next record is unknown
             try:
                 rows.append(_row(descriptor, offset, length))
             except (ValueError, UnicodeDecodeError) as error:
@@ -210,9 +213,9 @@ def _note(error: RecordError, damage: list[str], skip: bool) -> None:
 
 
 def _kept(directory: Path, files: Sequence[str], places: Sequence[Path], *, skip: bool) -> RecordIndex | None:
-    """Return the index kept at one of these places, if it is of these files as they are now."""
+    """Return the first stored index that matches the files' present names and sizes."""
     for place in places:
-        if not is_listed(place):  # reading may miss, on NFS, what another node's rank has just written
+        if not is_listed(place):  # on NFS, a read may not see a file that a rank on another node has just written
             continue
         try:
             index = RecordIndex.from_bytes(directory, place.read_bytes())
@@ -232,7 +235,7 @@ def _size(path: Path) -> int:
 
 
 def _writable(directory: Path) -> Path:
-    """Return the directory itself, or where it cannot be written its place in the user's cache."""
+    """Return the directory itself, or its replacement in the user's cache if it is read-only."""
     if os.access(directory, os.W_OK):
         return directory
     name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
@@ -240,7 +243,7 @@ def _writable(directory: Path) -> Path:
 
 
 def _keep(index: RecordIndex, place: Path) -> None:
-    """Write the index; where that is not possible the next rank reads the files again."""
+    """Store the index. If this fails, print a warning: the next rank then reads the files again."""
     try:
         replace_file(place, index.to_bytes())
     except StorageError as error:

@@ -1,10 +1,10 @@
 """Make record files from raw images: `python -m payload.data.records.maker SOURCE DESTINATION --sizes 0,160,352`.
 
-SOURCE has train/CLASS/*.JPEG and validation/CLASS/*.JPEG, as ImageNet unpacks; DESTINATION gets a directory for each
-size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes, manifest.json, and labels.txt. After
-any interruption, the same command continues with the shards that are not done.
+SOURCE contains train/CLASS/*.JPEG and validation/CLASS/*.JPEG, the layout of ImageNet. DESTINATION gets a directory for
+each size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes. It also gets manifest.json and
+labels.txt. After an interruption, the same command resumes with the missing shards.
 
-Exit status: 0 done; 1 failed, with one line that says why; 2 wrong arguments.
+Exit status: 0: done; 1: failed, with a one-line reason; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line."""
+    """Run the command and return its exit status."""
 
     def tell(line: str) -> None:
         print(line, flush=True)

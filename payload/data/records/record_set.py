@@ -1,4 +1,4 @@
-"""A whole set of record files, made from raw images: every size, its indexes, labels.txt and manifest.json."""
+"""Make a complete set of record files from raw images: every size, its indexes, labels.txt and manifest.json."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from payload.data.types import DataError
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 QUALITY: Final = 90
-"""JPEG quality of resized images: above Pillow's 75, to add few artefacts to those of the source."""
+"""JPEG quality of resized images. It is above Pillow's default of 75, to add few artefacts to the source's."""
 SHARDS: Final = 1024
 VALIDATION_SHARE: Final = 8
-"""Validation images come in this part of the shards: an eighth, as is usual (1024 and 128)."""
+"""The number of validation shards is that of training shards divided by this number (1024 and 128, as is usual)."""
 PROGRESS_INTERVAL_S: Final = 5.0
-"""Time between two lines of progress."""
+"""Time between progress messages."""
 LARGEST_SIZE: Final = 1 << 13
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MakerOptions:
-    """What to make, and how."""
+    """Options for making record files."""
 
     source: Path
     destination: Path
@@ -64,9 +64,10 @@ class MakerOptions:
 
 
 def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Make what is missing, and return the manifest. One maker at a time works on a destination.
+    """Make the missing shards, and return the manifest. Only one process at a time works on a destination.
 
-    Raises DataError for a damaged image, a destination of other data or a full disk.
+    Raises DataError for a damaged image or if the destination contains other data, and StorageError if the disk is
+    full.
     """
     source = Source.scan(options.source, options.validation_list)
     jobs = _jobs(options, source)
@@ -117,7 +118,7 @@ def _jobs(options: MakerOptions, source: Source) -> list[ShardJob]:
 
 
 def _claim(options: MakerOptions, source: Source) -> None:
-    """Record what the shards are made of, or check that they are made of the same. Raises DataError."""
+    """Record the inputs of the shards, or check that existing shards have the same inputs. Raises DataError."""
     listed = [[image.path, image.label] for image in (*source.training, *source.validation)]
     plan = {
         "format": FORMAT,
@@ -207,7 +208,7 @@ def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJ
 
 
 def _attempt(job: ShardJob) -> ShardReport | str:
-    """Make a shard in a worker; return an error as text, since not every error can be pickled."""
+    """Make a shard in a worker process. Return errors as text, because not every exception can be pickled."""
     try:
         return make_shard(job)
     except StorageError as error:
@@ -218,7 +219,7 @@ def _attempt(job: ShardJob) -> ShardReport | str:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the maker has been killed."""
+    """Exit this worker process when its parent is killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""A split whose images are in record files, of one resolution or of several."""
+"""A data set split in record files, with one or several resolutions."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from payload.data.types import DataError, View
 
 TRAINING: Final = ("train", "training")
 TEST: Final = ("validation", "val", "test")
-"""Names that the files of a split may have."""
+"""Possible names of a split's files."""
 WINDOW_FILES: Final = 16
-"""Files whose records are shuffled together: a step reads from no more than these, or at its ends twice as many."""
+"""Number of files to shuffle together. A step reads from at most this many files, or twice at window ends."""
 ORIGINAL: Final = "original"
-"""Directory of the images that were not resized."""
+"""Directory of images with their original size."""
 MARGIN: Final = 7 / 8
-"""Fraction of a test image's shorter side that is used: 224 of 256, as is usual for ImageNet."""
+"""Fraction of a test image's shorter side to use: 224 of 256, as is usual for ImageNet."""
 CHANNELS: Final = 3
 
 
 @dataclasses.dataclass(kw_only=True)
 class RecordSplit:
-    """A split in record files: the index of its examples in each resolution."""
+    """A data set split in record files, with an index of its examples for each resolution."""
 
     name: str
-    """What it is, for errors: "training images of imagenet"."""
+    """Description for error messages, for example "training images of imagenet"."""
     sets: tuple[RecordIndex, ...]
-    """The same examples in each, from the smallest images to the largest."""
+    """The index of each resolution, from the smallest images to the largest. All have the same examples."""
     sides: tuple[int, ...]
-    """Shorter side of the images of each set, pixels; 0: as they came, the last one."""
+    """Shorter side of the images in each set, pixels. 0 is the original size, and comes last."""
     labels: npt.NDArray[np.int32]
     """Class of each example, 0 to classes - 1."""
     classes: int
     skip: bool = False
-    """Whether damaged records are left out and counted instead of being an error."""
+    """Skip and count damaged records instead of raising an error."""
     cache: str = "auto"
-    """Whether decoded test images stay in memory: auto (where they fit into a quarter of it), test, none."""
+    """Whether decoded test images stay in memory: auto (if they fit into a quarter of it), test (always), none."""
     damaged: set[int] = dataclasses.field(default_factory=set)
-    """Positions of examples that were found damaged and are left out from then on."""
+    """Positions of examples that were found to be damaged. They are skipped from then on."""
     kept: dict[object, list[Any]] = dataclasses.field(default_factory=dict)
-    """Decoded test batches by how they are looked at; one such way at a time."""
+    """Decoded test batches, keyed by view and shares. Only the most recent key is kept."""
 
     @property
     def examples(self) -> int:
@@ -59,21 +59,21 @@ class RecordSplit:
 
     @property
     def channels(self) -> int:
-        """Return 3: grey images are given three equal channels."""
+        """Return 3. Grey images get three equal channels."""
         return CHANNELS
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Return None: the images have different sizes."""
+        """Return None, because the images differ in size."""
         return None
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return what was left out when the files were opened, in words."""
+        """Describe the damaged files and records that were skipped when the split was opened."""
         return tuple(line for records in self.sets for line in records.damage)
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of all files' names and sizes and of all records' places, labels and sizes."""
+        """Return the SHA-256 of the file names and sizes, and of the positions, labels and sizes of all records."""
         digest = hashlib.sha256(f"{self.sides} {self.classes}".encode())
         for records in self.sets:
             digest.update(repr((records.files, records.sizes)).encode())
@@ -81,20 +81,20 @@ class RecordSplit:
         return digest.digest()
 
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """Shuffle the files, then the records of each window of files."""
+        """Return all positions for one epoch: files are shuffled, then the records of each window of files."""
         random = np.random.default_rng([seed, epoch])
         files = self.sets[0].table["file"]
         windows = random.permutation(int(files.max()) + 1)[files] // WINDOW_FILES
         return np.lexsort((random.permutation(self.examples), windows))
 
     def pick(self, positions: npt.NDArray[np.int64]) -> RecordSplit:
-        """Return a split of these examples alone, in the order of the files."""
+        """Return a split with only these examples, in the order of the files."""
         chosen = np.sort(positions)
         sets = tuple(dataclasses.replace(records, table=records.table[chosen]) for records in self.sets)
         return dataclasses.replace(self, sets=sets, labels=self.labels[chosen], damaged=set(), kept={})
 
     def records_for(self, view: View) -> RecordIndex:
-        """Return the smallest images that need not be enlarged for a view, else the largest."""
+        """Return the smallest resolution that needs no enlarging for a view, or else the largest."""
         for records, side in zip(self.sets, self.sides, strict=True):
             if not side or side * MARGIN >= min(view.size):
                 return records
@@ -104,11 +104,11 @@ class RecordSplit:
 def open_records(
     directory: Path, names: Sequence[str], *, what: str, first_label: int | None, skip: bool, cache: str
 ) -> tuple[RecordSplit, int]:
-    """Open one split of record files; return it and the number at which its labels begin.
+    """Open one split of record files. Return it and the first label's number in the files.
 
-    The files lie in `directory` itself or, by the shorter side of their images, in its directories 160, 352 and so on,
-    and `original`. Labels begin at 1 where no record has 0, as in the usual ImageNet files; `first_label` fixes it.
-    Raises DataError, which names file and record.
+    The files are in `directory` itself, or in its subdirectories `original` and 160, 352 and so on, named after the
+    shorter side of their images. Labels begin at `first_label`. If it is None, they begin at 1 if no record has label
+    0, as in the usual ImageNet files. Raises DataError, which names file and record.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory; give the one that holds the record files as --data-dir")
@@ -141,10 +141,10 @@ def open_records(
 def open_record_splits(
     directory: Path, *, name: str, classes: int, skip: bool, cache: str, with_test: bool = True
 ) -> tuple[RecordSplit, RecordSplit | None]:
-    """Open training and test images. Without `with_test` the latter may be missing.
+    """Open training and test images. Without `with_test`, test images may be missing.
 
-    `classes`: how many there are; 0: one more than the largest label of the training images. Raises DataError, or
-    CustomOpError where nothing here could resize them.
+    `classes`: number of classes; 0: one more than the largest training label. Raises DataError, or CustomOpError if
+    the custom op for resizing is not installed.
     """
     check_installed()
     train, begin = open_records(
@@ -170,7 +170,7 @@ def _checked(split: RecordSplit) -> RecordSplit:
 
 
 def _resolutions(directory: Path) -> dict[int, Path]:
-    """Map the shorter side to the directory of each resolution, the originals last."""
+    """Map the shorter side of each resolution to its directory. The original size (0) comes last."""
     found = {int(path.name): path for path in directory.iterdir() if path.name.isdecimal() and path.is_dir()}
     places = dict(sorted(found.items()))
     if (directory / ORIGINAL).is_dir():
@@ -179,22 +179,22 @@ def _resolutions(directory: Path) -> dict[int, Path]:
 
 
 NOTHING: Final = b""
-"""Stands for a missing image."""
+"""Placeholder for a damaged image that is skipped."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class RecordReader:
-    """Read encoded images of one resolution of a split. Used by several threads at once."""
+    """Read encoded images from one resolution of a split. Thread-safe."""
 
     split: RecordSplit
     records: RecordIndex
     error: RecordError | None = None
-    """An error that must end the run: TensorFlow does not pass exceptions on."""
+    """An error that must terminate the run. It is kept here because TensorFlow does not pass exceptions on."""
 
     def read(self, positions: npt.NDArray[np.int64]) -> list[bytes]:
-        """Return the encoded images at these positions; b"" for one that is damaged, where that is allowed.
+        """Return the encoded images at these positions, or b"" for a damaged image if the split skips them.
 
-        Raises RecordError, which names file and record.
+        Raises RecordError, which names file and record, if the split does not skip damaged records.
         """
         rows = self.records.table[positions]
         images = [NOTHING] * len(positions)
@@ -210,7 +210,7 @@ class RecordReader:
         slots: npt.NDArray[np.intp],
         images: list[bytes],
     ) -> None:
-        """Read what lies in one file. All of it is announced first, so that a slow disk fetches it at once."""
+        """Read one file's images into `images`. All reads are announced first, so that a slow disk fetches ahead."""
         path = self.records.directory / self.records.files[number]
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -237,13 +237,13 @@ class RecordReader:
         self.leave_out(positions, str(error))
 
     def leave_out(self, positions: npt.NDArray[np.int64], why: str) -> None:
-        """Record damaged examples, and report each once."""
+        """Mark examples as damaged, and print a message for new ones."""
         fresh = {int(position) for position in positions} - self.split.damaged
         if fresh:
             self.split.damaged |= fresh
             print(f"payload.data: left out: {why}", file=sys.stderr, flush=True)
 
     def fault(self, position: int, why: str) -> RecordError:
-        """Return the error of a record whose image cannot be decoded."""
+        """Return a RecordError for the record at this position."""
         row = self.records.table[position]
         return RecordError(self.records.directory / self.records.files[int(row["file"])], int(row["offset"]), why)

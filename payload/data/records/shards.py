@@ -1,4 +1,4 @@
-"""One shard of a data set: the same images in record files of each size, written atomically."""
+"""Write one shard of a data set: the same images in a record file for each size."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from payload.data.records.tfrecord import framed
 from payload.data.types import DataError
 
 LARGEST_PIXELS: Final = 1 << 28
-"""An image of more is an error: it would take gigabytes of memory."""
+"""Maximum pixels of an image. A larger image is rejected because it needs gigabytes of memory."""
 
 
 class DamagedImageError(ValueError):
-    """Report bytes that cannot be decoded as an image."""
+    """An image cannot be decoded."""
 
 
 def resized_versions(content: bytes, sizes: Sequence[int], *, quality: int) -> list[bytes]:
-    """Return the image as JPEG with a shorter side of each size.
+    """Resize an image to each of these shorter sides, and return the JPEGs. Images are never enlarged.
 
-    It is never enlarged. Where nothing changes, the bytes stay as they are. The image is decoded in any case, so that
-    damage is found here. Raises DamagedImageError.
+    A JPEG that needs no change is returned as it is. The image is decoded in any case, to detect damage. `sizes`:
+    pixels; 0: the original size. Raises DamagedImageError.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
@@ -61,52 +61,52 @@ def _version(image: Image.Image, content: bytes | None, size: int, quality: int)
 
 
 FIRST_LABEL: Final = 1
-"""Labels in record files begin at 1, as in the usual ones of ImageNet."""
+"""Labels in record files begin at 1, as in the usual ImageNet files."""
 MAKING: Final = ".making"
-"""Directory of the maker's notes about its work."""
+"""Directory for the maker's notes about finished shards."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """What goes into one shard, and how."""
+    """The inputs of one shard."""
 
     root: Path
-    """Of the raw images."""
+    """Directory of the raw images."""
     destination: Path
     name: str
-    """Of its files, the same for each size: train-00000-of-01024."""
+    """Name of its files, the same for each size: train-00000-of-01024."""
     images: tuple[SourceImage, ...]
     sizes: tuple[int, ...]
-    """Shorter sides, pixels; 0: as they came."""
+    """Shorter sides in pixels; 0: the original size."""
     quality: int
-    """Of JPEG, 1 to 95."""
+    """JPEG quality, 1 to 95."""
     skip: bool
-    """Whether a damaged image is left out instead of being an error."""
+    """Skip damaged images instead of raising an error."""
 
     @property
     def note(self) -> Path:
-        """Return the file that marks the shard as done."""
+        """Return the path of the file that marks the shard as done."""
         return self.destination / MAKING / f"{self.name}.json"
 
     def file(self, size: int) -> Path:
-        """Return the record file of one size."""
+        """Return the path of the record file for one size."""
         return folder_of(self.destination, size) / self.name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """What a finished shard contains."""
+    """The contents of a finished shard."""
 
     name: str
     records: int
     skipped: tuple[str, ...]
-    """Paths of damaged images that were left out, each with the fault."""
+    """Paths of damaged images that were skipped, each with the reason."""
     files: Mapping[str, Mapping[str, Any]]
-    """By path below the destination: `bytes` and `sha256`."""
+    """The `bytes` and `sha256` of each file, by path below the destination."""
 
     @classmethod
     def read(cls, job: ShardJob) -> ShardReport | None:
-        """Return the report of a finished shard; None where it, or one of its files, is missing."""
+        """Return the report of a finished shard, or None if it or one of its files is missing."""
         try:
             document = json.loads(job.note.read_text(encoding="utf-8"))
             report = cls(**{**document, "skipped": tuple(document["skipped"])})
@@ -119,14 +119,14 @@ class ShardReport:
 
 
 def folder_of(destination: Path, size: int) -> Path:
-    """Return the directory of one size."""
+    """Return the directory for one size."""
     return destination / (str(size) if size else ORIGINAL)
 
 
 def make_shard(job: ShardJob) -> ShardReport:
-    """Write one shard. Its files appear once all of them are complete.
+    """Write one shard. Its files appear only after all of them are complete.
 
-    Raises DataError for a damaged or missing image, which it names, and StorageError for a full disk.
+    Raises DataError, which names the image, if one is damaged or missing, and StorageError if the disk is full.
     """
     partials = [job.file(size).with_name(f".{job.name}.partial") for size in job.sizes]
     skipped: list[str] = []
@@ -165,7 +165,7 @@ def make_shard(job: ShardJob) -> ShardReport:
 
 
 class _Output:
-    """A file whose hash is taken while it is written."""
+    """Write a file and compute its SHA-256 at the same time."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._digest, self._size = file, hashlib.sha256(), 0
@@ -202,6 +202,6 @@ def _record(image: SourceImage, content: bytes) -> bytes:
 
 
 def split(images: Sequence[SourceImage], shards: int) -> list[tuple[SourceImage, ...]]:
-    """Cut images into as many shards, or one shard an image where there are fewer; sizes differ by one at most."""
+    """Divide images into shards. Their sizes differ by at most one. No shard is empty."""
     count = min(shards, len(images))
     return [tuple(images[len(images) * n // count : len(images) * (n + 1) // count]) for n in range(count)]

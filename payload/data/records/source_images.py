@@ -1,6 +1,6 @@
-"""Raw images in class folders, as ImageNet unpacks: train/n01440764/*.JPEG, and validation in folders or with a list.
+"""List raw images in the layout of ImageNet: train/CLASS/*.JPEG, and validation images in class folders or with a list.
 
-A class is a folder of the training images; labels follow the sorted names.
+Each folder of training images is a class. Labels follow the sorted folder names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUFFIXES: Final = frozenset({".jpeg", ".jpg", ".png"})
 TRAINING: Final = ("train", "training")
 VALIDATION: Final = ("validation", "val")
 ORDER_SEED: Final = 0
-"""Fixes the order of training images in the record files, so that a file has images of many classes."""
+"""Seed for shuffling training images, so that a record file has images of many classes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class SourceImage:
     """One raw image."""
 
     path: str
-    """Relative to the source."""
+    """Path relative to the source directory."""
     label: int
-    """0 for the first class."""
+    """Number of the class. The first class is 0."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,16 @@ class Source:
     root: Path
     classes: tuple[str, ...]
     training: tuple[SourceImage, ...]
-    """In the order in which they go into record files."""
+    """Training images, in the order of the record files."""
     validation: tuple[SourceImage, ...]
-    """Sorted by path; empty where there are none."""
+    """Validation images, sorted by path; may be empty."""
 
     @classmethod
     def scan(cls, root: Path, validation_list: Path | None = None) -> Source:
         """List the images below a directory.
 
-        `validation_list`: names the class of each validation image, where these are in one folder: a line
-        `FILE CLASS`, or a class alone, in the order of the sorted files. Raises DataError, which names what is wrong.
+        `validation_list`: file with the class of each validation image, if they are all in one folder. Each line is
+        `FILE CLASS`, or only a class for each file in sorted order. Raises DataError with the reason.
         """
         folder = _folder(root, TRAINING)
         if folder is None:

@@ -1,6 +1,6 @@
-"""TFRecord files: their format, and how a record is read and checked.
+"""Read, check and write the records of TFRecord files.
 
-A record is its length (8 bytes, little-endian), that number's masked CRC-32C, the data, and theirs.
+A record is its length (8 bytes, little-endian), the length's masked CRC-32C, the data, and the data's masked CRC-32C.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ HEADER: Final = 12
 FOOTER: Final = 4
 _MASK: Final = 0xA282EAD8
 _LONGEST: Final = 1 << 31
-"""Largest record, bytes: more is no image, whatever its checksum says."""
+"""Largest record, bytes. A longer record cannot be an image, even if its checksum is right."""
 
 
 class RecordError(DataError):
-    """Report a record file that is missing or damaged. Carries `path` and `offset`, the record's; None: the file."""
+    """A record file is missing or damaged. `offset`: the damaged record's first byte; None: the whole file."""
 
     def __init__(self, path: Path, offset: int | None, fault: str) -> None:
         self.path, self.offset, self.fault = path, offset, fault
@@ -31,19 +31,19 @@ class RecordError(DataError):
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C of the data, masked as TFRecord does, so that a file within a record does no harm."""
+    """Return the CRC-32C of the data, masked as TFRecord requires, so that a record can contain a record file."""
     crc = int(google_crc32c.value(data))
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
 
 
 def framed(data: bytes) -> bytes:
-    """Return the data as a record."""
+    """Encode the data as a record."""
     length = struct.pack("<Q", len(data))
     return b"".join([length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data))])
 
 
 def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
-    """Return the length of the data of a record from its first 12 bytes, checked. Raises RecordError."""
+    """Decode and check the length of a record's data, given the record's first 12 bytes. Raises RecordError."""
     if len(header) < HEADER:
         raise RecordError(path, offset, f"the file ends within its header, after {file_size} bytes; copy it anew")
     length, crc = struct.unpack_from("<QI", header)
@@ -55,7 +55,7 @@ def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
 
 
 def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
-    """Return the checked data of a record whose offset is known. Raises RecordError."""
+    """Read a record's data and verify its checksum. Raises RecordError."""
     whole = HEADER + length + FOOTER
     try:
         content = os.pread(descriptor, whole, offset)
