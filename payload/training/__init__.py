@@ -1,1 +1,1 @@
-"""Training: what a run is made of, and the loop over it."""
+"""The parts of a training run, and the loop that runs them."""

@@ -1,7 +1,7 @@
-"""The batches of a rank, fed so that an error of its data ends all ranks together.
+"""Feed batches to a rank's training loop, so that a data error on one rank stops all ranks.
 
-Within a step the ranks wait for each other. So a rank whose data fail takes that step with an empty batch, requests a
-stop with it, and raises only when all ranks are between two steps.
+Within a step the ranks wait for each other. A rank with a data error therefore runs the step with an empty batch and
+requests a stop. It raises the error after the step, when no rank waits for it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from payload.data.types import Batch, DataError
 
 
 class BatchFeed:
-    """The remaining batches of an epoch; where the data fail, an empty one follows the last good one."""
+    """Iterate over the remaining batches of an epoch. After a data error, yield one empty batch and stop."""
 
     def __init__(self, batches: Iterator[Batch], *, epoch: int, first_step: int, steps: int, empty: Batch) -> None:
-        """Feed the batches of `epoch` from `first_step` to `steps`. `empty`: used if the first fails."""
+        """Feed the batches of `epoch` from `first_step` to `steps`. `empty`: batch to use if the first one fails."""
         self._batches, self._empty = reading_errors(batches), empty
         self._epoch, self._first_step, self.steps = epoch, first_step, steps
         self.error: ReportedError | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield a batch for each step, or until one that is empty."""
+        """Yield a batch for each step. After an error, yield an empty batch and stop."""
         for step in range(self._first_step, self.steps):
             batch = self._next(step)
             if batch is None:
@@ -37,7 +37,7 @@ class BatchFeed:
             self._empty = empty_like(batch)
 
     def check(self) -> None:
-        """Raise the error that occurred, if any. Raises ReportedError."""
+        """Raise the data error that occurred during iteration, if any, as ReportedError."""
         if self.error is not None:
             raise self.error
 
@@ -57,7 +57,7 @@ class BatchFeed:
 
 
 def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield batches; raise DataError for what TensorFlow raises while it makes one."""
+    """Yield batches, and convert TensorFlow errors to DataError."""
     while True:
         try:
             batch = next(batches, None)
@@ -69,7 +69,7 @@ def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
-    """Return a batch without examples, for a rank that has not had a batch yet."""
+    """Return a batch without examples, for a rank that has not received a batch."""
     return Batch(
         images=np.zeros((slots, *size, channels), np.uint8),
         labels=np.zeros(slots, np.int32),
@@ -79,7 +79,7 @@ def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
 
 
 def empty_like(batch: Batch) -> Batch:
-    """Return a batch without examples, of the same shapes and types as another."""
+    """Return a batch without examples, with the same shapes and types as `batch`."""
     return Batch(
         images=_zeros(batch.images),
         labels=_zeros(batch.labels),
@@ -94,7 +94,7 @@ def _zeros(tensor: Any) -> Any:
 
 
 def _message(error: Exception) -> str:
-    """Return the message of an error raised within a TensorFlow pipeline, without its wrapping."""
+    """Extract the original message from an error that was raised in a TensorFlow pipeline."""
     text = str(error)
     found = re.search(r"(?:\w+Error|Exception): (.+)", text)
     return found[1] if found else text.partition("\n")[0]

@@ -1,11 +1,11 @@
-"""All calls of Horovod: what the ranks do together.
+"""Call Horovod: all communication between ranks is in this module.
 
-Each function marked "collective" must be called by all ranks, in the same order; where a rank
-leaves one out, the others wait for it.
+Each function marked "collective" must be called by all ranks, in the same order. If a rank omits a call, the others
+wait for it.
 
-Keras 3 and Horovod 0.28: `hvd.DistributedOptimizer` with `fit` silently averages nothing, and Horovod knows
-TensorFlow's variables but not Keras's. So gradients are taken with respect to TensorFlow's variables, summed here
-inside the graph, and `require_agreement` compares the weights.
+With Keras 3 and Horovod 0.28, `hvd.DistributedOptimizer` and `fit` silently skip averaging, and Horovod supports
+TensorFlow's variables but not Keras's. Gradients are therefore taken with respect to TensorFlow's variables and summed
+in the graph here. `require_agreement` compares the weights.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LOST: Final = re.compile(
     r"Horovod has been shut down|[Cc]onnection (?:closed|reset|refused)[^\n.]*|Timed out waiting[^\n.]*|"
     r"Broken pipe|(?:Gloo|NCCL)[^\n]*(?:abort|timed? ?out|closed)[^\n.]*"
 )
-"""What Horovod, Gloo and NCCL raise on a healthy rank when another rank is gone."""
+"""Matches the errors that Horovod, Gloo and NCCL raise on a healthy rank when another rank is lost."""
 
 
 class RanksDisagreeError(ReportedError, RuntimeError):
-    """Report that ranks have different weights or data. Carries `what` and `ranks`, those outside the majority."""
+    """Ranks have different weights or data. `ranks`: the ranks outside the majority."""
 
     def __init__(self, what: str, ranks: Sequence[int], message: str) -> None:
         self.what, self.ranks = what, tuple(ranks)
@@ -43,7 +43,7 @@ class RanksDisagreeError(ReportedError, RuntimeError):
 
 
 class RankFailedError(ReportedError, RuntimeError):
-    """Report, on healthy ranks, that others failed. Carries `messages` by rank."""
+    """Other ranks failed; raised on the healthy ranks. `messages`: the errors by rank."""
 
     def __init__(self, messages: dict[int, str]) -> None:
         self.messages = messages
@@ -51,7 +51,7 @@ class RankFailedError(ReportedError, RuntimeError):
 
 
 class RankLostError(ReportedError, ConnectionError):
-    """Report, on a healthy rank, that another can no longer be reached. Carries `reason`, Horovod's own words."""
+    """Another rank can no longer be reached; raised on a healthy rank. `reason`: Horovod's message."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -63,33 +63,33 @@ class RankLostError(ReportedError, ConnectionError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process among the ranks."""
+    """The rank of this process, and the number of ranks."""
 
     rank: int
     size: int
     local_rank: int
-    """Number among the ranks of this host."""
+    """Rank among the ranks of this host."""
     local_size: int
-    """Ranks on this host."""
+    """Number of ranks on this host."""
     hosts: tuple[str, ...] = ()
-    """Name of each rank's host, by rank."""
+    """Host name of each rank, by rank."""
 
     @property
     def is_root(self) -> bool:
-        """Return whether this is the rank that writes, prints and is broadcast from."""
+        """Return whether this is rank 0, which writes files, prints and broadcasts."""
         return self.rank == 0
 
 
 _subsets: dict[int, Any] = {}
-"""Horovod's process sets of the first so many ranks."""
+"""Horovod's process sets of the first ranks, keyed by number of ranks."""
 _taking_part: list[Any] = []
-"""The process set within a block of `first_ranks`."""
+"""The process sets of the active `first_ranks` blocks."""
 
 
 def join(subsets: Sequence[int] = ()) -> Ranks:
-    """Join the other ranks (collective). Without horovodrun there is one rank.
+    """Initialize Horovod and join the other ranks (collective). Without horovodrun there is one rank.
 
-    `subsets`: numbers of ranks, fewer than all, of which `first_ranks` will make subsets.
+    `subsets`: the values of `count` for later calls to `first_ranks`, each less than the number of ranks.
     """
     _subsets.update({count: hvd.ProcessSet(range(count)) for count in subsets})
     hvd.init(process_sets=list(_subsets.values()))
@@ -98,9 +98,9 @@ def join(subsets: Sequence[int] = ()) -> Ranks:
 
 @contextlib.contextmanager
 def first_ranks(count: int) -> Iterator[None]:
-    """Sum in graphs over the first so many ranks alone, within a block that only they enter.
+    """Limit sums in graphs to the first `count` ranks, in a block that only these ranks enter.
 
-    Raises KeyError for a number that was not named to `join`.
+    Raises KeyError if `count` was not passed to `join`.
     """
     _taking_part.append(hvd.global_process_set if count == hvd.size() else _subsets[count])
     try:
@@ -114,7 +114,7 @@ def _process_set() -> Any:
 
 
 def leave() -> None:
-    """Leave the other ranks cleanly."""
+    """Shut Horovod down."""
     hvd.shutdown()
 
 
@@ -124,40 +124,40 @@ def version() -> str:
 
 
 def with_hosts(ranks: Ranks, host: str | None) -> Ranks:
-    """Add the names of all ranks' hosts (collective). `host`: this one's name; None: as the system has it."""
+    """Add the host names of all ranks (collective). `host`: name of this rank's host; None: use the system's name."""
     return dataclasses.replace(ranks, hosts=gather_values(host or socket.gethostname(), name="hosts"))
 
 
 def broadcast_variables(variables: Sequence[Any], *, source: int = 0) -> None:
-    """Copy TensorFlow variables from one rank to all (collective)."""
+    """Copy TensorFlow variables from rank `source` to all ranks (collective)."""
     hvd.broadcast_variables(list(variables), root_rank=source)
 
 
 def broadcast_value(value: T, *, name: str, source: int = 0) -> T:
-    """Return one rank's value on all ranks (collective)."""
+    """Return the value of rank `source` on all ranks (collective)."""
     received: T = hvd.broadcast_object(value, root_rank=source, name=name)
     return received
 
 
 def gather_values(value: T, *, name: str) -> tuple[T, ...]:
-    """Return the values of all ranks, by rank, on all of them (collective)."""
+    """Return every rank's value, by rank, on all ranks (collective)."""
     return tuple(hvd.allgather_object(value, name=name))
 
 
 def size() -> int:
-    """Return the number of ranks. Graphs are built for it, and rebuilt where it changes."""
+    """Return the number of ranks that sum in graphs. Graphs are specific to it, and are rebuilt if it changes."""
     return int(_process_set().size() if _taking_part else hvd.size())
 
 
 def rank() -> int:
-    """Return the number of this rank among those that sum in graphs."""
+    """Return this rank's number among the ranks that sum in graphs."""
     return int(_process_set().rank() if _taking_part else hvd.rank())
 
 
 def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
-    """Sum tensors over all ranks within a tf.function (collective), those of a type as one group: one negotiation.
+    """Sum tensors over all ranks within a tf.function (collective). Tensors of one type are negotiated as one group.
 
-    Groups have names of their own, so that ranks meet in them whose graphs differ otherwise.
+    Group names do not depend on the graph, so that ranks with different graphs can sum together.
     """
     if size() == 1:
         return list(tensors)
@@ -176,20 +176,20 @@ def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
 
 
 def total_in_graph(tensor: Any, name: str) -> Any:
-    """Sum one tensor over all ranks within a tf.function (collective), under a name that all of them give."""
+    """Sum one tensor over all ranks within a tf.function (collective). All ranks must pass the same `name`."""
     return hvd.allreduce(
         tensor, op=hvd.Sum, name=name.replace("/", "."), ignore_name_scope=True, process_set=_process_set()
     )
 
 
 def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
-    """Sum an array over all ranks in its own precision (collective)."""
+    """Sum an array over all ranks without losing precision (collective)."""
     summed: npt.NDArray[Any] = hvd.allreduce(tf.constant(values), op=hvd.Sum, name=name).numpy()
     return summed
 
 
 def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advice: str) -> None:
-    """Compare a 32-byte digest over all ranks (collective); raise RanksDisagreeError on all when one differs."""
+    """Compare a 32-byte digest over all ranks (collective). Raises RanksDisagreeError on all ranks if one differs."""
     gathered = hvd.allgather(tf.constant([list(digest)], tf.uint8), name=f"agree.{what}").numpy()
     digests = [bytes(row) for row in gathered]
     majority, _ = Counter(digests).most_common(1)[0]
@@ -201,10 +201,10 @@ def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advi
 
 @contextlib.contextmanager
 def raising_lost_ranks() -> Iterator[None]:
-    """Turn what TensorFlow raises within a block when a rank is gone into RankLostError.
+    """Convert the errors that TensorFlow raises within a block after a rank was lost to RankLostError.
 
-    Gloo notices a process that died at once, by its closed connection, and one that does not answer, or whose host
-    lost its power, after HOROVOD_GLOO_TIMEOUT_SECONDS.
+    Gloo immediately detects a process that exited, by its closed connection. A process that does not answer, or a
+    host without power, is detected after HOROVOD_GLOO_TIMEOUT_SECONDS.
     """
     try:
         yield
@@ -216,9 +216,10 @@ def raising_lost_ranks() -> Iterator[None]:
 
 
 def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
-    """Run an action on this rank, and fail on all ranks when it failed on one (collective).
+    """Run an action on this rank, and fail on all ranks if it failed on any rank (collective).
 
-    A rank that failed raises its own error, the others RankFailedError, so that no rank waits for one that is gone.
+    The ranks that failed raise their own error. The others raise RankFailedError, so that no rank waits for a failed
+    one.
     """
     error: ReportedError | None = None
     result: T | None = None

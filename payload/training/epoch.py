@@ -1,4 +1,4 @@
-"""The steps of one epoch. Every function here runs on every rank."""
+"""Run the training steps of one epoch. Every function in this module runs on every rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from payload.training.state import TrainState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingContext:
-    """The plan of a run, and what carries it out on this rank."""
+    """The plan of a run, and the objects that execute it on this rank."""
 
     plan: TrainingPlan
     state: TrainState
@@ -31,13 +31,13 @@ class TrainingContext:
     evaluator: Evaluator
     reporter: Reporter
     saver: CheckpointSaver
-    """Only rank 0 has anything to save."""
+    """Saves checkpoints on rank 0."""
     stop_requested: Callable[[], bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingEnd:
-    """How a run ended: with a result, or stopped with a checkpoint from which it can go on."""
+    """The end of a run: completed, or stopped with a checkpoint to resume from."""
 
     progress: Progress
     stopped: bool
@@ -47,7 +47,7 @@ _ADVICE: Final = "Gradients were not averaged, or a rank runs other code. The ru
 
 
 class DivergedError(ReportedError, ArithmeticError):
-    """Report a loss that is no longer finite. Carries `epoch` and `step`, both counted from 1."""
+    """The loss is no longer finite. `epoch` and `step` are counted from 1."""
 
     def __init__(self, loss: float, epoch: int, step: int, learning_rate: float) -> None:
         self.epoch, self.step = epoch, step
@@ -60,7 +60,7 @@ class DivergedError(ReportedError, ArithmeticError):
 def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress, bool]:
     """Train for the remaining steps of one epoch; return the new position, and whether a stop was requested.
 
-    Raises ReportedError.
+    Raises ReportedError on all ranks if one rank fails.
     """
     plan, reporter, saver = context.plan, context.reporter, context.saver
     ranks, schedule = plan.ranks, plan.schedule
@@ -95,7 +95,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
 
     for batch in timer.awaited(reporter.profiler.awaited(feed)):
         rate = schedule.rate(progress.epoch, progress.step)
-        # A rank reports its error with the sums of the step, so that no rank waits for it in vain.
+        # A rank reports its error with the sums of the step, so that no rank waits for it.
         stop = bool(feed.error or errors or saver.failed or context.stop_requested())
         with reporter.profiler.step(progress.total_steps + 1):
             sums = _step(context, batch, rate, stop, own_s)
@@ -120,7 +120,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
 
 
 def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
-    """Run one step (collective). `own_s`: how long this rank's own part of the step before took."""
+    """Run one training step (collective). `own_s`: seconds of this rank's own part of the previous step."""
     values = context.train_step(
         batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped, own_s
     )

@@ -1,4 +1,4 @@
-"""Evaluation: the network on images that it was not trained on."""
+"""Evaluate the network on validation or test images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from payload.training.state import TrainState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """Evaluate one network. All methods are collective."""
+    """Evaluate one network on all ranks. All methods are collective."""
 
     state: TrainState
     step: EvaluationStep
@@ -30,13 +30,12 @@ class Evaluator:
     training_batch: int
     """Images of this rank in the largest training step."""
     threads: int
-    """Images decoded at a time; 0: a rank's share of the cores."""
+    """Images to decode concurrently; 0: one for each core of this rank."""
 
     def evaluate(self, split: Split, view: View) -> Scores:
-        """Return mean loss and accuracies over a split, each image once, whatever the number of ranks.
+        """Return the mean loss and the accuracies over a split. Each image is used once, with any number of ranks.
 
-        Damaged images that are left out, on request, count as neither right nor wrong. Raises DataError where none is
-        left.
+        Damaged images that are skipped on request are not counted. Raises DataError if no images remain.
         """
 
         def measure(batch: Batch) -> npt.NDArray[Any]:
@@ -52,7 +51,7 @@ class Evaluator:
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)
 
     def confusion(self, split: Split, view: View) -> tuple[npt.NDArray[Any], list[Mistake]]:
-        """Count how many images of each class (row) are taken for which (column), and find the surest mistakes."""
+        """Count images by true class (row) and predicted class (column), and find the most confident mistakes."""
         step = make_evaluation_step(self.state.model, confusion=True)
         found: list[Mistake] = []
 
@@ -75,7 +74,7 @@ class Evaluator:
         measure: Callable[[Batch], npt.NDArray[Any]],
         name: str,
     ) -> npt.NDArray[Any]:
-        """Add what is measured of each batch to `start`, over all ranks; data that fail on one rank end all."""
+        """Sum `measure` over all batches and all ranks, from `start`. A data error on one rank stops all ranks."""
 
         def own() -> npt.NDArray[Any]:
             batches = test_batches(

@@ -1,4 +1,4 @@
-"""The compiled step of evaluation, and how many images it takes."""
+"""Compile the evaluation step, and choose its number of images."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from payload.training.losses import hits, losses_of, pixels
 EvaluationStep = Callable[..., Any]
 
 SLOTS: Final = 512
-"""Test images a rank and step at most: bounds the memory of an evaluation."""
+"""Maximum test images for each rank and step. It limits the memory of an evaluation."""
 PIXELS: Final = 512 * 28 * 28
-"""Pixels a rank and step at most, beyond which there are fewer slots; at least one batch of training fits anyway."""
+"""Maximum pixels for each rank and step. Larger images get fewer slots, but at least as many as in training."""
 
 
 def evaluation_slots(view: View, training_batch: int = 1) -> int:
-    """Return the test images of a step: as many as memory for a training batch of this rank surely holds."""
+    """Return the number of test images for each rank and step. A training batch of this rank is known to fit."""
     return max(min(SLOTS, PIXELS // (view.size[0] * view.size[1])), min(training_batch, SLOTS), 1)
 
 
 def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationStep:
-    """Compile one step of evaluation on this rank alone; traced once a shape.
+    """Compile an evaluation step for this rank, without communication. It is traced once for each shape.
 
-    The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255, labels int32 [slots] and weights
-    float32 [slots], and returns float64 [3]: summed loss, images recognised, images recognised among five. With
-    `confusion` also int64 [classes, classes]: of each class (row) how many images were taken for which (column); and of
-    each image the class that it was taken for, int32 [slots], and the probability of that, float32 [slots].
+    The step takes images, uint8 or float32 [slots, height, width, channels], 0 to 255; labels, int32 [slots]; and
+    weights, float32 [slots]. It returns float64 [3]: summed loss, correct predictions, and images with the correct
+    class in the top five. With `confusion` it also returns counts by true class (row) and predicted class (column),
+    int64 [classes, classes]; the predicted class of each image, int32 [slots]; and its probability, float32 [slots].
     """
 
     def step(images: Any, labels: Any, weights: Any) -> Any:

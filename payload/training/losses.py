@@ -1,4 +1,4 @@
-"""Loss and hits of each image of a batch, within a graph."""
+"""Compute the loss and hits of each image in a batch, within a graph."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any, Final
 import tensorflow as tf
 
 TOP: Final = 5
-"""Likeliest classes among which the right one must be for a top-5 hit."""
+"""A top-5 hit means that the correct class is among this many most likely classes."""
 
 
 def pixels(images: Any) -> Any:
-    """Turn 0 to 255, bytes or floats, into float32, 0 to 1. The first layer casts them to its own type."""
+    """Convert pixels, 0 to 255, to float32, 0 to 1. The network's first layer casts them to its own type."""
     return tf.cast(images, tf.float32) / 255
 
 
 def losses_of(logits: Any, labels: Any, smoothing: float = 0.0) -> Any:
     """Return the cross-entropy of each image, [B], in the type of the logits.
 
-    `smoothing`: fraction of the truth that is spread over all classes, the right one included (Szegedy et al. 2015,
-    arXiv:1512.00567, section 7).
+    `smoothing`: fraction of the target probability to distribute over all classes, including the correct one (Szegedy
+    et al. 2015, arXiv:1512.00567, section 7).
     """
     if not smoothing:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -30,9 +30,9 @@ def losses_of(logits: Any, labels: Any, smoothing: float = 0.0) -> Any:
 
 
 def hits(logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Return for each image whether its class is the likeliest, and whether it is in the top five: 0 or 1, float32 [B].
+    """Return two float32 [B], 0 or 1: whether the correct class is the most likely, and whether it is in the top five.
 
-    With five classes or fewer the second is always 1. Of equal logits the first counts as the larger.
+    With five classes or fewer the second is always 1. Among equal logits, the first one counts as the largest.
     """
     ranked = tf.math.top_k(logits, k=min(TOP, logits.shape[-1])).indices
     right = tf.cast(tf.equal(ranked, tf.cast(labels, tf.int32)[:, None]), tf.float32)

@@ -1,4 +1,4 @@
-"""The plan of a run: what is trained, on what and by which ranks. It is fixed before the first step."""
+"""The plan of a run: its settings, data, schedule and ranks. It is fixed before the first step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from payload.training.state import image_size
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """The plan of a run, as one rank has it."""
+    """The plan of a run, as seen by one rank."""
 
     config: TrainConfig
     data: Dataset
@@ -28,10 +28,10 @@ class TrainingPlan:
     rank_setup: RankSetup
     """Cores, GPU and threads of this rank."""
     placements: tuple[str, ...]
-    """Cores, memory and GPU of each rank, by rank, in words."""
+    """Description of each rank's cores, memory and GPU, by rank."""
     provenance: Provenance
     started: float
-    """Unix time at which this process began."""
+    """Unix time at which this process started."""
 
     @property
     def settings(self) -> Settings:
@@ -40,7 +40,7 @@ class TrainingPlan:
 
     @property
     def variant(self) -> str | None:
-        """Return the name of the recipe's variant."""
+        """Return the name of the recipe's variant, or None."""
         return self.config.variant.name if self.config.variant else None
 
     @property
@@ -74,16 +74,16 @@ class TrainingPlan:
         return View(size=image_size(self.data, self.settings.test_size or phase.size), rectangular=phase.rectangular)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the names of the classes. Raises DataError where they cannot be read."""
+        """Return the names of the classes. Raises DataError if labels.txt is invalid."""
         split = self.data.test
         folders = [records.directory for records in split.sets] if isinstance(split, RecordSplit) else []
         beside = [folder for path in folders for folder in (path, path.parent)]
         return class_names(self.settings.dataset, split.classes, self.config.data_dir, *beside)
 
     def model_spec(self, input_shape: tuple[int | None, int | None, int]) -> ModelSpec:
-        """Return what it takes to build the network again. Raises DataError where the names of classes are unreadable.
+        """Return the specification for rebuilding the network. Raises DataError if labels.txt is invalid.
 
-        `input_shape`: height, width and channels that the network takes.
+        `input_shape`: height, width and channels of the network's input.
         """
         view = self.last_test_view
         return ModelSpec(

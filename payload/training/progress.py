@@ -1,4 +1,4 @@
-"""The position of a run, and the sums of its steps. Standard library only."""
+"""The position of a run, and the results of its steps. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from payload.training.run_files import Scores
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSums:
-    """The results of one step, summed over all ranks where nothing else is said."""
+    """The results of one step, summed over all ranks unless noted otherwise."""
 
     loss: float
     correct: float
-    """Images recognised."""
+    """Number of correct predictions."""
     correct5: float
-    """Images whose class is among the five likeliest."""
+    """Number of images with the correct class in the top five."""
     stops: float
-    """Ranks on which a stop was requested."""
+    """Number of ranks on which a stop was requested."""
     skipped: float
-    """Damaged records left out on request."""
+    """Number of damaged records that were skipped on request."""
     own_s: tuple[float, ...] = ()
-    """How long each rank's own part of the step before took, by rank, s; nothing where there is one rank."""
+    """Seconds of each rank's own part of the previous step, by rank. Empty if there is only one rank."""
     pass_s: float = 0.0
-    """How long this rank's own forward and backward pass took, not summed; 0 where there is one rank."""
+    """Seconds of this rank's own forward and backward pass, not summed. 0 if there is only one rank."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The position of a run, and what identifies the run that may resume there."""
+    """The position of a run, and the properties that a run must share to resume there."""
 
     recipe: str
     seed: int
     global_batch: int
     epoch: int = 0
-    """Epochs completed."""
+    """Number of completed epochs."""
     step: int = 0
-    """Steps completed within the next epoch."""
+    """Number of completed steps in the current epoch."""
     loss_sum: float = 0.0
-    """Sum of the training losses of that epoch's steps so far."""
+    """Sum of the training losses in the current epoch."""
     correct: int = 0
-    """Training images of that epoch recognised so far."""
+    """Correct predictions of training images in the current epoch."""
     correct5: int = 0
-    """Training images of that epoch recognised so far among five."""
+    """Training images with the correct class in the top five, in the current epoch."""
     seen: int = 0
-    """Training images of that epoch seen so far."""
+    """Training images seen in the current epoch, without skipped records."""
     skipped: int = 0
-    """Damaged records left out since the beginning of the run."""
+    """Damaged records skipped since the start of the run."""
     total_steps: int = 0
-    """Steps completed since the beginning of the run."""
+    """Steps completed since the start of the run."""
 
     def after_step(self, sums: StepSums, images: int) -> Progress:
-        """Return the position after one more step on so many images over all ranks."""
+        """Return the position after one more step on `images` images over all ranks."""
         return dataclasses.replace(
             self,
             step=self.step + 1,
@@ -64,10 +64,10 @@ class Progress:
         )
 
     def next_epoch(self) -> Progress:
-        """Return the position at the beginning of the next epoch."""
+        """Return the position at the start of the next epoch."""
         return dataclasses.replace(self, epoch=self.epoch + 1, step=0, loss_sum=0.0, correct=0, correct5=0, seen=0)
 
     def figures(self) -> Scores:
-        """Return the means over the steps of the epoch so far; there must be one."""
-        seen = max(self.seen, 1)  # 0 where every record of the epoch was damaged, and left out on request
+        """Return the mean training loss and accuracies of the current epoch. It must have at least one step."""
+        seen = max(self.seen, 1)  # 0 if all records so far were damaged and skipped on request
         return Scores(loss=self.loss_sum / seen, accuracy=self.correct / seen, top5_accuracy=self.correct5 / seen)

@@ -1,4 +1,4 @@
-"""Set up one rank on its host, before TensorFlow is imported: read the topology, choose cores and GPU, bind."""
+"""Set up one rank on its host before TensorFlow is imported: choose cores and GPU, and bind the process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from payload.training.rank_tuning import Job, Tuning, tune, untuned
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankSetup:
-    """What was chosen for this rank, and what the machine refused."""
+    """The placement and tuning of this rank."""
 
     placed: PlacedRank
     tuning: Tuning
 
     def values(self) -> dict[str, float | int | str | None]:
-        """Return the values recorded of a run; the placement is this rank's."""
+        """Return the machine, placement, tuning and notes to store in the run's record."""
         return {
             "machine": self.placed.machine,
             "placement": str(self.placed.placement),
@@ -34,9 +34,9 @@ class RankSetup:
 
 
 def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
-    """Choose cores, memory, GPU, threads and Horovod's settings for this rank; bind it and set its variables.
+    """Choose this rank's cores, memory, GPU, threads and Horovod settings. Bind the process and set its variables.
 
-    `environ`: identifies this rank (horovodrun sets it) and has the user's choices; variables are added, none changed.
+    `environ`: environment with horovodrun's variables and the user's choices. Variables are added, never changed.
     """
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
     placed = place_rank(local_rank, local_size, root) if settings.placement == AUTO else unplaced(local_size)
@@ -54,7 +54,7 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
 
 
 def set_up_untuned_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
-    """Choose this rank's GPU, and leave everything else to the defaults of TensorFlow, Horovod and Linux."""
+    """Choose only this rank's GPU. TensorFlow, Horovod and Linux use their defaults for everything else."""
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
     placed = unbound_rank(local_rank, local_size, root)
     environ.update(gpu_variables(placed.placement, environ))
@@ -63,7 +63,7 @@ def set_up_untuned_rank(settings: Settings, environ: MutableMapping[str, str], r
 
 
 def job_of(settings: Settings, *, ranks: int) -> Job:
-    """Return what the ranks compute together, as estimated from the network as published."""
+    """Return the workload of the ranks, estimated from the published network."""
     known = network(settings.network)
     return Job(
         multiply_adds=known.multiply_adds_at(settings.image_size),
@@ -81,11 +81,11 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 
 
 def set_up_tensorflow(rank_setup: RankSetup, local_rank: int) -> None:
-    """Start as many threads as this rank has cores, and take one GPU.
+    """Limit TensorFlow to this rank's threads and to one GPU.
 
-    TensorFlow would start as many threads as the host has, per rank. It computes on the first GPU that it sees, and
-    takes memory on all of them: a rank that is shown several, since it was not placed or the user has set
-    CUDA_VISIBLE_DEVICES, takes the one with its number on this host.
+    By default, each rank would start as many threads as the host has cores. TensorFlow computes on the first visible
+    GPU, but allocates memory on all of them. If several are visible (the rank was not placed, or the user set
+    CUDA_VISIBLE_DEVICES), the rank uses the GPU with its local rank's number.
     """
     import tensorflow as tf
 

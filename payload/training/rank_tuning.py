@@ -1,6 +1,6 @@
-"""Threads, oneDNN and Horovod's settings of one rank, chosen from its cores and its work. Pure; standard library only.
+"""Choose threads, oneDNN and Horovod settings for one rank from its cores and workload. Standard library only.
 
-Settings of the user, by a flag or a variable of the environment, are kept. docs/tuning.md has the measurements.
+Values from the user's flags and environment variables are kept. For the measurements, see docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -17,58 +17,59 @@ CONTROLLER: Final = "HOROVOD_CONTROLLER"
 FUSION_THRESHOLD: Final = "HOROVOD_FUSION_THRESHOLD"
 
 GFLOPS_512_BITS: Final = 60.0
-"""Speed of one core with 512-bit vectors on ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
+"""Speed of one core with 512-bit vectors on ResNet-50 and LeNet, 1e9 operations per second (50 to 75 measured)."""
 PASSES: Final = 3
-"""A training step computes forward, the gradient of the inputs and that of the weights: each as much as forward."""
+"""Passes in a training step: forward, input gradients and weight gradients. Each takes as long as the forward pass."""
 BACKWARD: Final = 2
-"""The gradient of a layer's inputs and that of its weights need not wait for each other, in a chain of layers too."""
+"""Operations to run in parallel even in a chain of layers: input and weight gradients are independent."""
 LARGEST_BUFFER_MIB: Final = 128
-"""Horovod's own size of the buffer in which gradients travel."""
+"""Horovod's default size of the buffer for gradients."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the ranks compute together."""
+    """The workload of all ranks."""
 
     multiply_adds: int
-    """Of the forward pass of one image."""
+    """Multiply-adds in the forward pass of one image."""
     branches: int
-    """Layers of the network that could run at a time."""
+    """Number of the network's layers that can run in parallel."""
     parameters: int
-    """Gradients that are summed in each step."""
+    """Number of gradients to sum in each step."""
     batch_per_rank: int
-    """Images that a rank computes in each step."""
+    """Images that each rank processes in a step."""
     ranks: int
     bytes_per_gradient: int = 4
 
     @property
     def gradient_mib(self) -> float:
-        """Return what each rank sends in a step, MiB."""
+        """Return the size of the gradients that each rank sends in a step, MiB."""
         return self.parameters * self.bytes_per_gradient / 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """Settings of one rank, chosen here or given by the user."""
+    """Settings of one rank, chosen automatically or by the user."""
 
     intra_op_threads: int
-    """Threads within an operation: the rank's physical cores; 0: TensorFlow's choice, all that the process sees."""
+    """Threads within an operation. By default, the rank's physical cores. 0: TensorFlow decides."""
     inter_op_threads: int
-    """Operations at a time: the network's branches, at least two, as far as there are cores; 0: TensorFlow's choice."""
+    """Operations to run in parallel. By default, the network's branches, at least 2, at most the cores. 0: TensorFlow
+    decides."""
     step_ms: float | None
-    """Estimated computation of a step; None on a GPU, for which there is no estimate."""
+    """Estimated computing time of a step. None on a GPU, because there is no estimate."""
     gradient_mib: float
     cycle_time_ms: float | None
-    """How often Horovod's background thread gathers gradients; None: its own default, or the autotuner's choice."""
+    """Interval at which Horovod's background thread collects gradients. None: Horovod's default or its autotuner."""
     fusion_threshold_mib: int | None
-    """Size of the buffer in which gradients travel together; None likewise."""
+    """Size of the buffer that collects gradients. None: Horovod's default or its autotuner."""
     variables: tuple[tuple[str, str], ...]
-    """To be set in the environment before TensorFlow is imported."""
+    """Environment variables to set before TensorFlow is imported."""
     given: tuple[str, ...]
-    """Names of settings and variables that the user chose."""
+    """Names of the settings and variables that the user chose."""
 
     def values(self) -> dict[str, float | int | str | None]:
-        """Return the values recorded of a run."""
+        """Return the values to store in the run's record."""
         return {
             "intra_op_threads": self.intra_op_threads,
             "inter_op_threads": self.inter_op_threads,
@@ -101,10 +102,10 @@ def tune(
     intra_op_threads: int = 0,
     inter_op_threads: int = 0,
 ) -> Tuning:
-    """Choose what was not given: by a setting other than 0, or by a variable of `environ`.
+    """Choose the settings of one rank that the user did not set with a non-zero argument or a variable in `environ`.
 
-    `vector_bits`: width of the cores' vectors. All ranks of a run on equal hosts choose alike; the buffer's size, in
-    which they must agree, follows from the network alone.
+    `vector_bits`: width of the cores' vectors. Ranks on equal hosts make the same choices. All ranks must have the same
+    buffer size, so it depends only on the network.
     """
     intra = intra_op_threads or placement.cores
     step = None if placement.gpu else step_ms(job, placement.cores, vector_bits)
@@ -130,7 +131,7 @@ def tune(
 
 
 def untuned(job: Job, *, environ: Mapping[str, str]) -> Tuning:
-    """Leave all to TensorFlow and Horovod, but what a variable of `environ` says."""
+    """Leave all settings to TensorFlow and Horovod, except those that a variable in `environ` sets."""
     known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN, CALLER_THREAD)
     return Tuning(
         intra_op_threads=0,
@@ -145,13 +146,13 @@ def untuned(job: Job, *, environ: Mapping[str, str]) -> Tuning:
 
 
 def step_ms(job: Job, cores: int, vector_bits: int) -> float:
-    """Estimate the computation of one step from multiply-adds and from what a core makes of them."""
+    """Estimate the computing time of one step from its multiply-adds and the speed of a core."""
     operations = 2 * PASSES * job.multiply_adds * job.batch_per_rank
     return operations / (cores * GFLOPS_512_BITS * vector_bits / 512 * 1e9) * 1e3
 
 
 def buffer_mib(gradient_mib: float) -> int:
-    """Return the buffer that holds all gradients at once, and a little more, up to Horovod's own size."""
+    """Return a buffer size with room for all gradients, up to Horovod's default."""
     return min(LARGEST_BUFFER_MIB, math.ceil(gradient_mib) + 1)
 
 

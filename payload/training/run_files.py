@@ -1,6 +1,6 @@
-"""Files of a run for people and programs: metrics.jsonl while it runs, result.json at its end.
+"""Write a run's metrics.jsonl (while it runs) and result.json (when it completes).
 
-settings.json, written at its start, is that of `payload.training.export.model_spec`.
+For settings.json, written at the start, see `payload.training.export.model_spec`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from agent.files.atomic_write import replace_file, storing
 METRICS_FILE: Final = "metrics.jsonl"
 RESULT_FILE: Final = "result.json"
 STEP_INTERVAL_S: Final = 0.5
-"""Least time between two step events: enough for a live display, and small files."""
+"""Minimum time between step events. It is short enough for a live display and keeps the file small."""
 
 Value = float | int | str | bool | None
 
 
 class Metrics:
-    """Append events to metrics.jsonl, one JSON object a line, each complete as soon as it is written."""
+    """Append events to metrics.jsonl. Each line is a JSON object, and is complete as soon as it is written."""
 
     def __init__(self, run_dir: Path, *, started: float) -> None:
-        """Open the file. `started`: unix time from which the run's seconds count. Raises StorageError."""
+        """Open the file. `started`: Unix time to measure `elapsed_s` from. Raises StorageError."""
         self._path = run_dir / METRICS_FILE
         self._started = started
         self._last_step = -STEP_INTERVAL_S
@@ -36,7 +36,7 @@ class Metrics:
             self._end_cut_line()
 
     def _end_cut_line(self) -> None:
-        """End a line that a crash cut short, so that it does not spoil the next one."""
+        """Terminate a line that a crash left incomplete, so that the next line stays readable."""
         content_end = self._file.tell()
         if content_end:
             with self._path.open("rb") as file:
@@ -45,7 +45,7 @@ class Metrics:
                     self._file.write(b"\n")
 
     def event(self, event: str, **values: Value) -> None:
-        """Append one event with the time. Raises StorageError."""
+        """Append an event with its time and values. Raises StorageError."""
         now = time.time()
         record: dict[str, Value] = {"event": event, "time": round(now, 3), "elapsed_s": round(now - self._started, 3)}
         record.update({name: round(v, 6) if isinstance(v, float) else v for name, v in values.items()})
@@ -53,7 +53,7 @@ class Metrics:
             self._file.write(json.dumps(record).encode() + b"\n")
 
     def step_due(self) -> bool:
-        """Return whether the next step event is due, and if so count it as written."""
+        """Return whether the next step event is due. If so, count it as written."""
         now = time.monotonic()
         if now - self._last_step < STEP_INTERVAL_S:
             return False
@@ -61,94 +61,94 @@ class Metrics:
         return True
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the metrics file."""
         self._file.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Mean loss, and accuracies of 0 to 1, over one split of the data."""
+    """Mean loss, and accuracies from 0 to 1, over one split of the data."""
 
     loss: float
     accuracy: float
     top5_accuracy: float
-    """Fraction of the images whose class is among the five likeliest."""
+    """Fraction of images with the correct class in the top five."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """The code that ran, as the launcher states it."""
+    """The version of the code, as passed by the launcher."""
 
     payload_hash: str | None
-    """SHA-256 of the pushed tree; None where the launcher does not state it."""
+    """SHA-256 of the pushed files; None if the launcher did not pass it."""
     git_commit: str | None
-    """Commit of the checkout it was pushed from."""
+    """Git commit from which the files were pushed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """The result of a completed run."""
+    """The content of result.json: the result of a completed run."""
 
     recipe: str
     variant: str | None
     test_accuracy: float
-    """Fraction of the test images recognised, 0 to 1."""
+    """Fraction of test images that were classified correctly."""
     test_top5_accuracy: float
     test_loss: float
     validation_accuracy: float | None
-    """Of the last epoch, on images held back from training; None where none were."""
+    """Accuracy after the last epoch on images held back from training; None if no images were held back."""
     validation_loss: float | None
     train_accuracy: float | None
-    """None where a resumed run had nothing left to train."""
+    """None if a resumed run had no epochs left to train."""
     train_loss: float | None
     epochs: int
     steps: int
-    """Steps of the whole run, over all its resumptions."""
+    """Training steps of the whole run, over all attempts."""
     skipped_records: int
-    """Damaged records left out on request, over all epochs."""
+    """Damaged records that were skipped on request, over all epochs."""
     seconds: float
     """Wall time of this process, from its start to the result."""
     training_seconds: float
-    """Fraction of it within training steps."""
+    """Part of `seconds` spent in training steps."""
     epoch_seconds: tuple[float, ...]
-    """Wall time of each epoch that this process took, evaluation included."""
+    """Wall time of each epoch that this process ran, including evaluation."""
     data_wait_seconds: float
-    """Sum over these epochs of how long the rank that waited longest waited for images to train on."""
+    """Time spent waiting for training images. Each epoch counts with the rank that waited longest."""
     checkpoint_seconds: float
-    """Time that checkpoints took of it: training waited, or its steps were longer while one was written."""
+    """Time lost to checkpoints: training waited for them, or its steps were slower while one was written."""
     checkpoints_missed: tuple[str, ...]
-    """Checkpoints that could not be written, as on a full disk, each with the reason."""
+    """Checkpoints that could not be written (for example, the disk was full), each with the reason."""
     images_per_s: float
     """Training images over all ranks per second of `training_seconds`."""
     ranks: int
     hosts: tuple[str, ...]
-    """Name of each rank's host, by rank."""
+    """Host name of each rank, by rank."""
     global_batch: int
     peak_learning_rate: float
     seed: int
     resumed_from: str | None
-    """Name of the checkpoint it continued from."""
+    """Name of the checkpoint from which the run resumed."""
     passed_over: tuple[str, ...]
-    """Damaged checkpoints that were skipped for it, and what was wrong with each."""
+    """Damaged checkpoints that were skipped when the run resumed, each with the fault."""
     weights_sha256: str
     """Digest of the final weights."""
     parameters: int
     settings: Mapping[str, Any]
     """Every setting of the run."""
     arrangement: Mapping[str, Any]
-    """What was chosen for rank 0: threads and Horovod's settings, and the reasons."""
+    """Threads and Horovod settings of rank 0, and the reasons for them."""
     placements: tuple[str, ...]
-    """Cores, memory and GPU of each rank, by rank."""
+    """Description of each rank's cores, memory and GPU, by rank."""
     versions: Mapping[str, str]
     """Versions of python, tensorflow, keras, horovod and numpy."""
     payload_hash: str | None
     git_commit: str | None
     finished: float
-    """Unix time of the end."""
+    """Unix time at which the run completed."""
     exported: tuple[str, ...] = ()
-    """Forms of the network in the directory `export`, by name of the file or directory."""
+    """Names of the exported files and directories in the directory `export`."""
     onnx_refused: str | None = None
-    """Why there is no model.onnx among them, where one was asked for."""
+    """Reason why a requested model.onnx was not written."""
 
 
 def write_result(run_dir: Path, result: Result) -> Path:

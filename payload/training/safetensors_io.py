@@ -1,7 +1,7 @@
-"""Named arrays in one file of the safetensors format, written and read as a stream, with one copy in memory.
+"""Stream named arrays to and from a safetensors file, with one copy in memory.
 
-The file is the length of its header (8 bytes, little-endian), the header (JSON: type, shape and place of each array),
-then the bytes of all arrays without gaps. Other programs read it with the library `safetensors`.
+The file contains the length of its header (8 bytes, little-endian), the header (JSON: type, shape and position of each
+array), then the bytes of all arrays without gaps. Other programs can read it with the library `safetensors`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK: Final = 1 << 22
-"""Bytes hashed and written at a time, so that they are still in the processor's cache when they are written."""
+"""Bytes to hash and write at a time, small enough to stay in the processor's cache in between."""
 _HEADER_LIMIT: Final = 1 << 27
 _TYPES: Final = {
     "bool": "BOOL",
@@ -41,21 +41,21 @@ Arrays = Mapping[str, Array]
 
 
 class TensorFileError(ValueError):
-    """Report bytes that are not a safetensors file."""
+    """The bytes are not a valid safetensors file."""
 
 
 class HashingFile:
-    """A file whose bytes are counted and hashed as they are read or written."""
+    """A file wrapper that counts and hashes bytes as they are read or written."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Wrap a file at its beginning."""
+        """Wrap a file. It must be at its beginning."""
         self._file = file
         self._digest = hashlib.sha256()
         self.bytes = 0
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 of what has passed so far."""
+        """Return the SHA-256 of the bytes read or written so far."""
         return self._digest.hexdigest()
 
     def write(self, data: memoryview) -> None:
@@ -67,7 +67,7 @@ class HashingFile:
         self.bytes += len(data)
 
     def fill(self, data: memoryview) -> None:
-        """Read and hash as many bytes as `data` takes. Raises TensorFileError where the file ends before."""
+        """Read and hash bytes until `data` is full. Raises TensorFileError if the file ends earlier."""
         for start in range(0, len(data), CHUNK):
             part = data[start : start + CHUNK]
             got = 0
@@ -81,19 +81,19 @@ class HashingFile:
 
 
 def size_of(arrays: Arrays) -> int:
-    """Return the bytes of the file that will hold these arrays."""
+    """Return the size in bytes of the file that `write_tensors` makes from these arrays."""
     return len(_header(arrays)) + sum(array.nbytes for array in arrays.values())
 
 
 def write_tensors(file: HashingFile, arrays: Arrays) -> None:
-    """Write arrays in their order. Raises OSError as the file does, TypeError for a type that the format lacks."""
+    """Write arrays in their order. Raises OSError, or TypeError if the format does not support an array's type."""
     file.write(memoryview(_header(arrays)))
     for array in arrays.values():
         file.write(bytes_of(array))
 
 
 def read_tensors(file: HashingFile, size: int) -> dict[str, Array]:
-    """Read the arrays of a file of `size` bytes. Raises TensorFileError, before memory is taken for more than that."""
+    """Read the arrays of a file of `size` bytes. Raises TensorFileError, before allocating more than `size` bytes."""
     prefix = bytearray(8)
     file.fill(memoryview(prefix))
     (length,) = struct.unpack("<Q", prefix)
@@ -127,7 +127,7 @@ def _header(arrays: Arrays) -> bytes:
 
 
 def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
-    """Return name, type and shape of each array, in the order in which they lie in `size` bytes."""
+    """Return name, type and shape of each array, in file order. They must fill `size` bytes."""
     try:
         header = json.loads(text)
         header.pop("__metadata__", None)
@@ -154,12 +154,12 @@ def _dtype(code: str) -> Any:
     if code not in _NAMES:
         raise TensorFileError(f"its header names the type {code!r}")
     if code == "BF16":
-        import ml_dtypes  # NumPy has no such type of its own; TensorFlow brings this one
+        import ml_dtypes  # NumPy has no bfloat16; TensorFlow installs this package
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(_NAMES[code]).newbyteorder("<")
 
 
 def bytes_of(array: Array) -> memoryview:
-    """Return the bytes of an array: its own where it is contiguous, else those of a copy."""
+    """Return the bytes of an array without copying it, or of a copy if the array is not contiguous."""
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data

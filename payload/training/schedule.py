@@ -1,7 +1,7 @@
-"""The schedule of a run: size and batch of each epoch's images, its steps, and the learning rate of each step.
+"""Compute the schedule of a run: image size, batch and steps of each epoch, and the learning rate of each step.
 
-A function of the settings, the number of images and, where the batch is given by rank, the number of ranks. Standard
-library only.
+It depends on the settings and the number of images. If the batch is set for each rank, it also depends on the number of
+ranks. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,58 +15,58 @@ from payload.settings.rates import Decay, parse_pieces
 
 
 class Rates(Protocol):
-    """Learning rates by epoch, with its fraction."""
+    """Learning rates by epoch."""
 
     def rate(self, epoch: float) -> float:
-        """Return the rate."""
+        """Return the learning rate at an epoch, which may be fractional."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The epochs of a run."""
+    """The schedule of a run: its epochs, steps and learning rates."""
 
     epochs: int
     examples: int
-    """Training images."""
+    """Number of training images."""
     phases: tuple[ImagePhase, ...]
     rates: Rates
     base_batch: int
-    """Global batch to which `rates` apply; 0: they apply to any batch."""
+    """Global batch for which `rates` are meant. Rates scale with the batch. 0: they apply to any batch."""
     augmented_from: int
-    """First epoch with changed images, counted from 0."""
+    """First epoch with augmented images, counted from 0."""
 
     def phase(self, epoch: int) -> ImagePhase:
-        """Return size and batch of an epoch, counted from 0."""
+        """Return the image size and batch of an epoch, counted from 0."""
         return [phase for phase in self.phases if phase.start <= epoch][-1]
 
     def steps(self, epoch: int) -> int:
-        """Return the steps of an epoch, a last partial batch included."""
+        """Return the number of steps in an epoch, including a partial last batch."""
         return -(-self.examples // self.phase(epoch).global_batch)
 
     @property
     def largest_batch(self) -> int:
-        """Return the images of the largest step over all ranks."""
+        """Return the number of images in the largest step over all ranks."""
         return max(phase.global_batch for phase in self.phases)
 
     @property
     def total_steps(self) -> int:
-        """Return the steps of the run."""
+        """Return the number of steps in the run."""
         return sum(self.steps(epoch) for epoch in range(self.epochs))
 
     def images_left(self, epoch: int, step: int) -> int:
-        """Return the images still to be trained on, after `step` steps of `epoch`."""
+        """Return the number of images left to train on after `step` steps of `epoch`."""
         done = min(step * self.phase(epoch).global_batch, self.examples)
         return (self.epochs - epoch) * self.examples - done
 
     def rate(self, epoch: int, step: int) -> float:
-        """Return the learning rate of a step, both counted from 0."""
+        """Return the learning rate of a step. Epoch and step are counted from 0."""
         rate = self.rates.rate(epoch + step / self.steps(epoch))
         return rate * self.phase(epoch).global_batch / self.base_batch if self.base_batch else rate
 
     @property
     def peak(self) -> float:
-        """Return the largest rate at the beginning of an epoch or the end of the warm-up."""
+        """Return the highest learning rate among the epoch starts and the end of the warm-up."""
         points = [float(epoch) for epoch in range(self.epochs)]
         if isinstance(self.rates, Decay):
             points.append(self.rates.warmup_epochs)
@@ -78,17 +78,17 @@ class Schedule:
 
 
 def global_batch(settings: Settings, ranks: int) -> int:
-    """Return the images a step over all ranks, where there are no phases."""
+    """Return the number of images in a step over all ranks, if the settings have no phases."""
     if settings.global_batch:
         return settings.global_batch
     return min(settings.batch_per_rank * ranks, settings.global_batch_limit)
 
 
 def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
-    """Return the schedule of a run over so many training images.
+    """Return the schedule of a run with `examples` training images.
 
-    A warm-up longer than half of the run is cut to half of it: otherwise a short trial run (`--epochs 1`) would end
-    before its rate has risen. Raises SettingError, also where a batch is larger than the data.
+    The warm-up is limited to half of the run. Otherwise, a short trial run (`--epochs 1`) would end before its rate has
+    risen. Raises SettingError if a setting is invalid or a batch is larger than the data.
     """
     epochs = settings.total_epochs
     phases = _phases(settings, ranks)
@@ -107,7 +107,7 @@ def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
 
 
 def _decay(settings: Settings, epochs: int, first_batch: int) -> Decay:
-    """Build the unscaled rates; where they are scaled, the warm-up begins at its own, unscaled rate."""
+    """Build the unscaled rates. If rates are scaled, the warm-up's first rate is divided by the scale to cancel it."""
     scale = first_batch / settings.base_batch if settings.base_batch else 1.0
     start = settings.warmup_rate or min(settings.learning_rate, settings.learning_rate * scale)
     return Decay(

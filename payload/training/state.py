@@ -1,4 +1,4 @@
-"""The state of a run: model and optimizer, with the arrays that checkpoints store."""
+"""The state of a run: the model and optimizer, with the arrays to store in checkpoints."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from payload.training.safetensors_io import bytes_of
 from payload.training.schedule import Schedule
 
 _SEED: Final = "/seed_generator_state"
-"""Suffix of Keras's paths of seeds."""
+"""Suffix of the paths of Keras's seed variables."""
 _SEEDS: Final = "model/seed/"
-"""Prefix of their stable names."""
+"""Prefix of the stable names of seed variables."""
 _SEED_STRIDE: Final = 0x9E3779B1
-"""Distance of the seeds of neighbouring ranks: a prime near 2^32 over the golden ratio, so that none coincide."""
+"""Difference between the seeds of adjacent ranks: a prime near 2^32 over the golden ratio, so that no two coincide."""
 _SEED_RANGE: Final = 2**31 - 2
-"""Keras takes seeds modulo this."""
+"""Keras takes seeds modulo this number."""
 
 
 class OtherNetworkError(ReportedError, ValueError):
-    """Report variables of another network."""
+    """The variables belong to another network."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,9 @@ class TrainState:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """Return the TensorFlow variables of model and optimizer by stable names, with the seeds of dropout.
+        """Return the TensorFlow variables of model and optimizer by stable names, including the seeds of dropout.
 
-        Keras numbers seeds through all models of a process; here they are numbered within this one.
+        Keras numbers seeds over all models of a process. Here they are numbered within this model.
         """
         seeds = iter(range(len(self.model.variables)))
         named = {
@@ -59,7 +59,7 @@ class TrainState:
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set all variables, or none: raises OtherNetworkError where names or shapes do not fit."""
+        """Set all variables. Raises OtherNetworkError, before any change, if names or shapes do not match."""
         variables = self.variables
         if variables.keys() != arrays.keys():
             different = sorted(variables.keys() ^ arrays.keys())
@@ -73,9 +73,9 @@ class TrainState:
             variable.assign(arrays[name])
 
     def separate_dropout_seeds(self, rank: int) -> None:
-        """Give dropout different seeds on each rank. Rank 0 keeps its seeds, which are those of checkpoints.
+        """Give dropout different seeds on each rank. Rank 0 keeps its seeds, because checkpoints store them.
 
-        Call it when all ranks have the seeds of rank 0. A rank gets the same seeds after a resumption.
+        Call it when all ranks have rank 0's seeds. A rank gets the same seeds after the run resumes.
         """
         for name, variable in self.variables.items():
             if name.startswith(_SEEDS):
@@ -84,24 +84,24 @@ class TrainState:
                 variable.assign([(seed + further) % _SEED_RANGE if further else seed, drawn])
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Use the moving average of the weights within a block, where one is kept."""
+        """Use the moving average of the weights within a block, if the optimizer keeps one."""
         return self.optimizer.averaged()
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of all variables of model and optimizer, bit for bit, without the seeds of dropout."""
+        """Return the SHA-256 of all variables of model and optimizer, except the seeds of dropout."""
         weights = {name: variable for name, variable in self.variables.items() if not name.startswith(_SEEDS)}
         return digest_of((name, variable.numpy()) for name, variable in sorted(weights.items()))
 
 
 def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainState:
-    """Build model and optimizer, with initial weights from the seed. Raises ReportedError for sizes that do not fit."""
+    """Build model and optimizer, with initial weights from the seed. Raises ReportedError if image sizes do not fit."""
     keras.utils.set_random_seed(settings.seed)
     model = build_model(settings, data, schedule)
     return TrainState(model=model, optimizer=make_optimizer(settings, model))
 
 
 def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
-    """Build the network for every image size of the run."""
+    """Build a network that accepts every image size of the run."""
     known = network(settings.network)
     sizes = {image_size(data, phase.size) for phase in schedule.phases}
     sizes |= {image_size(data, settings.test_size or phase.size) for phase in schedule.phases}
@@ -118,7 +118,7 @@ def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
 
 
 def image_size(data: Dataset, side: int) -> tuple[int, int]:
-    """Return height and width for a side of the settings. Raises SettingError where 0 leaves it open."""
+    """Return height and width for an image side; 0: the size of the data. Raises SettingError if its images vary."""
     if side:
         return (side, side)
     if data.train.size is None:
@@ -127,7 +127,7 @@ def image_size(data: Dataset, side: int) -> tuple[int, int]:
 
 
 def digest_of(arrays: Iterable[tuple[str, npt.NDArray[Any]]]) -> bytes:
-    """Return the SHA-256 of named arrays: names, types, shapes and every bit. Only one array is held at a time."""
+    """Return the SHA-256 of the names, types, shapes and bytes of arrays. Only one array is in memory at a time."""
     digest = hashlib.sha256()
     for name, array in arrays:
         digest.update(f"{name} {array.dtype} {array.shape};".encode())

@@ -1,4 +1,7 @@
-"""The compiled step of training: forward and backward pass, one sum over all ranks, update. Traced once a shape."""
+"""Compile the training step: forward and backward pass, one sum over all ranks, weight update.
+
+The step is traced once for each shape.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,24 @@ from payload.training.optimizers.optimizer import Optimizer
 
 TrainStep = Callable[..., Any]
 MEASURES: Final = 3
-"""Loss, hits and top-5 hits: the numbers before the moments."""
+"""Number of measures at the start of a step's vector: loss, hits and top-5 hits."""
 
 
 def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> TrainStep:
-    """Compile one training step, which is collective. Raises SettingError.
+    """Compile one training step. The step is collective. Raises SettingError.
 
-    The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255; labels int32 [slots]; weights
+    The step takes images, uint8 or float32 [slots, height, width, channels], 0 to 255; labels, int32 [slots]; weights,
     float32 [slots], 1 or 0 for an unused slot; the size of the global batch; the learning rate; stop, whether a stop
-    was requested on this rank; skipped, the damaged records that it left out; own_s, how long this rank's own part of
-    the step before took, s. It returns float32 [5], summed over all ranks: loss, hits, top-5 hits, ranks on which a
-    stop was requested, skipped records. With several ranks float32 [6 + ranks]: then come the own_s of each rank, and,
-    of this rank alone, the seconds of its forward and backward pass. Where a normalisation sums over all ranks within
-    that pass, they hold the wait for the others.
+    was requested on this rank; skipped, the number of damaged records that this rank skipped; and own_s, the seconds
+    of this rank's own part of the previous step.
 
-    Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed: they
-    equal those of one rank with the whole batch, however unevenly it is split.
+    It returns float32 [5], summed over all ranks: loss, hits, top-5 hits, ranks on which a stop was requested, and
+    skipped records. With several ranks it returns float32 [6 + ranks]: the own_s of each rank follow, then the seconds
+    of this rank's own forward and backward pass. If batch normalisation sums over all ranks, these seconds include the
+    wait for other ranks.
+
+    Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed. The
+    result equals that of one rank with the whole batch, however unevenly the batch is divided.
     """
     ranks = distributed.size()
     rank = distributed.rank() if ranks > 1 else 0
@@ -45,7 +50,7 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     layers: list[BatchNormalization] = []
 
     def part(images: Any, labels: Any, weights: Any, batch_size: Any, partial: bool) -> list[Any]:
-        """Return sums over some images, which add up with those of others: losses, hits and moments, and gradients."""
+        """Return the sums over these images: one vector of losses, hits and moments, then the gradients."""
         with tf.GradientTape() as tape, counting(weights if partial else None, total) as moments:
             logits = model(pixels(images), training=True)
             losses = losses_of(logits, labels, settings.label_smoothing) * tf.cast(weights, logits.dtype)
@@ -82,7 +87,7 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
         optimizer.apply(gradients, learning_rate)
         return _vector([measures, rest, *seconds], own.dtype)
 
-    graph = tf.function(step, autograph=False)  # nothing in it depends on a tensor
+    graph = tf.function(step, autograph=False)  # its Python code does not depend on the value of a tensor
 
     def run(
         images: Any,
@@ -94,7 +99,7 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
         skipped: int,
         own_s: float = 0.0,
     ) -> Any:
-        # Two traces only where unused slots would otherwise change the moments of a fused normalisation.
+        # A second trace is needed only if unused slots would change the moments of a fused normalisation.
         partial = synchronised or (normalised and not np.all(np.asarray(weights)))
         numbers = tf.constant([batch_size, learning_rate, stop, skipped, own_s], tf.float32)
         return graph(images, labels, weights, numbers, bool(partial))
@@ -103,16 +108,16 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
 
 
 def _vector(values: Sequence[Any], kind: Any) -> Any:
-    """Join scalars and vectors."""
+    """Join scalars and vectors into one vector."""
     return tf.concat([tf.reshape(tf.cast(value, kind), [-1]) for value in values], 0)
 
 
 def _time_of(values: list[Any], reached: Any) -> Any:
-    """Return the unix time at which all of these were computed; `values`: a vector, then anything.
+    """Return the Unix time at which all `values` were computed. The first one must be a vector.
 
-    On a GPU an operation counts as done for the graph as soon as it is queued there: so an element is read back behind
-    all of them, which the queue delivers in its turn, and put into a variable of the CPU, since what nobody uses is
-    optimised away. Run by two ranks on an H200; the times were not compared with the GPU's own.
+    For the graph, an operation on a GPU is done as soon as it is queued. One element is therefore read back after all
+    values, in the order of the queue. It is assigned to a variable on the CPU, because unused results are optimised
+    away. Run by two ranks on an H200; the times were not compared with the GPU's own.
     """
     with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)):
         element = tf.identity(values[0][0])
@@ -129,7 +134,7 @@ def _in_parts(
     partial: bool,
     parts: int,
 ) -> list[Any]:
-    """Sum over the parts of a batch, one after the other, so that memory holds the activations of one at a time."""
+    """Process the parts of a batch in sequence and sum the results, so that memory holds one part's activations."""
     slots = -(-images.shape[0] // parts)
     unused = slots * parts - images.shape[0]
 
@@ -153,7 +158,7 @@ def _in_parts(
 
 
 def _summed(tensors: list[Any], compression: str) -> list[Any]:
-    """Sum gradients and, last, losses and hits over all ranks (collective); gradients as float16 on request."""
+    """Sum gradients and the last tensor, the measures, over all ranks (collective). Compress gradients on request."""
     if compression == "none" or distributed.size() == 1:
         return distributed.sum_in_graph(tensors)
     *gradients, measures = tensors

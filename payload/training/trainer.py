@@ -1,4 +1,4 @@
-"""Train and evaluate one recipe on all ranks. Every function here runs on every rank unless it says otherwise."""
+"""Train and evaluate one recipe on all ranks. Every function here runs on every rank unless noted otherwise."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ def train_and_evaluate(
     stop_requested: Callable[[], bool],
     rank_setup: RankSetup,
 ) -> TrainingEnd:
-    """Train until the last epoch or until a stop is requested; rank 0 writes records, checkpoints and the result.
+    """Train until the last epoch or until a stop is requested. Rank 0 writes metrics, checkpoints and the result.
 
-    `started`: unix time at which the process began; Raises ReportedError,
-    on all ranks.
+    `started`: Unix time at which the process started. Raises ReportedError on all ranks.
     """
     with distributed.raising_lost_ranks():
         ranks = distributed.join()
@@ -72,7 +71,7 @@ def plan_run(
     started: float,
     rank_setup: RankSetup,
 ) -> TrainingPlan:
-    """Return the plan of a run that begins or is resumed, once all ranks have the same data (collective)."""
+    """Return the plan of a new or resumed run, after checking that all ranks have the same data (collective)."""
     distributed.require_agreement(
         ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
     )
@@ -94,7 +93,7 @@ def plan_run(
 
 
 def begin(plan: TrainingPlan, state: TrainState, store: CheckpointStore) -> StartPoint:
-    """Restore the network where a run is resumed, give it to all ranks, and return where the run begins."""
+    """Restore the network if a run is resumed, copy it to all ranks, and return the start point (collective)."""
     ranks, settings = plan.ranks, plan.settings
     batch = plan.schedule.phase(0).global_batch
     fresh = Progress(recipe=plan.config.recipe.name, seed=settings.seed, global_batch=batch)
@@ -119,7 +118,7 @@ def _train_as_planned(
     store: CheckpointStore,
     stop_requested: Callable[[], bool],
 ) -> TrainingEnd:
-    """Train from the start point to the end, or until a stop is requested."""
+    """Train from the start point until the last epoch or until a stop is requested."""
     ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     policy = SavePolicy(
@@ -157,12 +156,12 @@ def _train_as_planned(
 
 
 def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
-    """Read on rank 0 the batch of the run that is resumed, to be broadcast from there."""
+    """On rank 0, set the batch to that of the run to resume. Other ranks receive the result by broadcast."""
     return with_batch_of_resumed(settings, store, ranks=ranks.size) if ranks.is_root else settings
 
 
 def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
-    """Run the remaining epochs, then write the result."""
+    """Run the remaining epochs, then write the outputs and the result."""
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
     _on_root(context, functools.partial(_start, context, start_point))
     progress = start_point.progress
@@ -184,7 +183,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
         waits = distributed.gather_values(reporter.waited_s, name="waits")
         seconds = time.monotonic() - began
         _on_root(context, functools.partial(_end_epoch, context, progress, train, test, seconds, waits))
-    # test is None where the resumed run lacked nothing but its result.
+    # test is None if the resumed run had completed all epochs and only its result was missing.
     if test is None or plan.data.validation:
         validation, test = test, evaluator.evaluate(plan.data.test, plan.last_test_view)
     else:
@@ -212,7 +211,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
 
 
 def _on_root(context: TrainingContext, action: Callable[[], None]) -> None:
-    """Run an action on rank 0 alone, and fail on all ranks when it fails (collective)."""
+    """Run an action on rank 0 only, and fail on all ranks if it fails (collective)."""
     ranks = context.plan.ranks
     distributed.attempt(ranks, action if ranks.is_root else lambda: None)
 
@@ -232,22 +231,22 @@ def _end_epoch(
     seconds: float,
     waits: Sequence[float],
 ) -> None:
-    """Report an epoch, and begin to write a checkpoint when one is due (rank 0)."""
+    """Report an epoch, and start writing a checkpoint if one is due (rank 0)."""
     context.reporter.epoch(progress, train, test, seconds, waits)
     context.saver.save_after_epoch(progress, test.accuracy)
 
 
 def _stop(context: TrainingContext, progress: Progress) -> None:
-    """Write a checkpoint in the middle of an epoch, and report it (rank 0)."""
+    """Save a checkpoint within the epoch, and report the stop (rank 0)."""
     context.reporter.stopped(progress, context.saver.save_stopped(progress))
 
 
 def _write_outputs(
     context: TrainingContext, progress: Progress, confusion: tuple[Any, list[Mistake]] | None
 ) -> Exported:
-    """Write what the settings ask for at the end, and return what was exported (rank 0). Raises StorageError.
+    """Write the outputs requested in the settings, and return the exported files (rank 0). Raises StorageError.
 
-    `confusion`: counts of the confusion matrix, and the surest mistakes.
+    `confusion`: counts of the confusion matrix, and the most confident mistakes.
     """
     plan, state = context.plan, context.state
     height, width, channels = state.model.input_shape[1:]
@@ -261,6 +260,6 @@ def _write_outputs(
 
 
 def _end(context: TrainingContext, result: Result) -> None:
-    """Report the end and write result.json (rank 0)."""
+    """Report the end of the run and write result.json (rank 0)."""
     context.reporter.end(result)
     write_result(context.plan.config.run_dir, result)
