@@ -1,1 +1,1 @@
-"""Checkpoints: written during the training, retained, and restored."""
+"""Write, retain and restore checkpoints."""

@@ -1,4 +1,4 @@
-"""How a run begins: anew, or from the newest valid checkpoint, and with which settings."""
+"""Start a run from the beginning or from the newest valid checkpoint, and check that its settings match."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from payload.training.safetensors_io import Arrays
 from payload.training.schedule import global_batch
 
 FIXED_SETTINGS: Final = (
-    # What the variables are.
+    # These define the variables.
     *("network", "classes", "optimizer", "precision"),
-    # What the position counts: which images lie behind it, and which come next.
+    # These define the meaning of the position: the images already used, and the next ones.
     *("dataset", "validation_fraction", "train_limit", "seed", "global_batch", "image_phases"),
 )
-"""Must be those of the run that wrote the checkpoint."""
+"""These settings must be the same as in the run that wrote the checkpoint."""
 FREE_SETTINGS: Final = frozenset(
     {
         *(field.name for group in (OutputSettings, MachineSettings) for field in dataclasses.fields(group)),
-        # The batch of all ranks together is compared, not how it comes about.
+        # Only the global batch is compared.
         *("batch_per_rank", "global_batch_limit", "accumulation_steps"),
         *("cache", "decode_threads", "corrupt", "xla"),
     }
 )
-"""Change nothing of what is learned, but for the last bits of sums. All others may change too, which is reported."""
+"""These settings do not affect what is learned, except for rounding. Changes to all other settings are reported."""
 
 Restore = Callable[[Arrays], None]
-"""Sets all variables, or none; raises ReportedError where the arrays are those of another network."""
+"""Sets all variables or none. Raises ReportedError if the arrays belong to another network."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartPoint:
-    """Where a run begins."""
+    """The start of a run: its position, and the checkpoint it comes from."""
 
     progress: Progress
     resumed_from: str | None = None
-    """Name of the checkpoint; None: from the beginning."""
+    """Name of the checkpoint; None: the run starts from the beginning."""
     changes: tuple[str, ...] = ()
-    """Settings that differ from those of the checkpoint's run, each with its flag."""
+    """Settings that differ from the checkpoint's run, each with its flag."""
     faults: tuple[str, ...] = ()
     """Damaged checkpoints that were skipped."""
     best_accuracy: float | None = None
-    """Of the existing checkpoints, where the best is retained."""
+    """Best accuracy of the existing checkpoints, if the best one is retained."""
 
 
 def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
-    """Return the settings with the batch of the run that is resumed, where the number of ranks would change it.
+    """Return the settings with the batch of the run to resume, if another number of ranks would change it.
 
-    A batch given by the user or by phases stays; then it must be that of the run.
+    A batch set by the user or by phases is kept. It must then equal the run's batch.
     """
     if settings.global_batch or settings.image_phases:
         return settings
@@ -72,13 +72,14 @@ def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: 
 def restore_or_begin(
     restore: Restore, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], resume: bool
 ) -> StartPoint:
-    """Restore the newest valid checkpoint on this rank, to be broadcast from here.
+    """Restore the newest valid checkpoint on this rank; other ranks receive the state by broadcast.
 
-    Begins with `fresh` where no resumption is wanted, there is no checkpoint, or all are lost: a run whose first
-    checkpoint is damaged would otherwise never end by itself. `settings`: those that checkpoints keep. From here on
-    this process alone may write to the store (`payload.training.checkpoints.store`). Raises ReportedError where
-    checkpoints exist but no resumption is wanted, where none can be read but one may be later or by another version,
-    where the newest belongs to another run, or where nothing can be written.
+    The run starts from `fresh` without `resume`, if there are no checkpoints, or if all of them are lost. Otherwise, a
+    run with a damaged first checkpoint would fail at each restart. `settings`: the settings to compare with the
+    checkpoint's. From here on, only this process may write to the store (`payload.training.checkpoints.store`).
+
+    Raises ReportedError if checkpoints exist without `resume`; if none can be read now, but one might be readable later
+    or by another version; if the newest belongs to another run; or if the store is not writable.
     """
     address = store.storage.address()
     if not resume and store.names():
@@ -109,7 +110,7 @@ def restore_or_begin(
 
 
 def restore_state(restore: Restore, checkpoint: Checkpoint) -> None:
-    """Set all variables from a checkpoint. Raises DamagedCheckpointError where it is not of this network."""
+    """Set all variables from a checkpoint. Raises DamagedCheckpointError if it belongs to another network."""
     try:
         restore(checkpoint.arrays)
     except ReportedError as error:
@@ -117,17 +118,17 @@ def restore_state(restore: Restore, checkpoint: Checkpoint) -> None:
 
 
 def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]:
-    """Return the settings that a checkpoint keeps, as values of JSON. `global_batch`: that of the first epoch."""
+    """Return the settings to store in a checkpoint, as JSON values. `global_batch`: the first epoch's batch."""
     kept = {name: value for name, value in dataclasses.asdict(settings).items() if name not in FREE_SETTINGS}
     found: dict[str, Any] = json.loads(json.dumps({**kept, "global_batch": global_batch}))
     return found
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare the settings of a checkpoint with those of the run that is resumed; return the changes, by flag.
+    """Compare a checkpoint's settings with those of the run to resume; return the changes, by flag.
 
-    Raises SettingError for one that must not. A setting that only one of the two has is ignored: it came or went with
-    another version.
+    Raises SettingError if a fixed setting changed. A setting in only one of the two is ignored, because it was added or
+    removed in another version.
     """
     different = [name for name in before if name in now and before[name] != now[name]]
     for name in FIXED_SETTINGS:

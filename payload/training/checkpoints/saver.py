@@ -1,4 +1,4 @@
-"""Checkpoints saved as they are due, each written in a thread while training continues, and the reports of them."""
+"""Save checkpoints when they are due. A thread writes each one while training continues."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from payload.training.run_files import Metrics
 from payload.training.safetensors_io import CHUNK, Arrays
 
 WAIT_MESSAGE_S: Final = 60.0
-"""Time between two lines about the wait."""
+"""Time between messages about the wait."""
 REPORTED_GROWTH: Final = 1.25
-"""Growth of the interval, as a factor, from which it is reported again."""
+"""Report the interval again when it has grown by this factor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,30 +35,30 @@ class Written:
     name: str
     bytes: int
     waited_s: float
-    """Time that training waited for the one before."""
+    """Time that training waited for the previous checkpoint."""
     copied_s: float
     """Time that training waited while the variables were copied."""
     written_s: float
-    """Time until it was written, during the training."""
+    """Time to write it, during training."""
     slowed_s: float = 0.0
-    """How much longer the steps meanwhile were, in all."""
+    """Total delay of the training steps during the write."""
 
     @property
     def cost_s(self) -> float:
-        """Return the training time that it took."""
+        """Return the training time that the checkpoint cost."""
         return self.waited_s + self.copied_s + self.slowed_s
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Missed:
-    """A checkpoint for which there was no room, or whose place was gone."""
+    """A checkpoint that could not be written, because the storage was full or unreachable."""
 
     name: str
     error: ReportedError
 
 
 class NotFiniteError(ReportedError, ArithmeticError):
-    """Report weights that are not finite. Carries `name`, one of them."""
+    """Weights are not finite. `name`: one of the variables."""
 
     def __init__(self, name: str, step: int) -> None:
         self.name = name
@@ -69,15 +69,15 @@ class NotFiniteError(ReportedError, ArithmeticError):
 
 
 class CheckpointReporter:
-    """Report checkpoints on rank 0, and stay silent elsewhere."""
+    """Report checkpoints on rank 0. Other ranks report nothing."""
 
     def __init__(self, metrics: Metrics | None, totals: RunTotals, settings: OutputSettings) -> None:
-        """Add up in `totals`; `metrics`: None on other ranks."""
+        """`metrics`: None on other ranks. `totals`: receives the cost and the missed checkpoints."""
         self._metrics, self._totals, self._settings = metrics, totals, settings
         self._reported_s = 60 * settings.checkpoint_minutes
 
     def written(self, checkpoint: Written, *, interval_s: float) -> None:
-        """Report a written checkpoint, and say where the next ones within epochs are rarer than asked for."""
+        """Report a written checkpoint. Print a line if checkpoints within epochs are rarer than requested."""
         self._totals.checkpoint_seconds += checkpoint.cost_s
         if not self._metrics:
             return
@@ -113,10 +113,10 @@ class CheckpointReporter:
 
 
 class CheckpointSaver:
-    """Save checkpoints as they are due. One is written at a time, in a thread. For rank 0 alone, but for `failed`.
+    """Save checkpoints when they are due. One thread at a time writes. Only `failed` may be used on ranks other than 0.
 
-    Rank 0 decides by its own clock, and no other rank takes part: after a step all have the same weights, and what a
-    checkpoint keeps besides them is rank 0's.
+    Rank 0 decides by its own clock, without communication. After a step all ranks have the same weights, and everything
+    else in a checkpoint belongs to rank 0.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class CheckpointSaver:
         costs: StepCosts | None = None,
         wait_message_s: float = WAIT_MESSAGE_S,
     ) -> None:
-        """Save what `copy` returns, with the settings; no thread runs until there is something to write."""
+        """Save the arrays that `copy` returns, with `settings`. The thread starts with the first checkpoint."""
         self._store, self._policy, self._reporter = store, policy, reporter
         self._copy, self._settings = copy, settings
         self._costs = costs or StepCosts()
@@ -138,14 +138,14 @@ class CheckpointSaver:
         self._thread: threading.Thread | None = None
         self._was_writing = False
         self._error: ReportedError | None = None
-        """What ends the run, until it is raised."""
+        """An error that must end the run, until it is raised."""
         self._unsaved: ReportedError | None = None
-        """Why the latest checkpoint is missing."""
+        """The reason why the latest checkpoint is missing."""
         self._results: deque[Written | Missed] = deque()
 
     @property
     def failed(self) -> bool:
-        """Return whether a failure that ends the run has not been raised yet."""
+        """Return whether an error that must end the run has not been raised yet."""
         return self._error is not None
 
     @property
@@ -154,11 +154,11 @@ class CheckpointSaver:
         return self._thread is not None and self._thread.is_alive()
 
     def begin_epoch(self) -> None:
-        """Leave the first step of an epoch, which waits for its images, out of what steps take."""
+        """Exclude the first step of an epoch from step times, because it waits for its images."""
         self._costs.interrupt()
 
     def after_step(self, progress: Progress, *, is_last: bool) -> None:
-        """Count a step; save if the clock says that a checkpoint is due, but not after the last step of an epoch."""
+        """Count a step. Save a checkpoint if one is due by the clock, except after the last step of an epoch."""
         writing = self.writing
         self._costs.step(beside=writing or self._was_writing)
         self._was_writing = writing
@@ -168,19 +168,19 @@ class CheckpointSaver:
             self.save(progress)
 
     def save_after_epoch(self, progress: Progress, accuracy: float) -> None:
-        """Save if a checkpoint is due after this epoch, or by the clock. Raises ReportedError for what ends the run."""
+        """Save a checkpoint if it is due after this epoch or by the clock. Raises ReportedError if the run must end."""
         if self._policy.after_epoch(progress.epoch, accuracy) or self._policy.within_epoch():
             self.save(progress, accuracy)
         self._check()
 
     def save_stopped(self, progress: Progress) -> str:
-        """Save in the middle of an epoch, wait until it is written, and return its name. Raises ReportedError."""
+        """Save a checkpoint within an epoch, wait until it is written, and return its name. Raises ReportedError."""
         self.save(progress)
         self.finish()
         return name_of(progress)
 
     def save(self, progress: Progress, accuracy: float | None = None) -> None:
-        """Wait for the checkpoint in flight, copy the variables and begin to write them. An error is kept."""
+        """Wait for the checkpoint in progress, copy the variables and start writing. An error is stored, not raised."""
         began = time.monotonic()
         self._wait()
         if not self.failed:
@@ -191,7 +191,7 @@ class CheckpointSaver:
         self._was_writing = True
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is written. Raises ReportedError where it could not be."""
+        """Wait until the last checkpoint is written. Raises ReportedError if it could not be written."""
         self._wait()
         self._check()
         self._settle()
@@ -200,7 +200,7 @@ class CheckpointSaver:
             raise error
 
     def close(self) -> None:
-        """Wait for the checkpoint in flight. Where another error ends the run, a failure is printed and not raised."""
+        """Wait for the checkpoint in progress. Print its failure, because another error may be ending the run."""
         self._wait()
         missed = [result.error for result in self._results if isinstance(result, Missed)]
         for error in ([self._error] if self._error else []) + missed:
@@ -209,7 +209,7 @@ class CheckpointSaver:
         self._results.clear()
 
     def _begin(self, progress: Progress, accuracy: float | None, began: float) -> None:
-        """Copy the variables, and start the thread that writes them. `began`: when the wait for the one before did."""
+        """Copy the variables and start the writing thread. `began`: when training began to wait."""
         name, waited = name_of(progress), time.monotonic()
         try:
             arrays = self._copy()
@@ -256,13 +256,13 @@ class CheckpointSaver:
         self._thread = None
 
     def _check(self) -> None:
-        """Raise the error that was kept, if any."""
+        """Raise the stored error, if any."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def _settle(self) -> None:
-        """Report what has been written or missed, and let the policy know the cost."""
+        """Report written and missed checkpoints, and update the policy's cost estimate."""
         while self._results:
             result = self._results.popleft()
             slowed_s = self._costs.take()
@@ -277,7 +277,7 @@ class CheckpointSaver:
 
 
 def _require_finite(arrays: Arrays, progress: Progress) -> None:
-    """Raise NotFiniteError for weights that a step has spoilt whose own loss was still finite."""
+    """Raise NotFiniteError if weights are not finite. The loss of the step that spoilt them may have been finite."""
     for name, array in arrays.items():
         values = array.reshape(-1) if array.dtype.kind == "f" else array.reshape(-1)[:0]
         if not all(np.isfinite(values[start : start + CHUNK]).all() for start in range(0, len(values), CHUNK)):

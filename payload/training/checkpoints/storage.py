@@ -1,8 +1,8 @@
-"""Where checkpoints are stored: a directory, or a prefix of a bucket. Standard library only.
+"""Store checkpoints in a directory or below a prefix of a bucket. Standard library only.
 
-Each checkpoint has a name, a file of arrays and a manifest, and is written atomically. Names sort by age. A storage
-does not interpret the files. In a bucket, a checkpoint exists when its manifest does: the manifest is written last, as
-one object, and so atomically.
+Each checkpoint has a name, a file of arrays and a manifest, and is written atomically. Names sort by age. Storage
+does not interpret the files. In a bucket, the manifest is one object and is written last, so a checkpoint exists as
+soon as its manifest does.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from agent.staging.s3_streams import BucketClient, BucketError
 ARRAYS: Final = "arrays.safetensors"
 MANIFEST: Final = "manifest.json"
 WRITER: Final = "writer.json"
-"""Beside the checkpoints: the process that writes them."""
+"""File next to the checkpoints that identifies the process writing them."""
 NAME: Final = re.compile(r"step-\d{8,}")
 
 Fill = Callable[[IO[bytes]], bytes]
-"""Writes the arrays and returns the manifest."""
+"""Writes the arrays to a file and returns the manifest."""
 
 
 class DirectoryStorage:
-    """Checkpoints in a directory, on a disk or a shared file system: one directory for each.
+    """Store checkpoints in a directory on a disk or a shared file system. Each checkpoint is a subdirectory.
 
-    While one is written or removed, its directory has a name that begins with a dot, and that no other process uses.
+    While a checkpoint is written or removed, its directory has a unique name that begins with a dot.
     """
 
     def __init__(self, path: Path) -> None:
-        """Set the directory, which need not exist."""
+        """Set the directory. It need not exist."""
         self.path = path
 
     def address(self, name: str = "") -> str:
-        """Return its path."""
+        """Return the path of a checkpoint, or of the directory."""
         return str(self.path / name)
 
     def names(self) -> list[str]:
-        """List the complete checkpoints, the newest first."""
+        """Return the names of the complete checkpoints, newest first."""
         names = [path.name for path in self.path.glob("step-*") if NAME.fullmatch(path.name)]
         return sorted(names, reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Write a checkpoint beside the others, then give it its name. Raises StorageError."""
+        """Write a checkpoint under a temporary name, then rename it. Raises StorageError."""
         path, partial = self.path / name, self.path / f".partial-{name}-{uuid.uuid4().hex}"
         with storing(path):
             try:
@@ -61,7 +61,7 @@ class DirectoryStorage:
                     file.flush()
                     os.fsync(file.fileno())
                 replace_file(partial / MANIFEST, manifest)
-                if path.exists():  # the same step again, after a resume from an earlier one: this one was damaged
+                if path.exists():  # a resumed run repeats this step because the existing checkpoint was damaged
                     self.remove(name)
                 partial.rename(path)
                 sync_directory(self.path)
@@ -69,36 +69,36 @@ class DirectoryStorage:
                 shutil.rmtree(partial, ignore_errors=True)
 
     def manifest(self, name: str) -> bytes:
-        """Read a manifest. Raises OSError."""
+        """Read a checkpoint's manifest. Raises OSError."""
         return (self.path / name / MANIFEST).read_bytes()
 
     @contextlib.contextmanager
     def arrays(self, name: str) -> Iterator[IO[bytes]]:
-        """Open the arrays. Raises OSError."""
+        """Open a checkpoint's arrays. Raises OSError."""
         with (self.path / name / ARRAYS).open("rb") as file:
             yield file
 
     def remove(self, name: str) -> None:
-        """Rename a checkpoint before its files are removed, so that it is never read half removed."""
+        """Remove a checkpoint. It is renamed first, so that no reader sees it partially removed."""
         gone = self.path / f".removed-{name}-{uuid.uuid4().hex}"
         with contextlib.suppress(OSError):
             (self.path / name).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Remove checkpoints that are half written or half removed."""
+        """Remove partially written and partially removed checkpoints."""
         for kind in ("partial", "removed"):
             for path in self.path.glob(f".{kind}-step-*"):
                 shutil.rmtree(path, ignore_errors=True)
 
     def set_writer(self, writer: bytes) -> None:
-        """Record who writes here from now on. Raises StorageError."""
+        """Record the process that writes to this storage. Raises StorageError."""
         with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         replace_file(self.path / WRITER, writer)
 
     def writer(self) -> bytes | None:
-        """Return what was recorded last. Raises StorageError."""
+        """Return the record of the latest writer, or None. Raises StorageError."""
         path = self.path / WRITER
         with storing(path):
             try:
@@ -108,24 +108,24 @@ class DirectoryStorage:
 
 
 ATTEMPTS: Final = 3
-"""Of an upload; the client below repeats single requests by itself."""
+"""Maximum attempts of an upload. The client itself also retries single requests."""
 RETRY_DELAY_S: Final = 2.0
-"""Before the second attempt; twice as long before the third."""
+"""Delay before the second attempt. It doubles before the third."""
 
 
 class S3Storage:
-    """Checkpoints below a prefix of a bucket."""
+    """Store checkpoints below a prefix of a bucket."""
 
     def __init__(self, objects: BucketClient, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Set the prefix, without a request to it."""
+        """Set the bucket and prefix, without a request."""
         self._objects, self._sleep = objects, sleep
 
     def address(self, name: str = "") -> str:
-        """Return its address."""
+        """Return the address of a checkpoint, or of the prefix."""
         return self._objects.address(name)
 
     def names(self) -> list[str]:
-        """List the complete checkpoints, the newest first. Raises BucketError."""
+        """Return the names of the complete checkpoints, newest first. Raises BucketError."""
         return sorted((name for name, files in self._folders().items() if MANIFEST in files), reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
@@ -147,39 +147,39 @@ class S3Storage:
             nonlocal manifest
             manifest = fill(file)
 
-        # Until the new manifest is there, an old one contradicts the new arrays, and the checkpoint is found damaged.
+        # Until the new manifest is written, an old one does not match the new arrays: the checkpoint is damaged.
         self._objects.put(f"{name}/{ARRAYS}", size, write)
         self._objects.put(f"{name}/{MANIFEST}", len(manifest), lambda file: _write(file, manifest))
 
     def manifest(self, name: str) -> bytes:
-        """Fetch a manifest. Raises FileNotFoundError, BucketError."""
+        """Fetch a checkpoint's manifest. Raises FileNotFoundError, BucketError."""
         with self._objects.get(f"{name}/{MANIFEST}") as file:
             return file.read()
 
     @contextlib.contextmanager
     def arrays(self, name: str) -> Iterator[IO[bytes]]:
-        """Stream the large file. Raises FileNotFoundError, BucketError."""
+        """Stream a checkpoint's arrays. Raises FileNotFoundError, BucketError."""
         with self._objects.get(f"{name}/{ARRAYS}") as file:
             yield file
 
     def remove(self, name: str) -> None:
-        """Remove a checkpoint's objects by one request; what fails is left for `tidy`."""
+        """Remove a checkpoint's objects with one request. After a failure, `tidy` removes the rest."""
         with contextlib.suppress(BucketError):
             self._objects.delete([f"{name}/{file}" for file in (MANIFEST, ARRAYS)])
 
     def tidy(self) -> None:
-        """Remove files without a manifest. Raises BucketError."""
+        """Remove the files of checkpoints without a manifest. Raises BucketError."""
         folders = self._folders()
         self._objects.delete(
             [f"{name}/{file}" for name, files in folders.items() if MANIFEST not in files for file in files]
         )
 
     def set_writer(self, writer: bytes) -> None:
-        """Record who writes here from now on. Raises BucketError."""
+        """Record the process that writes to this storage. Raises BucketError."""
         self._objects.put(WRITER, len(writer), lambda file: _write(file, writer))
 
     def writer(self) -> bytes | None:
-        """Fetch what was recorded last. Raises BucketError."""
+        """Fetch the record of the latest writer, or None. Raises BucketError."""
         try:
             with self._objects.get(WRITER) as file:
                 return file.read()
@@ -187,7 +187,7 @@ class S3Storage:
             return None
 
     def _folders(self) -> dict[str, list[str]]:
-        """List the files of each checkpoint."""
+        """Map each checkpoint to the names of its files."""
         folders: dict[str, list[str]] = {}
         for path in self._objects.paths():
             name, _, file = path.partition("/")
@@ -201,9 +201,9 @@ def _write(file: IO[bytes], content: bytes) -> None:
 
 
 CheckpointStorage = DirectoryStorage | S3Storage
-"""Checkpoints by name. Both kinds have the same methods.
+"""Storage of checkpoints by name. Both classes have the same methods.
 
-`put` leaves existing checkpoints untouched if it fails, and passes errors of `fill` on. `manifest` and `arrays` raise
-OSError for a missing checkpoint. `remove` ignores failures. Only the writer may call `tidy`, which removes what killed
-writers left.
+If `put` fails, existing checkpoints stay unchanged. It passes errors of `fill` on. `manifest` and `arrays` raise
+OSError for a missing checkpoint. `remove` ignores failures. Only the writer may call `tidy`, which removes the
+remains of killed writers.
 """

@@ -1,10 +1,10 @@
-"""The checkpoints of one run, written atomically, each with a manifest by which damage is found.
+"""Save and load the checkpoints of one run. A manifest with a SHA-256 makes damage detectable.
 
     checkpoints/step-00000460/arrays.safetensors   every variable of model and optimizer
     checkpoints/step-00000460/manifest.json        position in the run, its settings, size and SHA-256 of the arrays
 
-The position (epoch, step) is all that order, augmentation and learning rate depend on besides the settings. The seeds
-of dropout are variables of the model.
+Order, augmentation and learning rate depend only on the settings and the position (epoch, step). The seeds of dropout
+are variables of the model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError
 
 
 class SupersededError(ReportedError, RuntimeError):
-    """Report that another process has begun to write checkpoints at the same place. Carries `address`."""
+    """Another process has started to write checkpoints at `address`."""
 
     def __init__(self, address: str, writer: str) -> None:
         self.address = address
@@ -43,7 +43,7 @@ class SupersededError(ReportedError, RuntimeError):
 
 
 def _described(writer: bytes) -> str:
-    """Return a writer in words: its own record is a file that anyone may have written."""
+    """Describe a writer for a message. Its record may be invalid, because anyone may have written the file."""
     try:
         fields = json.loads(writer)
         return f"process {int(fields['pid'])} on {str(fields['host'])[:64]!r}"
@@ -54,13 +54,13 @@ def _described(writer: bytes) -> str:
 _FORMAT: Final = 2
 
 KeptSettings = Mapping[str, Any]
-"""The settings that a checkpoint keeps: values of JSON, by name."""
+"""Settings stored in a checkpoint: JSON values by name."""
 
 
 class DamagedCheckpointError(ReportedError, ValueError):
-    """Report a checkpoint that its manifest contradicts. Carries `address` and `fault`.
+    """A checkpoint does not match its manifest, or cannot be read. `fault`: the reason.
 
-    `is_lost`: whether no other attempt, and no other version, could read it.
+    `is_lost`: neither another attempt nor another version could read it.
     """
 
     def __init__(self, address: str, fault: str, *, is_lost: bool = False) -> None:
@@ -74,17 +74,17 @@ class Header:
 
     progress: Progress
     settings: KeptSettings
-    """Those of the run that wrote it."""
+    """Settings of the run that wrote the checkpoint."""
     accuracy: float | None
-    """On the test images, 0 to 1; None where it was not measured at this step."""
+    """Accuracy on the test images, 0 to 1; None if it was not measured at this step."""
     bytes: int
     sha256: str
-    """Of the arrays' file."""
+    """SHA-256 of the file of arrays."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One checkpoint, read and verified."""
+    """A checkpoint that was read and verified."""
 
     name: str
     address: str
@@ -93,41 +93,41 @@ class Checkpoint:
 
     @property
     def progress(self) -> Progress:
-        """Return the position of the run."""
+        """Return the checkpoint's position in the run."""
         return self.header.progress
 
 
 def name_of(progress: Progress) -> str:
-    """Return the name of the checkpoint at a position; names sort by age."""
+    """Return the name of the checkpoint at a position. Names sort by age."""
     return f"step-{progress.total_steps:08d}"
 
 
 class CheckpointStore:
-    """The checkpoints of one run in a storage."""
+    """Save, load and retain the checkpoints of one run."""
 
     def __init__(self, storage: CheckpointStorage, retention: Retention) -> None:
-        """Set the storage, without reading or writing."""
+        """Set the storage and the retention, without reading or writing."""
         self.storage, self.retention = storage, retention
         self._writer = b""
-        """The record of this process as the one that writes; empty until it claims the storage."""
+        """This process's record as the writer; empty until `claim`."""
         self._standings: dict[str, Standing] = {}
         self._damaged: set[str] = set()
 
     def claim(self) -> None:
-        """Record this process as the one that writes. Raises ReportedError where the storage cannot be written."""
+        """Record this process as the only writer. Raises ReportedError if the storage is not writable."""
         fields = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
         writer = json.dumps({**fields, "time": round(time.time(), 3)}).encode()
         self.storage.set_writer(writer)
         self._writer = writer
 
     def check_claim(self) -> None:
-        """Raise SupersededError where another process has recorded itself since; ReportedError for a failed read."""
+        """Raise SupersededError if another process has claimed the storage since; ReportedError if reading fails."""
         found = self.storage.writer() if self._writer else None
         if found is not None and found != self._writer:
             raise SupersededError(self.storage.address(), _described(found))
 
     def names(self) -> list[str]:
-        """List the complete checkpoints, the newest first; whether they are valid shows when they are read."""
+        """Return the names of the complete checkpoints, newest first. They are verified only when read."""
         return self.storage.names()
 
     def save(
@@ -135,8 +135,8 @@ class CheckpointStore:
     ) -> tuple[str, int]:
         """Write a checkpoint durably, then remove those not retained; return its name and size in bytes.
 
-        Raises ReportedError, for instance where the disk is full; earlier checkpoints are then untouched. Raises
-        SupersededError where another process has claimed the storage since this one did.
+        Raises ReportedError, for example if the disk is full. Earlier checkpoints then stay unchanged. Raises
+        SupersededError if another process has claimed the storage since this one did.
         """
         name = name_of(progress)
         size = size_of(arrays)
@@ -145,7 +145,7 @@ class CheckpointStore:
         def fill(file: IO[bytes]) -> bytes:
             hashed = HashingFile(file)
             write_tensors(hashed, arrays)
-            self.check_claim()  # again: the arrays of a large network take minutes
+            self.check_claim()  # again, because writing the arrays of a large network takes minutes
             header = Header(
                 progress=progress,
                 settings=settings or {},
@@ -162,21 +162,21 @@ class CheckpointStore:
         return name, size
 
     def best_accuracy(self) -> float | None:
-        """Return the best accuracy of those kept and not known to be damaged; None where none was measured."""
+        """Return the best accuracy of the checkpoints not known to be damaged; None without measurements."""
         found = self._update_standings(self.names())
         return max((one.accuracy for one in found.values() if one.accuracy is not None), default=None)
 
     def global_batch(self) -> int | None:
-        """Return the images a step, at the beginning, of the run that wrote the newest readable manifest; else None."""
+        """Return the batch of the first epoch from the newest readable manifest, or None."""
         for name in self.names():
             with contextlib.suppress(DamagedCheckpointError):
                 return read_header(self.storage, name).progress.global_batch
         return None
 
     def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
-        """Read the newest valid checkpoint, and return it with the faults of those skipped.
+        """Read the newest valid checkpoint; return it, or None, and the faults of the damaged ones that were skipped.
 
-        Those skipped no longer count among the newest that are retained, and go when a newer one has been written.
+        Skipped checkpoints no longer count for retention. They are removed after a newer one has been written.
         """
         faults: list[DamagedCheckpointError] = []
         for name in self.names():
@@ -188,7 +188,7 @@ class CheckpointStore:
         return None, faults
 
     def _retain(self, written: str) -> None:
-        """Remove what is not retained, once `written` is there."""
+        """Remove the checkpoints that are no longer retained, after `written` was saved."""
         names = self.names()
         kept = self.retention.kept(self._update_standings(names))
         for name in names:
@@ -198,7 +198,7 @@ class CheckpointStore:
                 self._damaged.discard(name)
 
     def _update_standings(self, names: list[str]) -> dict[str, Standing]:
-        """Return what is known of checkpoints but damaged ones, reading those that another process wrote."""
+        """Return the standings of all checkpoints not known to be damaged. Others are read from their manifests."""
         known = self._standings
         sound = [name for name in names if name not in self._damaged]
         self._standings = {name: known[name] if name in known else self._standing(name) for name in sound}
@@ -213,7 +213,7 @@ class CheckpointStore:
 
 
 def read_header(storage: CheckpointStorage, name: str) -> Header:
-    """Read what a checkpoint's manifest says. Raises DamagedCheckpointError."""
+    """Read and check a checkpoint's manifest. Raises DamagedCheckpointError."""
     address = storage.address(name)
     try:
         manifest = json.loads(storage.manifest(name))
@@ -234,7 +234,7 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
 
 
 def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
-    """Read one checkpoint and verify it against its manifest. Raises DamagedCheckpointError."""
+    """Read a checkpoint and verify it against its manifest. Raises DamagedCheckpointError."""
     header, address = read_header(storage, name), storage.address(name)
     try:
         with storage.arrays(name) as file:
@@ -255,7 +255,7 @@ def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
 
 
 def _unreadable(address: str, error: OSError, file: str) -> DamagedCheckpointError:
-    """Return the error for a file that cannot be read: a disk may answer later, but what is not there is lost."""
+    """Return the error for an unreadable file. It is lost if it does not exist; otherwise a retry may succeed."""
     is_lost = isinstance(error, FileNotFoundError)
     return DamagedCheckpointError(address, f"{error.filename or file}: {error.strerror}", is_lost=is_lost)
 
@@ -271,7 +271,7 @@ def _require_types(header: Header) -> None:
 
 
 def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
-    """Return the storage of `--checkpoint-dir`, or the one in the run's directory. Raises SettingError."""
+    """Return the storage at `--checkpoint-dir`, or the default in the run's directory. Raises SettingError."""
     location = parse_checkpoint_dir(checkpoint_dir)
     if isinstance(location, Prefix):
         return S3Storage(BucketClient(location))
@@ -279,6 +279,6 @@ def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
 
 
 def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
-    """Return the store of a run's checkpoints. Raises SettingError."""
+    """Return the checkpoint store of a run. Raises SettingError."""
     retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
     return CheckpointStore(storage_for(settings.checkpoint_dir, run_dir), retention)

@@ -1,1 +1,1 @@
-"""The trained network as files, and what rebuilds it."""
+"""Export the trained network to files, and rebuild it from them."""

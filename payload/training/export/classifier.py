@@ -1,4 +1,4 @@
-"""An exported network, loaded: from images as they are in files to probabilities. Needs nothing else of its run."""
+"""Load an exported network and classify images with it. Needs only the export, not the files of its run."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ KERAS_CLASSES: Final = frozenset(
         *("Bidirectional", "LSTM", "Masking"),
     )
 )
-"""What a .keras file may contain: the classes of the exported networks. None of them reads a file or runs code of the
-file's, as Keras's TFSMLayer, Lambda and StringLookup do."""
+"""The classes that a .keras file may contain, as exported networks do. They neither read files nor run code from the
+file, unlike Keras's TFSMLayer, Lambda and StringLookup."""
 MAX_CONFIG_BYTES: Final = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A loaded network."""
+    """A loaded network that classifies images."""
 
     path: Path
     labels: tuple[str, ...]
     size: tuple[int, int]
     """Height and width of the images, pixels."""
     any_size: bool
-    """Whether it takes images of other sizes too."""
+    """Whether the network accepts images of other sizes too."""
     channels: int
     network: Any
-    """The Keras model from pixels 0 to 1 to logits; None for a SavedModel or ONNX, which do not expose it."""
+    """Keras model from pixels 0 to 1 to logits. None for a SavedModel or ONNX file, which do not expose it."""
     function: Callable[[Any], Any]
     card: ModelCard | None
 
     def probabilities(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Return how likely each class is: uint8 [N, height, width, channels] to float32 [N, classes].
+        """Return the probability of each class: uint8 [N, height, width, channels] to float32 [N, classes].
 
         Raises ModelError for images of another type or shape.
         """
@@ -82,17 +82,17 @@ class Prediction:
 
 
 def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top: int) -> list[Prediction]:
-    """Return the likeliest classes of one image, the likeliest first; of equals the one of the lower number."""
+    """Return the `top` most likely classes of one image, most likely first. Among equals, the lower number is first."""
     order = np.argsort(-probabilities, kind="stable")[:top]
     return [Prediction(label=labels[n], number=int(n), probability=float(probabilities[n])) for n in order]
 
 
 def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool = False) -> Classifier:
-    """Load an export, a .keras file, an .onnx file or a SavedModel; of an export, the first of them that it has.
+    """Load a .keras file, an .onnx file, a SavedModel, or the first of these in an export.
 
-    `size`: for a network that takes any size and names none. `trust_model`: also load a SavedModel, and a .keras file
-    with other classes than the networks of this project; both can read and write files of this user. ONNX needs no
-    TensorFlow. Raises ModelError.
+    `size`: image size for a network that accepts any size and has no model.json. `trust_model`: also load
+    a SavedModel, and a .keras file with other classes than this project's networks. Such files can read and write this
+    user's files. ONNX needs no TensorFlow. Raises ModelError.
     """
     path, folder = locate(given)
     if path.is_dir() and not trust_model:
@@ -144,7 +144,7 @@ def _keras(path: Path, trust_model: bool) -> tuple[tuple[int | None, int | None,
 
 
 def _check_classes(path: Path) -> None:
-    """Raise ModelError if a .keras file has classes that no exported network has."""
+    """Raise ModelError if a .keras file contains classes that this project's networks do not have."""
     with zipfile.ZipFile(path) as archive:
         if archive.getinfo("config.json").file_size > MAX_CONFIG_BYTES:
             raise ModelError(f"{path}: its config.json is larger than {MAX_CONFIG_BYTES} bytes")
@@ -157,7 +157,7 @@ def _check_classes(path: Path) -> None:
 
 
 def _classes(value: Any) -> Iterator[str]:
-    """Yield the classes in a configuration of Keras's; also a class outside of Keras, with its module."""
+    """Yield the names of all classes in a Keras configuration. Names from outside Keras include the module."""
     if isinstance(value, dict):
         if "class_name" in value:
             module = str(value.get("module") or "keras")
@@ -178,7 +178,7 @@ def _saved_model(path: Path) -> tuple[tuple[int | None, int | None, int], int, A
         raise ModelError(f"{path}: its signature serving_default must take uint8 images and give probabilities")
 
     def function(images: Any) -> Any:
-        kept = loaded  # signatures hold no variables of their own
+        kept = loaded  # signatures do not keep variables alive
         return kept.signatures["serving_default"](**{taken.name: tf.constant(images)})["probabilities"]
 
     return tuple(taken.shape[1:]), given.shape[1], None, function
@@ -201,7 +201,7 @@ def _onnx(path: Path) -> tuple[tuple[int | None, int | None, int], int, Callable
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Any:
-    """Turn any error of a loader into one line that names the file."""
+    """Convert any error of a loader to a ModelError that names the file."""
     try:
         yield
     except ModelError:
@@ -215,6 +215,6 @@ def _naming(path: Path) -> Any:
         else:
             remedy = "take a Python with TensorFlow, as the nodes' or a developer's"
         raise ModelError(f"{path}: needs {error.name}, which is not installed in this Python; {remedy}") from error
-    except Exception as error:  # Keras, h5py, zipfile and TensorFlow each have errors of their own
+    except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise different errors
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"{path}: cannot be loaded: {first}") from error

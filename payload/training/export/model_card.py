@@ -1,4 +1,4 @@
-"""The description of an exported network, model.json, and where to find both. Standard library only."""
+"""Describe an exported network (model.json), and find its files. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,60 +14,60 @@ SAVED_MODEL: Final = "saved_model"
 ONNX_FILE: Final = "model.onnx"
 DESCRIPTION_FILE: Final = "model.json"
 KINDS: Final = "a .keras file, an .onnx file or a SavedModel"
-"""What can be loaded by itself, as arguments and errors name it."""
+"""The loadable file formats, as named in help texts and errors."""
 
 
 class ModelError(ReportedError, ValueError):
-    """Report a model that is missing or invalid; the message names the path."""
+    """A model is missing or invalid. The message names the path."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnnxFile:
-    """Describe model.onnx of an export."""
+    """Description of an export's model.onnx."""
 
     opset: int
-    """Version of ONNX's operations."""
+    """Version of the ONNX operator set."""
     bytes: int
     largest_difference: float
-    """By how much a probability of ONNX Runtime's differed at most from Keras's own, on trial images."""
+    """Largest difference between the probabilities of ONNX Runtime and Keras on test images."""
     versions: dict[str, str]
-    """Of the packages that converted and checked it."""
+    """Versions of the packages that converted and checked the file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """Describe an exported network."""
+    """Description of an exported network, stored in model.json."""
 
     recipe: str
     network: str
     dataset: str
     labels: tuple[str, ...]
-    """Names of the classes, in their order."""
+    """Names of the classes, ordered by number."""
     size: tuple[int, int]
-    """Height and width of the images that it takes, pixels."""
+    """Height and width of the network's input images, pixels."""
     channels: int
     rectangular: bool
-    """Whether test images keep about their aspect ratio."""
+    """Whether test images roughly keep their aspect ratio."""
     margin: float
-    """Fraction of a test image's shorter side that is used."""
+    """Fraction of a test image's shorter side to use."""
     data_dir: str | None
     """Location of the training data."""
     settings: dict[str, Any]
-    """The settings of its run."""
+    """Settings of the run that trained it."""
     steps: int
-    """Steps of the run at which it was exported."""
+    """Number of training steps at the time of the export."""
     averaged: bool
-    """Whether its weights are their moving average."""
+    """Whether the weights are the moving average."""
     weights_sha256: str
-    """Digest of the state of the run that it comes from."""
+    """Digest of the training state that was exported."""
     versions: dict[str, str]
-    """Of TensorFlow and Keras, which wrote it."""
+    """Versions of TensorFlow and Keras."""
     onnx: OnnxFile | None = None
-    """Its form as ONNX, in exports; None where there is none."""
+    """Description of model.onnx; None if the export has none."""
 
 
 def read_card(folder: Path) -> ModelCard | None:
-    """Read model.json; None where there is none. Raises ModelError."""
+    """Read model.json; return None if it does not exist. Raises ModelError."""
     path = folder / DESCRIPTION_FILE
     try:
         return card_from(path.read_text(encoding="utf-8"), path)
@@ -78,7 +78,7 @@ def read_card(folder: Path) -> ModelCard | None:
 
 
 def card_from(text: str, path: Path) -> ModelCard:
-    """Return the card that a text of `path` holds. Raises ModelError."""
+    """Parse the JSON text of a model card. `path` is used in errors. Raises ModelError."""
     try:
         document: dict[str, Any] = json.loads(text)
         onnx = OnnxFile(**document["onnx"]) if document.get("onnx") else None
@@ -94,9 +94,10 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def locate(given: Path) -> tuple[Path, Path]:
-    """Return the model to load and the folder that describes it; of several forms Keras's, then ONNX, then SavedModel.
+    """Return the model file to load and the directory of its model.json. Keras is preferred to ONNX and SavedModel.
 
-    `given`: an export, a run's directory with one, a .keras file, an .onnx file, or a SavedModel. Raises ModelError.
+    `given`: an export, a run's directory with an export, a .keras file, an .onnx file, or a SavedModel. Raises
+    ModelError.
     """
     if not given.exists():
         raise ModelError(f"{given}: no such file or directory; give an export, {KINDS}")

@@ -1,4 +1,4 @@
-"""What rebuilds a run's network and its input: settings.json of its directory."""
+"""Write and read settings.json of a run's directory: the specification for rebuilding its network."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from payload.settings import SETTINGS_FILE, Settings
 
 
 class ModelSpecError(ReportedError, ValueError):
-    """Report a run's directory whose settings.json is missing or damaged; the message names the file."""
+    """The settings.json of a run's directory is missing or damaged. The message names the file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """Everything from which the network of a run follows, except its weights."""
+    """The specification of a run's network and its input. It contains everything except the weights."""
 
     recipe: str
     variant: str | None
     data_dir: str | None
-    """Location of the data for the ranks."""
+    """Location of the training data on the ranks' hosts."""
     labels: tuple[str, ...]
     """Names of the classes."""
     input_shape: tuple[int | None, int | None, int]
-    """Height, width and channels that the network takes; None: any."""
+    """Height, width and channels of the network's input; None: any size."""
     test_size: tuple[int, int]
     """Height and width of test images at the end of the run."""
     rectangular: bool
-    """Whether test images then keep about their aspect ratio."""
+    """Whether test images at the end of the run roughly keep their aspect ratio."""
     margin: float
-    """Fraction of a test image's shorter side that is used."""
+    """Fraction of a test image's shorter side to use."""
     settings: Settings
 
 
 def write_model_spec(run_dir: Path, model_spec: ModelSpec) -> None:
-    """Write settings.json. Raises StorageError."""
+    """Write settings.json to a run's directory. Raises StorageError."""
     replace_file(run_dir / SETTINGS_FILE, json.dumps(dataclasses.asdict(model_spec), indent=1).encode() + b"\n")
 
 
 def read_model_spec(run_dir: Path) -> ModelSpec:
-    """Read settings.json. Raises ModelSpecError, SettingError."""
+    """Read settings.json from a run's directory. Raises ModelSpecError, SettingError."""
     path = run_dir / SETTINGS_FILE
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
 
 
 def settings_from(values: dict[str, Any]) -> Settings:
-    """Return the settings of JSON values, where tuples are lists. Raises SettingError, ModelSpecError."""
+    """Convert JSON values, with lists in place of tuples, to settings. Raises SettingError, ModelSpecError."""
     types = typing.get_type_hints(Settings)
     if unknown := sorted(values.keys() - types.keys()):
         raise ModelSpecError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")

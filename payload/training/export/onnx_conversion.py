@@ -1,7 +1,7 @@
-"""The exported network as ONNX: converted by tf2onnx, and refused where an operation has no counterpart.
+"""Convert a trained network to ONNX with tf2onnx. Networks with unsupported operations are rejected.
 
-The weights are inputs of what tf2onnx converts, and become constants afterwards: it would copy constants many times,
-which took 140 s and 13 GB for AlexNet's 247 MB in place of 2 s.
+During the conversion the weights are inputs, and become constants afterwards. tf2onnx copies constants many times. For
+the 247 MB of AlexNet, this took 140 s and 13 GB instead of 2 s.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from agent.errors import ReportedError
 from payload.training.export.model_card import ModelCard
 
 OPSET: Final = 18
-"""Version of ONNX's operations: the newest that tf2onnx 1.17 writes; ONNX Runtime reads it since 1.14."""
+"""ONNX operator set: the newest that tf2onnx 1.17 supports. ONNX Runtime supports it since 1.14."""
 PACKAGES: Final = ("tf2onnx", "onnx", "onnxruntime")
 RUNTIME_REQUIREMENT: Final = "onnxruntime>=1.23,<2"
 REQUIREMENTS: Final = ("tf2onnx==1.17.0", "onnx>=1.19,<2", RUNTIME_REQUIREMENT)
-"""As pyproject.toml has them in the group `node`."""
+"""The same versions as in the group `node` of pyproject.toml."""
 CARD_KEY: Final = "deepcdk.model"
-"""Key of the file's metadata under which its card is, as the JSON of model.json."""
+"""Metadata key of the model card, stored as the JSON of model.json."""
 LABELS_KEY: Final = "labels"
-"""Key of the names of the classes, as a list in JSON, for programs that know nothing of this project."""
+"""Metadata key of the class names, stored as a JSON list for other programs."""
 
 
 class OnnxError(ReportedError, ValueError):
-    """Report a network that cannot be had as ONNX. Carries the `operations` that have no counterpart."""
+    """A network cannot be converted to ONNX. `operations`: the unsupported operations."""
 
     def __init__(self, message: str, operations: Sequence[str] = ()) -> None:
         self.operations = tuple(operations)
@@ -39,7 +39,7 @@ class OnnxError(ReportedError, ValueError):
 
 
 def require_converter() -> None:
-    """Raise OnnxError, with the command that installs them, where packages for the export are missing."""
+    """Raise OnnxError with the command for installing missing packages, if there are any."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         command = shlex.join(["pip", "install", *REQUIREMENTS])
@@ -47,7 +47,7 @@ def require_converter() -> None:
 
 
 def onnx_model(serving: Any, card: ModelCard) -> Any:
-    """Return the ONNX model of a Keras model from images, uint8 [N, height, width, channels], to probabilities.
+    """Convert a Keras model from images, uint8 [N, height, width, channels], to probabilities; return the ONNX model.
 
     Its outputs are `probabilities`, float32 [N, classes], and `classes`, int64 [N]. Raises OnnxError.
     """
@@ -78,12 +78,12 @@ def _converted(serving: Any, weights: Sequence[Any]) -> Any:
     signature += [tf.TensorSpec(each.shape, each.dtype, name=f"weight_{n}") for n, each in enumerate(weights)]
     log = logging.getLogger("tf2onnx")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # it logs operations that it does not know, and goes on
+    log.setLevel(logging.CRITICAL)  # it logs unknown operations and continues
     try:
         model, _ = tf2onnx.convert.from_function(
             tf.function(serve, input_signature=signature), input_signature=signature, opset=OPSET
         )
-    except Exception as error:  # each of its handlers has errors of its own
+    except Exception as error:  # each handler of tf2onnx raises different errors
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}") from error
     finally:
@@ -92,7 +92,7 @@ def _converted(serving: Any, weights: Sequence[Any]) -> Any:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield all nodes of a graph, those of the bodies of its loops and conditions too."""
+    """Yield all nodes of a graph, including those in the bodies of loops and conditions."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -111,7 +111,7 @@ def _name(node: Any) -> str:
 
 
 def _with_weights(model: Any, weights: Sequence[Any]) -> dict[str, Any]:
-    """Return all constants by name, the weights among them, which are inputs no longer."""
+    """Remove the weights from the inputs, and return all constants and weights by name."""
     import numpy as np
     from onnx import numpy_helper
 
@@ -123,7 +123,7 @@ def _with_weights(model: Any, weights: Sequence[Any]) -> dict[str, Any]:
 
 
 def _fold(model: Any, constants: dict[str, Any]) -> None:
-    """Compute what follows from constants alone, as the transposition of filters, and keep the constants in use."""
+    """Evaluate nodes with constant inputs (such as transposed filters), and store the constants still in use."""
     from onnx import numpy_helper
 
     kept = []
@@ -147,7 +147,7 @@ def _has_body(node: Any) -> bool:
 
 
 def _computed(node: Any, constants: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs of one node by ONNX's reference implementation."""
+    """Evaluate one node with ONNX's reference implementation, and return its outputs by name."""
     from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
 
@@ -163,7 +163,7 @@ def _computed(node: Any, constants: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(model: Any, card: ModelCard) -> None:
-    """Name the axes, and put the card and the names of the classes into the file's metadata."""
+    """Name the axes, and store the model card and class names in the metadata."""
     import onnx
 
     (images,) = model.graph.input
@@ -186,7 +186,7 @@ def _name_axes(value: Any, names: Sequence[str]) -> None:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write a model to a file and have ONNX check it. Raises OnnxError, OSError."""
+    """Write a model to a file and validate it with ONNX. Raises OnnxError, OSError."""
     import onnx
 
     onnx.save(model, str(path))

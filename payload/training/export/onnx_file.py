@@ -1,4 +1,4 @@
-"""model.onnx of an export: written, and checked by ONNX Runtime against Keras's own answers, on the processor."""
+"""Write model.onnx of an export, and compare ONNX Runtime's predictions with Keras's on the CPU."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from payload.training.export.onnx_conversion import OPSET, PACKAGES, OnnxError, 
 
 ABSOLUTE: Final = 1e-5
 RELATIVE: Final = 1e-3
-"""By how much a probability may differ. Both sides compute in float32 and add up in another order: up to 2e-5 of a
-probability was seen on all networks here, where a wrong padding or a forgotten normalisation changes it by a tenth."""
+"""Tolerances for a probability. Both sides compute in float32, but in a different order. Differences up to 2e-5 were
+seen on all networks here. Wrong padding or a missing normalisation changes a probability by a tenth."""
 
 
 def session(path: Path) -> Any:
-    """Return an ONNX Runtime session of a file, with a thread for each core that this process may use."""
+    """Open an ONNX Runtime session for a file, with a thread for each core available to this process."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    options.log_severity_level = 3  # errors: its warnings are about what it optimises
+    options.log_severity_level = 3  # errors only; its warnings are about optimisations
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def trial_images(size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
-    """Return images, uint8 [4, *size, channels]: noise, noise that ends halfway, a slope and one grey.
+    """Return test images, uint8 [4, *size, channels]: noise, noise in the upper half, a gradient and plain grey.
 
-    Rows of zeros after half of them are the end of a sequence to a recurrent network.
+    For a recurrent network, the rows of zeros in the second image mark the end of the sequence.
     """
     height, width = size
     images = np.random.default_rng(0).integers(0, 256, (4, height, width, channels), np.uint8)
@@ -43,10 +43,10 @@ def trial_images(size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
 
 
 def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
-    """Return by how much a probability of the file differs at most from the model's. Raises OnnxError.
+    """Return the largest difference between the file's and the model's probabilities. Raises OnnxError.
 
-    `model`: from uint8 images to probabilities; one of any size is tried at two. It is computed on the processor: a
-    GPU may multiply with fewer bits.
+    `model`: from uint8 images to probabilities. If it accepts any size, two sizes are tried. It runs on the CPU,
+    because a GPU may multiply with lower precision.
     """
     import tensorflow as tf
 
@@ -70,12 +70,12 @@ def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
 
 
 def write_onnx(path: Path, network: Any, card: ModelCard) -> OnnxFile:
-    """Write a network, float32 images 0 to 1 to logits, as ONNX from bytes to probabilities. Raises OnnxError, OSError.
+    """Write a network (float32 images 0 to 1 to logits) as ONNX from bytes to probabilities. Raises OnnxError, OSError.
 
-    Layers that compute in half precision compute in float32 there, with the same weights, which are float32 anyhow:
-    ONNX Runtime has no convolution in bfloat16 for processors.
+    Layers with half precision compute in float32 in the ONNX file, because ONNX Runtime has no bfloat16 convolution for
+    CPUs. Their weights are float32 in any case.
     """
-    from payload.training.export.serving import serving_model  # needs Keras, which only an export has
+    from payload.training.export.serving import serving_model  # imports Keras, which only the export needs
 
     serving = serving_model(network, in_float32=True)
     save(onnx_model(serving, card), path)

@@ -1,4 +1,4 @@
-"""The network of a run, rebuilt from one of its checkpoints."""
+"""Rebuild the network of a run from a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from payload.training.state import TrainState
 
 
 class NoCheckpointError(ReportedError, LookupError):
-    """Report a run without a checkpoint that can be used."""
+    """A run has no usable checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restored:
-    """The state of a run as of a checkpoint."""
+    """The state of a run, restored from a checkpoint."""
 
     model_spec: ModelSpec
     state: TrainState
     checkpoint: str
     """Name of the checkpoint."""
     steps: int
-    """Steps that had been taken."""
+    """Number of training steps before the checkpoint."""
     faults: tuple[str, ...]
     """Damaged checkpoints that were skipped."""
 
 
 def restore(run_dir: Path, name: str = "") -> Restored:
-    """Restore a run's network and optimizer; `name`: of a checkpoint, "" for the newest valid one.
+    """Restore a run's network and optimizer. `name`: name of a checkpoint; "": the newest valid one.
 
-    Raises ReportedError.
+    Raises ReportedError if the settings or the checkpoint cannot be read.
     """
     model_spec = read_model_spec(run_dir)
     checkpoint, faults = _checkpoint(store_for(model_spec.settings, run_dir), name)

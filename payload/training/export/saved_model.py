@@ -1,13 +1,13 @@
-"""The trained network as files that need nothing of this project.
+"""Export the trained network to files that do not depend on this project.
 
-    export/model.keras     Keras 3's format, of Keras's own layers alone
-    export/saved_model/    TensorFlow's, for TensorFlow Serving and other languages
-    export/model.onnx      on request: ONNX's, for ONNX Runtime and other frameworks
-    export/model.json      size of the images, names of the classes, origin
+    export/model.keras     Keras 3's format, with only Keras's own layers
+    export/saved_model/    TensorFlow's format, for TensorFlow Serving and other languages
+    export/model.onnx      on request: ONNX, for ONNX Runtime and other frameworks
+    export/model.json      image size, class names and origin
 
-All take uint8 images [B, height, width, channels] as they are in a file, and give probabilities, float32 [B, classes];
-the SavedModel's signature `serving_default` and the ONNX file give the likeliest class too. What the images go through
-on their way to the network is inside.
+All formats take uint8 images [B, height, width, channels] as read from a file, and return probabilities, float32
+[B, classes]. Scaling of the pixels is included. The SavedModel's signature `serving_default` and the ONNX file also
+return the most likely class.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from payload.training.state import TrainState
 
 
 def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int, *, onnx: bool = False) -> ModelCard:
-    """Write the network of a run after so many steps, averaged if its average is evaluated.
+    """Export the network of a run after `steps` steps. If the run evaluates its moving average, that is exported.
 
-    `onnx`: also as ONNX. Raises StorageError, OnnxError.
+    `onnx`: also write model.onnx. Raises StorageError, OnnxError.
     """
     with state.averaged():
         return write_export(directory, state.model, card_of(spec, state, steps), onnx=onnx)
 
 
 def write_export(directory: Path, network: Any, card: ModelCard, *, onnx: bool = False) -> ModelCard:
-    """Write a network, float32 images 0 to 1 to logits, atomically, and return its card.
+    """Write a network (float32 images 0 to 1 to logits) atomically, and return its card.
 
-    An existing directory is replaced. `onnx`: also as ONNX. Raises StorageError, OnnxError.
+    An existing directory is replaced. `onnx`: also write model.onnx. Raises StorageError, OnnxError.
     """
     serving = serving_model(network)
     partial = directory.with_name(f".{directory.name}.partial")
@@ -66,7 +66,7 @@ def write_export(directory: Path, network: Any, card: ModelCard, *, onnx: bool =
 
 
 def card_of(spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
-    """Describe the network of a run as it is after so many steps."""
+    """Return the description of a run's network after `steps` steps."""
     return ModelCard(
         recipe=spec.recipe,
         network=spec.settings.network,
@@ -98,7 +98,7 @@ def _write_saved_model(path: Path, model: Any) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Write the files to disk before their directory gets its name."""
+    """Flush all files to disk before the directory is renamed."""
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -106,7 +106,7 @@ def _sync(directory: Path) -> None:
 
 
 def _replace(partial: Path, directory: Path) -> None:
-    """Rename the directory, in place of one of that name."""
+    """Rename the directory to its final name, replacing an existing one."""
     old = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if directory.exists():
@@ -129,18 +129,18 @@ EXPORT_DIRECTORY: Final = "export"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was exported."""
+    """The result of an export."""
 
     forms: tuple[str, ...] = ()
-    """Names of the files and directories that hold the network."""
+    """Names of the exported files and directories."""
     onnx_refused: str | None = None
-    """Why there is no ONNX among them, where it was asked for."""
+    """Reason why a requested model.onnx was not written."""
 
 
 def export_at_end(run_dir: Path, spec: ModelSpec, state: TrainState, steps: int) -> Exported:
-    """Export a trained network as its settings ask. Raises StorageError.
+    """Export a trained network as its settings request. Raises StorageError.
 
-    A network that cannot be had as ONNX is exported without it, and the reason kept: the training is not lost for it.
+    If the network cannot be converted to ONNX, it is exported without it, and the result contains the reason.
     """
     settings, directory = spec.settings, run_dir / EXPORT_DIRECTORY
     if not (settings.export or settings.export_onnx):

@@ -1,4 +1,4 @@
-"""The network as it is exported: from images as they are in files to probabilities, of Keras's own layers alone."""
+"""Build the network for export: from image bytes to probabilities, with only Keras's own layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import keras
 
 
 def serving_model(network: Any, *, in_float32: bool = False) -> Any:
-    """Return a network that takes bytes and gives probabilities, of Keras's own layers alone.
+    """Return a network from image bytes to probabilities, with only Keras's own layers.
 
-    `in_float32`: with layers that compute in float32 where the network's compute in half precision.
+    `in_float32`: let layers with half precision compute in float32.
     """
     own = keras.models.clone_model(network, clone_function=_stock_in_float32 if in_float32 else _stock)
     own.set_weights(network.get_weights())
@@ -21,7 +21,7 @@ def serving_model(network: Any, *, in_float32: bool = False) -> Any:
 
 
 def _stock(layer: Any) -> Any:
-    """Return the layer as the Keras layer that it derives from, so that the files load without this project."""
+    """Return the layer as its Keras base class, so that the exported files load without this project."""
     return _keras_class(layer).from_config(layer.get_config())
 
 
@@ -30,7 +30,7 @@ def _stock_in_float32(layer: Any) -> Any:
 
 
 def _in_float32(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a layer's configuration, those of layers within it included, computing in float32."""
+    """Return a layer's configuration, including nested layers, with float32 as the type."""
     changed = {name: _in_float32(value) if isinstance(value, dict) else value for name, value in config.items()}
     return changed | {"dtype": "float32"} if "dtype" in config else changed
 

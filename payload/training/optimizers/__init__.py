@@ -1,1 +1,1 @@
-"""From gradients to weights."""
+"""Update weights from gradients."""

@@ -1,4 +1,4 @@
-"""The optimizer of a run, and what goes with it: loss scale, clipping and the moving average of the weights."""
+"""The optimizer of a run: update rule, loss scale, gradient clipping and moving average of the weights."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from payload.training.optimizers import update_rules
 
 
 class WeightAverage:
-    """The moving average of a model's weights, and of the moments of its batch normalisations.
+    """Keep the moving average of a model's weights, and of the moments of its batch normalisations.
 
-    The moments belong to the weights that made them, so they are averaged too. In the first steps the decay is less,
-    (1 + n) / (10 + n) after n steps, as in TensorFlow's ExponentialMovingAverage; otherwise the initial, random weights
-    would dominate the average for long.
+    The moments match the weights at the time, so they are averaged too. The decay is smaller in the first steps:
+    (1 + n) / (10 + n) after n steps, as in TensorFlow's ExponentialMovingAverage. Otherwise, the random initial weights
+    would dominate the average for a long time.
     """
 
     def __init__(self, variables: Sequence[Any], decay: float) -> None:
-        """Start from the current variables; those that are not floating-point, as random states, are left out."""
+        """Start from the current values. Variables that are not floating-point (such as seeds) are excluded."""
         self._decay = decay
         self._averaged = [variable for variable in variables if variable.value.dtype.is_floating]
         with keras.name_scope("average", caller=self):
@@ -36,7 +36,7 @@ class WeightAverage:
             ]
 
     def update(self, steps: Any) -> None:
-        """Move the average towards the weights (within the graph). `steps`: how many were taken before this one."""
+        """Move the average towards the weights (within the graph). `steps`: number of earlier updates."""
         count = tf.cast(steps, tf.float32)
         share = 1 - tf.minimum(self._decay, (1 + count) / (10 + count))
         for average, variable in zip(self.variables, self._averaged, strict=True):
@@ -45,7 +45,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Use the average in place of the model's weights within a block, then restore them, bit for bit."""
+        """Use the average as the model's weights within a block, then restore the weights exactly."""
         self._swap()
         try:
             yield
@@ -61,11 +61,11 @@ class WeightAverage:
 
 FIRST_SCALE: Final = 2.0**15
 GOOD_STEPS: Final = 2000
-"""Steps after which a larger scale is tried."""
+"""Number of successful steps after which the scale is doubled."""
 
 
 class LossScale:
-    """Scale a loss, and undo it in the gradients; `dynamic`: adapt the scale."""
+    """Scale the loss to avoid float16 underflow, and undo it in the gradients. `dynamic`: adapt the scale."""
 
     def __init__(self, scale: float = FIRST_SCALE, *, dynamic: bool) -> None:
         self._dynamic = dynamic
@@ -75,17 +75,17 @@ class LossScale:
 
     @property
     def variables(self) -> list[Any]:
-        """List what must be saved."""
+        """Return the variables to save in checkpoints."""
         return [self._scale, self._good_steps]
 
     def scaled(self, loss: Any) -> Any:
-        """Multiply a loss (within the graph)."""
+        """Multiply a loss by the scale (within the graph)."""
         return loss * tf.cast(self._scale.value, loss.dtype)
 
     def apply(self, gradients: Sequence[Any], update: Callable[[Sequence[Any]], None]) -> None:
-        """Divide summed gradients and update with them; a dynamic scale does not where one is not finite.
+        """Unscale summed gradients and apply them. A dynamic scale skips the update if a gradient is not finite.
 
-        At a scale of 1 it updates in any case: then the scale is not at fault, and the loss will show it.
+        At a scale of 1 it always updates, because the scale is not the cause. The loss will then show the problem.
         """
         factor = 1 / self._scale.value
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
@@ -110,23 +110,23 @@ class LossScale:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """Update weights with summed gradients. All variables change in place."""
+    """Update the weights with summed gradients. All variables change in place."""
 
     rule: Any
-    """Keras optimizer, built."""
+    """Keras optimizer, already built."""
     clip_norm: float
-    """Largest norm of all gradients together; 0: not clipped."""
+    """Maximum norm of all gradients together; 0: no clipping."""
     loss_scale: LossScale | None
     average: WeightAverage | None
 
     @property
     def variables(self) -> list[Any]:
-        """List the Keras variables that must be saved with the weights, each with a `path` of its own."""
+        """Return the Keras variables to save with the weights. Each has a unique `path`."""
         further = [part.variables for part in (self.loss_scale, self.average) if part]
         return [*self.rule.variables, *(variable for variables in further for variable in variables)]
 
     def scaled(self, loss: Any) -> Any:
-        """Return the loss of which gradients are to be taken (within the graph)."""
+        """Return the loss to differentiate (within the graph)."""
         return self.loss_scale.scaled(loss) if self.loss_scale else loss
 
     def apply(self, gradients: Sequence[Any], learning_rate: Any) -> None:
@@ -138,7 +138,7 @@ class Optimizer:
             self._update(gradients)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Use the moving average of the weights within a block, where one is kept."""
+        """Use the moving average of the weights within a block, if one is kept."""
         return self.average.in_use() if self.average else contextlib.nullcontext()
 
     def _update(self, gradients: Sequence[Any]) -> None:
@@ -174,7 +174,7 @@ def _loss_scale(settings: Settings) -> LossScale | None:
 
 
 def _decaying(settings: Settings) -> dict[str, Any]:
-    """Return the options of every rule with L2 decay in the gradient."""
+    """Return the options shared by all rules with L2 decay in the gradient."""
     return {
         "learning_rate": settings.learning_rate,
         "l2": settings.weight_decay,

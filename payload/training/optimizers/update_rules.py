@@ -1,10 +1,10 @@
-"""Update rules of weights, where Keras has none or one that differs from the publication.
+"""Update rules that Keras lacks, or implements differently from their publication.
 
-All are Keras optimizers, so their variables are built, named and saved as those of Keras's own. A vector (a bias, or
-scale and offset of a normalisation) neither decays nor gets a local rate unless `decay_all`: so the published runs have
-it, and a bias that starts at zero would stay near it, because its rate would follow its norm.
+They are Keras optimizers, so Keras builds, names and saves their variables. By default, vectors (biases, and the scale
+and offset of a normalisation) do not decay and have no local rate, as in the published runs. A bias starts at zero and
+would stay near it if its rate followed its norm. `decay_all` includes vectors.
 
-Where a norm is zero, a layer's local rate is the global one.
+If a norm is zero, the layer's local rate is the global rate.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ LAMB_EPSILON: Final = 1e-6
 
 
 class _Decaying(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types
-    """An optimizer with L2 decay in the gradient: the derivative of `l2` / 2 times the square of the weights."""
+    """An optimizer that adds L2 decay to the gradient: the derivative of `l2` / 2 times the squared weights."""
 
     def __init__(self, *, l2: float, decay_all: bool, **options: Any) -> None:
         super().__init__(**options)
         self._l2, self._decay_all = l2, decay_all
 
     def _is_decayed(self, variable: Any) -> bool:
-        """Return whether a weight decays, and gets a local rate where the rule has one."""
+        """Return whether a weight decays. If the rule has local rates, such a weight also gets one."""
         return self._decay_all or decays(variable)
 
     def _decayed(self, gradient: Any, variable: Any) -> Any:
         return gradient + self._l2 * variable if self._l2 and self._is_decayed(variable) else gradient
 
     def _slot(self, slots: list[Any], variable: Any) -> Any:
-        """Return the TensorFlow variable that the rule keeps for a weight."""
+        """Return the rule's TensorFlow variable for a weight."""
         return slots[self._get_variable_index(variable)].value
 
 
 class Momentum(_Decaying):
-    """SGD with momentum: v = m v + g, w = w - rate v; g with L2 decay.
+    """SGD with momentum: v = m v + g, w = w - rate v; g includes L2 decay.
 
-    The rate stands outside the velocity, as in PyTorch's SGD and TensorFlow's MomentumOptimizer, with which the
-    published runs were made. Keras's SGD has it inside, so that a change of rate takes effect over 1 / (1 - m) steps.
+    The rate multiplies the velocity, as in PyTorch's SGD and TensorFlow's MomentumOptimizer, which the published runs
+    used. In Keras's SGD the velocity includes the rate, so that a change of rate takes effect over 1 / (1 - m) steps.
     """
 
     def __init__(self, *, momentum: float, **options: Any) -> None:
@@ -51,7 +51,7 @@ class Momentum(_Decaying):
         self._momentum = momentum
 
     def build(self, variables: Any) -> None:
-        """Make the velocities."""
+        """Create the velocity variables."""
         super().build(variables)
         self._velocities = self.add_optimizer_variables(variables, "momentum") if self._momentum else []
 
@@ -73,7 +73,7 @@ class Momentum(_Decaying):
 
 
 class Lars(Momentum):
-    """LARS, a local rate for each layer by its norms: You, Gitman and Ginsburg 2017, arXiv:1708.03888, algorithm 1.
+    """LARS: a local rate for each layer from its norms (You, Gitman and Ginsburg 2017, arXiv:1708.03888, algorithm 1).
 
     Local rate l = eta |w| / (|g| + decay |w|); v = m v + rate l (g + decay w); w = w - v.
     """
@@ -101,10 +101,11 @@ class Lars(Momentum):
 
 
 class Larc(Lars):
-    """LARC, where the local rate is a bound: a layer's rate is the lesser of it and the global one.
+    """LARC: a layer's rate is the smaller of its local rate and the global rate.
 
-    After NVIDIA's LARC (the "clip" mode of OpenSeq2Seq and Apex), by which the runs on 128 GPUs and more were made: the
-    gradient, decay included, is scaled by min(l / rate, 1), and momentum follows with the rate outside the velocity.
+    As in NVIDIA's LARC (the "clip" mode of OpenSeq2Seq and Apex), which the runs on 128 GPUs and more used. The
+    gradient, including decay, is multiplied by min(l / rate, 1). Then momentum is applied, with the rate outside of the
+    velocity.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -117,10 +118,10 @@ class Larc(Lars):
 
 
 class Lamb(_Decaying):
-    """LAMB, Adam with a local rate for each layer by its norms: You et al. 2019, arXiv:1904.00962, algorithm 2.
+    """LAMB: Adam with a local rate for each layer from its norms (You et al. 2019, arXiv:1904.00962, algorithm 2).
 
-    r = m / (sqrt(v) + epsilon) with both moments corrected for their start; u = r + decay w; w = w - rate |w| / |u| u.
-    Keras's Lamb takes the decay out of u, and so out of the norm.
+    r = m / (sqrt(v) + epsilon) with bias-corrected moments; u = r + decay w; w = w - rate |w| / |u| u. Keras's Lamb
+    excludes the decay from u, and therefore from its norm.
     """
 
     def __init__(self, *, beta_1: float, beta_2: float, **options: Any) -> None:
@@ -128,7 +129,7 @@ class Lamb(_Decaying):
         self._beta_1, self._beta_2 = beta_1, beta_2
 
     def build(self, variables: Any) -> None:
-        """Make both moments."""
+        """Create the variables of both moments."""
         super().build(variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["momentum", "velocity"])
 
@@ -165,10 +166,10 @@ class RmsProp(_Decaying, keras.optimizers.RMSprop):  # type: ignore[misc]  # Ker
 
 
 def decays(variable: Any) -> bool:
-    """Return whether a weight decays by default: a matrix or a filter does, a bias or the scale of a norm does not."""
+    """Return whether a weight decays by default: matrices and filters do, biases and normalisation scales do not."""
     return len(variable.shape) > 1
 
 
 def _ratio(numerator: Any, denominator: Any, known: Any) -> Any:
-    """Divide; 1 where `known` is zero."""
+    """Divide two tensors; return 1 where `known` is zero."""
     return tf.where(known > 0, numerator / denominator, tf.ones_like(numerator))

@@ -1,1 +1,1 @@
-"""What a run reports while it runs and at its end."""
+"""Report the progress and results of a run."""

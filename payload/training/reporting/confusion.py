@@ -1,4 +1,4 @@
-"""Mistakes in the test images: counts in confusion.json, and pictures of the surest ones in mistakes.json."""
+"""Record misclassified test images: counts in confusion.json, and the most confident ones in mistakes.json."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFUSION_FILE: Final = "confusion.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """The confusion matrix: images by true class (rows) and recognised class (columns)."""
+    """The confusion matrix: images by true class (rows) and predicted class (columns)."""
 
     labels: tuple[str, ...]
     counts: npt.NDArray[np.int64]
@@ -33,31 +33,31 @@ class Confusion:
 
     @property
     def images(self) -> int:
-        """Return how many images were counted."""
+        """Return the number of counted images."""
         return int(self.counts.sum())
 
     @property
     def accuracy(self) -> float:
-        """Return the fraction of all images that was recognised, 0 to 1."""
+        """Return the fraction of images with a correct prediction, 0 to 1."""
         return float(np.trace(self.counts) / max(1, self.images))
 
     def recall(self) -> list[float | None]:
-        """Return the fraction of each class that was recognised; None for a class without images."""
+        """Return the fraction of each class that was predicted correctly; None for a class without images."""
         return _ratios(np.diag(self.counts), self.counts.sum(axis=1))
 
     def precision(self) -> list[float | None]:
-        """Return the correct fraction of what was recognised as each class; None where nothing was."""
+        """Return the correct fraction of the predictions of each class; None for a class that was never predicted."""
         return _ratios(np.diag(self.counts), self.counts.sum(axis=0))
 
     def confused(self, most: int = 10) -> list[tuple[str, str, int]]:
-        """Return the pairs that are confused most: true class, recognised class, images."""
+        """Return the most frequent confusions: true class, predicted class, number of images."""
         wrong = self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         pairs = [divmod(int(place), len(self.labels)) for place in order]
         return [(self.labels[a], self.labels[b], int(wrong[a, b])) for a, b in pairs if wrong[a, b]]
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the matrix and its statistics as JSON values."""
         return {
             "images": self.images,
             "accuracy": self.accuracy,
@@ -86,20 +86,20 @@ def _ratios(some: Sequence[int] | npt.NDArray[Any], whole: npt.NDArray[Any]) -> 
 
 MISTAKES_FILE: Final = "mistakes.json"
 MOST: Final = 12
-"""Images kept: a rank's share of them is 12 pictures, 40 kB at most."""
+"""Maximum number of images to keep: 12 pictures of a rank take at most 40 kB."""
 SIDE: Final = 48
-"""Pixels of the longer side of a picture; a smaller image keeps its size."""
+"""Pixels of the longer side of a picture. Smaller images keep their size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One test image that was taken for another class."""
+    """A misclassified test image."""
 
     label: int
-    """Its true class."""
+    """Number of its true class."""
     taken_for: int
     confidence: float
-    """Probability that the network gave to the class that it took it for, 0 to 1."""
+    """Probability of the wrongly predicted class, 0 to 1."""
     png: bytes
 
 
@@ -110,9 +110,10 @@ def mistakes_of(
     taken_for: npt.NDArray[Any],
     confidence: npt.NDArray[Any],
 ) -> list[Mistake]:
-    """Return the surest mistakes of a batch: at most MOST, the surest first.
+    """Return the most confident mistakes of a batch, the most confident first, at most MOST.
 
-    `images`: uint8 or float32 [slots, height, width, 1 or 3], 0 to 255; the others [slots]. Weight 0 is no image.
+    `images`: uint8 or float32 [slots, height, width, 1 or 3], 0 to 255; the others [slots]. Weight 0 marks an unused
+    slot.
     """
     wrong = np.flatnonzero((weights > 0) & (labels != taken_for))
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST]
@@ -128,12 +129,12 @@ def mistakes_of(
 
 
 def surest(mistakes: Iterable[Mistake], most: int = MOST) -> list[Mistake]:
-    """Return the mistakes of the highest confidence, the surest first; the same ones in whatever order they come."""
+    """Return the mistakes with the highest confidence, highest first, independent of the input's order."""
     return sorted(mistakes, key=lambda each: (-each.confidence, each.label, each.taken_for, each.png))[:most]
 
 
 def picture(image: npt.NDArray[Any]) -> bytes:
-    """Return an image of [height, width, 1 or 3], 0 to 255, as a small PNG."""
+    """Encode an image, [height, width, 1 or 3], 0 to 255, as a small PNG."""
     shown = np.rint(image).clip(0, 255).astype(np.uint8)
     small = Image.fromarray(shown[..., 0] if shown.shape[-1] == 1 else shown)
     small.thumbnail((SIDE, SIDE), Image.Resampling.BOX)

@@ -1,4 +1,4 @@
-"""TensorBoard events of a run: curves, histograms, pictures and text."""
+"""Write a run's TensorBoard events: curves, histograms, pictures and text."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from agent.files.atomic_write import StorageError, storing
 
 EVENTS_DIRECTORY: Final = "events"
 BUCKETS: Final = 30
-"""Of a histogram: TensorBoard's own number."""
+"""Number of buckets in a histogram, the same as TensorBoard's."""
 FLUSH_MS: Final = 10_000
-"""Longest that a point waits in memory before TensorBoard can see it."""
+"""Maximum time until TensorBoard can see a new point."""
 
 
 class Events:
     """Write the TensorBoard events of a run."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Open an event file of its own; a resumed run adds another beside it. Raises StorageError."""
+        """Open a new event file. A resumed run adds another one to the directory. Raises StorageError."""
         self.directory = run_dir / EVENTS_DIRECTORY
         with storing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ class Events:
             self._writer = tf.summary.create_file_writer(str(self.directory), flush_millis=FLUSH_MS)
 
     def scalars(self, step: int, values: Mapping[str, float], *, flush: bool = True) -> None:
-        """Add one point to each curve. Raises StorageError, without `flush` perhaps at a later call."""
+        """Add one point to each curve. Raises StorageError; without `flush`, possibly at a later call."""
         with self._writing(flush=flush):
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
@@ -41,7 +41,7 @@ class Events:
     def histograms(self, step: int, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Add a histogram of each array's finite numbers. Raises StorageError.
 
-        `tf.summary.histogram` would hold 240 bytes for each number at a time.
+        `tf.summary.histogram` is not used, because it needs 240 bytes of memory for each number.
         """
         with self._writing():
             for name, array in arrays.items():
@@ -63,7 +63,7 @@ class Events:
             tf.summary.text(name, markdown, step=step)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file."""
         self._writer.close()
 
     @contextlib.contextmanager
@@ -82,14 +82,14 @@ class Events:
 
 
 def buckets(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Count an array's finite numbers in buckets of equal width: rows of left edge, right edge, count."""
+    """Count an array's finite numbers in buckets of equal width; return rows of left edge, right edge, count."""
     numbers = np.asarray(array, np.float32).ravel()
     counts, edges = np.histogram(numbers[np.isfinite(numbers)], bins=BUCKETS)
     return np.stack([edges[:-1], edges[1:], counts], axis=1).astype(np.float64)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table as Markdown, with its cells escaped."""
+    """Format a table as Markdown, with escaped cells."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines)
 

@@ -1,4 +1,4 @@
-"""Many small pictures as one: filters, training images, and the thumbnails of TensorBoard's projector."""
+"""Combine small pictures into one: filters, training images, and the thumbnails of TensorBoard's projector."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from PIL import Image
 Pixels = npt.NDArray[np.uint8]
 
 LEAST_SIDE: Final = 32
-"""Side to which a small picture is enlarged, pixels: a filter of 3 x 3 would be a speck."""
+"""Minimum side of a picture after enlargement, pixels. A filter of 3 x 3 would be too small to see."""
 _WHITE: Final = 255
-"""Colour between pictures: white."""
+"""Grey level between pictures: white."""
 
 
 def filter_pictures(kernel: npt.NDArray[Any]) -> Pixels:
-    """Turn the filters of a convolution, [height, width, inputs, filters], into [filters, height, width, 1 or 3] bytes.
+    """Show a convolution's filters, [height, width, inputs, filters], as bytes [filters, height, width, 1 or 3].
 
-    Zero is grey; black and white are plus and minus the filter's own largest weight. Three inputs are red, green and
-    blue; of any other number each pixel shows their mean.
+    Zero is grey. White and black are plus and minus the filter's own largest absolute weight. Three inputs are shown as
+    red, green and blue. For any other number of inputs, each pixel is their mean.
     """
     weights = np.moveaxis(np.asarray(kernel, np.float64), -1, 0)
     if weights.shape[-1] != 3:
@@ -35,7 +35,7 @@ def filter_pictures(kernel: npt.NDArray[Any]) -> Pixels:
 def image_grid(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
     """Arrange pictures [N, height, width, 1 or 3] in rows, left to right, with `gap` white pixels between and around.
 
-    `columns`: 0 for as many as make it about square. Returns [height, width, 1 or 3]; unused places are white.
+    `columns`: 0 makes the grid about square. Returns [height, width, 1 or 3]. Unused places are white.
     """
     count, height, width, channels = pictures.shape
     across = columns or math.ceil(math.sqrt(count))
@@ -49,13 +49,13 @@ def image_grid(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
 
 
 def enlarged(pictures: Pixels, least_side: int = LEAST_SIDE) -> Pixels:
-    """Repeat each pixel of [N, height, width, channels] until the shorter side has at least so many."""
+    """Repeat each pixel of [N, height, width, channels] until the shorter side has at least `least_side` pixels."""
     times = math.ceil(least_side / min(pictures.shape[1:3]))
     return pictures.repeat(times, axis=1).repeat(times, axis=2) if times > 1 else pictures
 
 
 def thumbnails(images: Pixels, side: int) -> Pixels:
-    """Shrink or enlarge [N, height, width, 1 or 3] to [N, side, side, 1 or 3]; shrinking takes means."""
+    """Resize [N, height, width, 1 or 3] to [N, side, side, 1 or 3]. Shrinking averages pixels."""
     shown = [
         Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image).resize((side, side), Image.Resampling.BOX)
         for image in images

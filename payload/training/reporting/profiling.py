@@ -1,6 +1,6 @@
-"""A profile of chosen steps, as TensorBoard's profile plugin reads it: events/plugins/profile/TIME/HOST.xplane.pb.
+"""Profile selected steps for TensorBoard's profile plugin: events/plugins/profile/TIME/HOST.xplane.pb.
 
-Only rank 0 writes one: of the others it shows how long it waits for them. Steps outside are not slowed.
+Only rank 0 writes a profile. It shows how long rank 0 waits for other ranks. Steps outside the span are not slowed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 class Profiler:
-    """Profile the steps of a span."""
+    """Profile the steps in a span."""
 
     def __init__(self, events: Path, span: StepSpan | None) -> None:
-        """Prepare. `events`: TensorBoard's directory of the run; `span`: None for no profile."""
+        """`events`: the run's directory for TensorBoard. `span`: the steps to profile; None: none."""
         self._events, self._span = events, span
         self._running = False
         self.profiled = 0
-        """Steps profiled so far."""
+        """Number of steps profiled so far."""
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Run one step within, counted from 1. A run resumed within the span is profiled from there on."""
+        """Run a step, counted from 1, and profile it if it is in the span. Works for a run resumed within the span."""
         if self._span is None or not self._span.first <= number <= self._span.last:
             yield
             return
@@ -42,13 +42,13 @@ class Profiler:
         self.profiled += 1
 
     def after(self, number: int) -> None:
-        """Write the profile once its last step is done. Raises StorageError."""
+        """Write the profile if `number` is its last step. Raises StorageError."""
         if self._span is not None and number >= self._span.last:
             self.close()
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark, within a profile, the time in which the step waits for its images."""
+        """Mark a wait for images in the profile."""
         if not self._running:
             yield
             return
@@ -58,7 +58,7 @@ class Profiler:
             yield
 
     def awaited(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches, with the waits for them marked within a profile."""
+        """Yield the batches, and mark the wait for each in the profile."""
         source = iter(batches)
         while True:
             with self.waiting():
@@ -68,7 +68,7 @@ class Profiler:
             yield batch
 
     def close(self) -> None:
-        """Write the profile, if it is not written yet. Raises StorageError."""
+        """Write the profile if one is in progress. Raises StorageError."""
         if not self._running:
             return
         import tensorflow as tf

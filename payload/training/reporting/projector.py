@@ -1,9 +1,9 @@
-"""Embeddings for TensorBoard's projector: points in the space of the last features, each with its label and picture.
+"""Write embeddings for TensorBoard's projector: the last features of test images, with labels and thumbnails.
 
-events/projector_config.pbtxt     its configuration
-events/embedding/features.tsv     a line an image, a column a feature
-events/embedding/labels.tsv       true and recognised class of each
-events/embedding/sprite.png       all thumbnails in rows, as many as columns
+events/projector_config.pbtxt     configuration
+events/embedding/features.tsv     one line for each image, one column for each feature
+events/embedding/labels.tsv       true and predicted class of each image
+events/embedding/sprite.png       all thumbnails in a square grid
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from payload.training.reporting.image_grid import Pixels, image_grid, thumbnails
 
 MOST_IMAGES: Final = 1000
 MOST_NUMBERS: Final = 500_000
-"""Of all points together: about 4 MB of text, which a browser still turns smoothly."""
+"""Maximum numbers in all points: about 4 MB of text, which a browser can still rotate smoothly."""
 THUMBNAIL_SIDE: Final = 48
-"""Pixels at most; smaller images keep their size."""
+"""Maximum side of a thumbnail, pixels. Smaller images keep their size."""
 _FOLDER: Final = "embedding"
 
 
 def image_count(available: int, features: int) -> int:
-    """Return how many images to show, so that file and browser cope."""
+    """Return how many images to show, limited by file size and browser."""
     return max(1, min(available, MOST_IMAGES, MOST_NUMBERS // features))
 
 
@@ -42,7 +42,7 @@ def write_projector(
 ) -> None:
     """Write the points of [N, D] features with their class names and images [N, height, width, 1 or 3].
 
-    The configuration comes last: TensorBoard sees all or nothing. Raises StorageError.
+    The configuration is written last, so that TensorBoard never sees a partial embedding. Raises StorageError.
     """
     folder = events / _FOLDER
     with storing(folder):
@@ -64,14 +64,14 @@ def write_projector(
 
 
 def png(picture: Pixels) -> bytes:
-    """Write [height, width, 1 or 3] bytes as PNG."""
+    """Encode [height, width, 1 or 3] bytes as PNG."""
     buffer = io.BytesIO()
     Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
 def _sprite(pictures: Pixels) -> Pixels:
-    """Arrange thumbnails as the projector needs them: no gaps, as many columns as rows, the rest white."""
+    """Arrange thumbnails as the projector requires: no gaps, a square grid, the rest white."""
     across = math.ceil(math.sqrt(len(pictures)))
     rest = across * across - len(pictures)
     filled = np.concatenate([pictures, np.full((rest, *pictures.shape[1:]), 255, np.uint8)])

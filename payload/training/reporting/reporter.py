@@ -1,4 +1,4 @@
-"""Reports of a run while it runs: a line an epoch, metrics, TensorBoard events, and its speed. Rank 0 alone reports."""
+"""Report a run's progress and speed: printed lines, metrics.jsonl and TensorBoard events. Only rank 0 reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from payload.training.state import TrainState
 
 
 class Reporter:
-    """Report on rank 0, and stay silent elsewhere; measure the time of the training steps everywhere."""
+    """Report on rank 0 only, and measure the time of the training steps on every rank."""
 
     def __init__(self, plan: TrainingPlan, state: TrainState) -> None:
         """Open metrics and events on rank 0. Raises StorageError."""
@@ -35,7 +35,7 @@ class Reporter:
         self._stragglers = StragglerWatch(plan.ranks.hosts)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close metrics, events and the profile."""
         if self._metrics:
             self._metrics.close()
         if self._tensorboard:
@@ -43,17 +43,17 @@ class Reporter:
         self.profiler.close()
 
     def start_timer(self) -> StepTimer:
-        """Start to time the steps of an epoch."""
+        """Start timing the steps of an epoch, and return the timer."""
         self._timer = StepTimer()
         return self._timer
 
     @property
     def waited_s(self) -> float:
-        """Return how long this rank waited for its images in the epoch that is measured."""
+        """Return how long this rank waited for its images in the current epoch, s."""
         return self._timer.waited_s
 
     def start(self, start_point: StartPoint) -> None:
-        """Report what is about to run."""
+        """Report the start of a run."""
         if not self._metrics or not self._tensorboard:
             return
         plan = self._plan
@@ -91,7 +91,7 @@ class Reporter:
         print(plan.rank_setup, flush=True)
 
     def step(self, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
-        """Count a step of `size` images over all ranks; report it, at most twice a second. Raises StorageError."""
+        """Count a step of `size` images over all ranks. Report at most two steps a second. Raises StorageError."""
         seconds = self._timer.step(size)
         self.totals.training_seconds += seconds
         self.totals.images += size
@@ -135,7 +135,7 @@ class Reporter:
     def epoch(self, progress: Progress, train: Scores, test: Scores, seconds: float, waits: Sequence[float]) -> None:
         """Report a completed epoch.
 
-        `seconds`: its wall time, evaluation included; `waits`: how long each rank waited for images to train on.
+        `seconds`: its wall time, including evaluation. `waits`: seconds that each rank waited for training images.
         """
         if not self._metrics or not self._tensorboard:
             return
@@ -186,7 +186,7 @@ class Reporter:
         )
 
     def trained(self) -> None:
-        """Show the trained network in TensorBoard, as far as the settings ask for it."""
+        """Show the trained network in TensorBoard, if the settings request it."""
         if self._tensorboard:
             self._tensorboard.end()
 

@@ -1,4 +1,4 @@
-"""The result of a completed run."""
+"""Collect the result of a completed run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def result_of(
     start_point: StartPoint,
     exported: Exported,
 ) -> Result:
-    """Return the result of a completed run. `train`: None where a resumed run had nothing left to train."""
+    """Return the result of a completed run. `train`: None if a resumed run had no epochs left to train."""
     return Result(
         recipe=plan.config.recipe.name,
         variant=plan.variant,

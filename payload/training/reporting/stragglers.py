@@ -1,7 +1,7 @@
-"""Ranks whose own part of a step takes much longer than the others', which wait for them in every step.
+"""Detect stragglers: ranks that delay the others in every step, because their own part of it takes much longer.
 
-A rank's own part is the wait for its images and the forward and backward pass; the sum over all ranks is not, since in
-it everyone waits for the last. Standard library only.
+A rank's own part is the wait for its images and the forward and backward pass. The sum over all ranks is excluded,
+because in it all ranks wait for the slowest. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from collections.abc import Sequence
 from typing import Final
 
 SLOW_RATIO: Final = 1.5
-"""Times the median of all ranks from which a rank is a straggler."""
+"""Minimum ratio of a straggler's time to the median of all ranks."""
 LEAST_LOST: Final = 0.1
-"""Fraction of the time of training steps that the others must wait for it."""
+"""Minimum fraction of the training time that the others wait for a straggler."""
 WINDOW_S: Final = 15.0
-"""Means over this time at least are compared."""
+"""Minimum time to average over before ranks are compared."""
 WINDOW_STEPS: Final = 5
-"""And over so many steps at least."""
+"""Minimum number of steps to average over before ranks are compared."""
 WINDOWS: Final = 2
-"""Windows in a row that must agree: a neighbour's burst is none."""
+"""Number of consecutive windows that must agree, so that a short burst of other load is ignored."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Straggler:
-    """A rank for which the others wait, or no longer."""
+    """A rank that has become a straggler, or has recovered."""
 
     rank: int
     host: str
     own_s: float
     """Mean time of its own part of a step, over the last window."""
     median_s: float
-    """Median of that of all ranks; of an even number, the lower one of the two in the middle."""
+    """Median of all ranks' own parts. With an even number of ranks, the lower of the middle two."""
     lost: float
-    """Fraction of the time of training steps that a rank with the median waits for it, 0 to 1."""
+    """Fraction of the training time that a rank with the median time waits for it, 0 to 1."""
     is_over: bool = False
 
     def __str__(self) -> str:
@@ -48,22 +48,22 @@ class Straggler:
 
 
 class StragglerWatch:
-    """Compare the ranks of one run, step by step."""
+    """Compare the step times of a run's ranks."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        """`hosts`: the name of each rank's host, by rank."""
+        """`hosts`: host name of each rank, by rank."""
         self._hosts = tuple(hosts)
         self._known: set[int] = set()
         self._counts = [0] * len(self._hosts)
-        """Windows in a row in which a rank was not what it is known as, slow or not."""
+        """Number of consecutive windows that contradict a rank's known state, slow or not."""
         self._sums = [0.0] * len(self._hosts)
         self._seconds, self._steps, self._last_s = 0.0, 0, 0.0
 
     def step(self, own_s: Sequence[float], seconds: float) -> list[Straggler]:
-        """Count the step before: what is new is returned, by rank.
+        """Count the previous step; return the ranks that have become stragglers or have recovered.
 
-        `own_s`: how long each rank's own part of the step before took; all zero where nothing is known, as with the
-        first step of an epoch. `seconds`: how long this step took, of which the next call tells the parts.
+        `own_s`: seconds of each rank's own part of the previous step, or all zero if unknown (at the first step of an
+        epoch). `seconds`: duration of this step. The next call gets its parts.
         """
         before_s, self._last_s = self._last_s, seconds
         if len(own_s) != len(self._hosts) or not any(own_s):
@@ -84,7 +84,7 @@ class StragglerWatch:
         for rank, own in enumerate(self._sums):
             lost = min(1.0, max(0.0, own - median) / self._seconds)
             is_slow = own >= SLOW_RATIO * median
-            # One that is known keeps up once it is no slower, not where the others wait for something else as well.
+            # A known straggler recovers by its own time, even if the others also wait for something else.
             if rank not in self._known:
                 is_slow = is_slow and lost >= LEAST_LOST
             if is_slow == (rank in self._known):

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run, and when it is written. Rank 0 alone; nothing here is collective."""
+"""Write a run's TensorBoard events. This module runs on rank 0 only; it does not communicate."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from payload.training.reporting.projector import image_count, write_projector
 from payload.training.state import TrainState
 
 SAMPLES: Final = 25
-"""Training images shown."""
+"""Number of training images to show."""
 SLOTS: Final = 32
-"""Test images that go through the network at a time, for the embeddings."""
+"""Number of test images to process at a time for the embeddings."""
 
 
 class TensorBoard:
-    """Write the events of one run."""
+    """Write the TensorBoard events of one run."""
 
     def __init__(self, plan: TrainingPlan, state: TrainState) -> None:
         """Open an event file. Raises StorageError."""
@@ -37,29 +37,29 @@ class TensorBoard:
         self._events = Events(plan.config.run_dir)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file."""
         self._events.close()
 
     def start(self, epoch: int) -> None:
-        """Show the configuration, and with `pictures` the input of the network after `epoch` epochs."""
+        """Show the run's settings. With `pictures`, also show the network's input after `epoch` epochs."""
         self._events.text("run", run_table(self._plan, self._state.model.count_params()))
         self._events.text("settings", settings_table(self._plan.settings))
         if self._plan.settings.pictures:
             self._pictures(epoch=min(epoch, self._plan.schedule.epochs - 1), step=epoch)
 
     def step(self, number: int, values: dict[str, float]) -> None:
-        """Add a step to its curves; `number` counts from the beginning of the run."""
+        """Add a step to its curves. `number` is counted from the start of the run."""
         self._events.scalars(number, {f"step/{name}": value for name, value in values.items()}, flush=False)
 
     def epoch(self, epoch: int, values: dict[str, float]) -> None:
-        """Add an epoch, counted from 1, to its curves, and histograms of the weights where they are due."""
+        """Add an epoch, counted from 1, to its curves. Add histograms of the weights if they are due."""
         self._events.scalars(epoch, values)
         every = self._plan.settings.histogram_epochs
         if every and (epoch % every == 0 or epoch == self._plan.schedule.epochs):
             self._events.histograms(epoch, histogram_arrays(self._state))
 
     def end(self) -> None:
-        """Show filters, the last input of the network and embeddings of test images, where the settings ask for it."""
+        """Show filters, the network's last input and embeddings of test images, if the settings request them."""
         epochs = self._plan.schedule.epochs
         if self._plan.settings.pictures:
             self._pictures(epoch=epochs - 1, step=epochs)
@@ -94,7 +94,7 @@ class TensorBoard:
 
 
 def _through(model: Any, batches: Iterator[Any]) -> tuple[npt.NDArray[Any], ...]:
-    """Return features, recognised and true classes, and images, of all examples in the batches."""
+    """Return the features, predicted classes, true classes and images of all examples in the batches."""
     columns: list[tuple[npt.NDArray[Any], ...]] = []
     for batch in batches:
         features, logits = model(pixels(batch.images), training=False)
@@ -106,7 +106,7 @@ def _through(model: Any, batches: Iterator[Any]) -> tuple[npt.NDArray[Any], ...]
 
 
 def augmented_images(plan: TrainingPlan, epoch: int) -> Pixels:
-    """Return the first training images of an epoch on rank 0 as the network sees them, with all random changes."""
+    """Return rank 0's first training images of an epoch as the network sees them, with all random changes."""
     batches = training_batches(
         plan.data.train,
         plan.training_view(epoch),
@@ -124,13 +124,13 @@ def augmented_images(plan: TrainingPlan, epoch: int) -> Pixels:
 
 
 def as_bytes(images: Any) -> Pixels:
-    """Round images of 0 to 255 to bytes."""
+    """Round images, 0 to 255, to bytes."""
     shown: Pixels = np.rint(images.numpy()).clip(0, 255).astype(np.uint8)
     return shown
 
 
 def first_kernel(model: Any) -> npt.NDArray[Any] | None:
-    """Return the weights of the first convolution, [height, width, inputs, filters]; None where there is none."""
+    """Return the weights of the first convolution, [height, width, inputs, filters], or None."""
     for layer in model.layers:
         kernel = getattr(layer, "kernel", None)
         if kernel is not None and len(kernel.shape) == 4:
@@ -139,21 +139,21 @@ def first_kernel(model: Any) -> npt.NDArray[Any] | None:
 
 
 def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
-    """Return weights and, where the optimizer keeps them, means of the latest gradients, by the names of both.
+    """Return the weights and the optimizer's variables by name, for histograms.
 
-    The gradients themselves are gone once they are applied; the optimizer keeps means of them.
+    The optimizer's variables include moving averages of the gradients. The gradients themselves no longer exist.
     """
     weights = {f"weights/{variable.path}": variable.numpy() for variable in state.model.trainable_variables}
     kept = {
         f"optimizer/{variable.path}": variable.numpy()
         for variable in state.optimizer.rule.variables
-        if len(variable.shape)  # the others count steps, or hold a rate
+        if len(variable.shape)  # scalars are step counts or learning rates
     }
     return {**weights, **kept}
 
 
 def run_table(plan: TrainingPlan, parameters: int) -> str:
-    """Return a summary of the run as Markdown."""
+    """Summarize the run as a Markdown table."""
     last = plan.schedule.phase(plan.schedule.epochs - 1)
     rows = [
         ("recipe", plan.config.recipe.name + (f", variant {plan.variant}" if plan.variant else "")),
@@ -170,7 +170,7 @@ def run_table(plan: TrainingPlan, parameters: int) -> str:
 
 
 def settings_table(settings: Settings) -> str:
-    """Return every setting as Markdown, those that differ from the defaults in bold."""
+    """Format all settings as a Markdown table. Values that differ from the defaults are bold."""
     default = Settings()
     rows = []
     for field in (field for group in GROUPS for field in dataclasses.fields(group)):
