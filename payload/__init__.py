@@ -1,1 +1,1 @@
-"""The training program: models, data, recipes, and the loop over them."""
+"""The training program: networks, data, recipes, and the training loop."""

@@ -1,4 +1,4 @@
-"""What the commands on a trained network share: its arguments, and how errors are reported."""
+"""Shared by the commands for trained networks: arguments and error reports."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Parser(argparse.ArgumentParser):
     """Parse arguments, and report errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and exit with 2."""
+        """Print the error and exit with status 2."""
         name = self.prog.rsplit(" ", 1)[-1]
         print(f"{name}: error: {message}; --help lists the arguments", file=sys.stderr, flush=True)
         sys.exit(EXIT_USAGE)
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a trained network."""
+    """Add the arguments that select a trained network."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run-dir", type=Path, metavar="DIR", help="a run's directory, with its export")
     which.add_argument("--model", type=Path, metavar="PATH", help=f"an export, {KINDS}")
@@ -39,11 +39,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def quiet_tensorflow() -> None:
-    """Silence TensorFlow's messages about the machine, unless the environment asks for them."""
+    """Silence TensorFlow's messages about the machine, unless the environment sets the log level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def report_error(command: str, error: ReportedError, status: int) -> int:
-    """Print an error in one line and return the exit status."""
+    """Print an error in one line and return `status`."""
     print(f"{command}: error: {error}", file=sys.stderr, flush=True)
     return status

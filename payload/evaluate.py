@@ -1,7 +1,7 @@
-"""Measure a trained network on the test images: `python -m payload.evaluate --run-dir DIR`.
+"""Evaluate a trained network on the test images: `python -m payload.evaluate --run-dir DIR`.
 
-The images and their views are those of the end of its run, so the figures are the same. Exit status: 0 done; 1 failed,
-with one line that says why; 2 wrong arguments.
+Images and their crops are the same as at the end of the run, and so are the results. Exit status: 0: done; 1: failed,
+with a one-line reason; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     if card is None:
         raise ModelError(f"{folder}: no {DESCRIPTION_FILE} says which images {path.name} was trained on")
     settings = settings_from(card.settings)
-    if card.data_dir and not given.data_dir:  # Ranks wrote it, as they did all files of a run.
+    if card.data_dir and not given.data_dir:  # not trusted, because the ranks wrote it, like all files of a run
         address = str(card.data_dir)
         if address.startswith(SCHEME):
             raise ModelError(

@@ -1,7 +1,7 @@
-"""Export the network of a run, finished or stopped, from a checkpoint: `python -m payload.export --run-dir DIR`.
+"""Export the network of a completed or stopped run from a checkpoint: `python -m payload.export --run-dir DIR`.
 
-Writes model.keras, a SavedModel, model.json and with --onnx model.onnx into DIR/export, as one atomic step. Exit
-status: 0 written; 1 failed, with one line that says why; 2 wrong arguments.
+Atomically writes model.keras, a SavedModel, model.json, and with --onnx model.onnx, to DIR/export. Exit status: 0:
+done; 1: failed, with a one-line reason; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(list(argv))
     quiet_tensorflow()
     try:
-        read_model_spec(given.run_dir)  # fails before TensorFlow takes seconds to import
+        read_model_spec(given.run_dir)  # fail before the slow import of TensorFlow
         if given.onnx:
             require_converter()
         print(_export(given))

@@ -1,11 +1,11 @@
-"""Recognise images with a trained network: `python -m payload.predict --run-dir DIR IMAGE...`, or from a program:
+"""Classify images with a trained network: `python -m payload.predict --run-dir DIR IMAGE...`, or from a program:
 
     from payload.predict import predict, predict_files
     predict(Path("runs/ID/export/model.onnx"), images)      # float32 [N, classes]
-    predict_files(Path("runs/ID"), [Path("photo.jpg")])     # the likeliest classes of each file
+    predict_files(Path("runs/ID"), [Path("photo.jpg")])     # the most likely classes of each file
 
-The command takes JPEG and PNG files of any size. Exit status: 0 all were recognised; 1 failed, with one line that says
-why; 2 wrong arguments.
+The command accepts JPEG and PNG files of any size. Exit status: 0: done; 1: failed, with a one-line reason; 2: invalid
+arguments.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from payload.data.image_files import read_images
 from payload.training.export.classifier import Prediction, likeliest, load
 
 BATCH: Final = 64
-"""Images recognised at a time: bounds the memory."""
+"""Maximum number of images to classify at a time. It limits the memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FilePrediction:
-    """The likeliest classes of one image file, the likeliest first."""
+    """The most likely classes of one image file, most likely first."""
 
     image: Path
     classes: tuple[Prediction, ...]
@@ -40,10 +40,10 @@ class FilePrediction:
 def predict(model: Path, images: npt.NDArray[np.uint8], *, trust_model: bool = False) -> npt.NDArray[np.float32]:
     """Return the probability of each class: uint8 [N, height, width, channels] to float32 [N, classes].
 
-    `model`: an export, a run's directory with one, a .keras file, a SavedModel or an .onnx file, of which the last
-    needs no TensorFlow. `images`: 0 to 255, as in files, of the size that the network takes. `trust_model`: also
-    load a SavedModel, or a .keras file with unknown classes, which can read and write your files. Loads the model each
-    time; `payload.training.export.classifier.load` returns one that stays loaded. Raises ModelError.
+    `model`: an export, a run's directory with an export, a .keras file, a SavedModel or an .onnx file. Only .onnx files
+    do not need TensorFlow. `images`: pixels 0 to 255, with the image size of the network. `trust_model`: also load a
+    SavedModel, or a .keras file with unknown classes, which can read and write your files. Each call loads the model.
+    To load it once, use `payload.training.export.classifier.load`. Raises ModelError.
     """
     return load(model, trust_model=trust_model).probabilities(images)
 
@@ -56,12 +56,12 @@ def predict_files(
     size: tuple[int, int] | None = None,
     trust_model: bool = False,
 ) -> list[FilePrediction]:
-    """Return the `top` likeliest classes of each image file, cropped and resized as in tests of the data set.
+    """Return the `top` most likely classes of each image file. Images are cropped and resized like test images.
 
-    `model`, `trust_model`: as for `predict`. `size`: height and width, for a network that takes any size and
-    names none. Raises ModelError, DataError.
+    `model`, `trust_model`: as for `predict`. `size`: height and width, for a network that accepts any size and has no
+    model.json. Raises ModelError, DataError.
     """
-    for path in files:  # fails before TensorFlow takes seconds to import
+    for path in files:  # fail before the slow import of TensorFlow
         read_images([path], size=(1, 1), channels=1)
     classifier = load(model, size, trust_model=trust_model)
     margin = classifier.card.margin if classifier.card else 1.0
@@ -102,13 +102,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _values(found: FilePrediction) -> dict[str, Any]:
-    """Return the values of the command's JSON."""
+    """Return a prediction as JSON values."""
     classes = [{"class": each.label, "number": each.number, "probability": each.probability} for each in found.classes]
     return {"image": str(found.image), "classes": classes}
 
 
 def _lines(found: Sequence[FilePrediction]) -> list[str]:
-    """Return a table: a line for each image and class, the image's name on its first."""
+    """Format predictions as a table with a line for each image and class."""
     rows = [
         (str(each.image) if place == 0 else "", f"{guess.probability:.2%}", guess.label)
         for each in found

@@ -1,7 +1,7 @@
 """Train one recipe: `python -m payload.train --recipe digits --run-dir DIR`, on every rank under horovodrun, or alone.
 
-Exit status: 0 completed; 1 failed, with one line that says why; 2 wrong arguments; 143 stopped by SIGTERM, SIGINT or a
-file named `stop` in the run directory, after the current step, with a checkpoint to resume from.
+SIGTERM, SIGINT or a file named `stop` in the run's directory stop the run after the current step, with a checkpoint to
+resume from. Exit status: 0: completed; 1: failed, with a one-line reason; 2: invalid arguments; 143: stopped.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from payload.training.run_files import RESULT_FILE, Provenance
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 STOP_FILE: Final = "stop"
 STOP_FILE_INTERVAL_S: Final = 1.0
-"""Time between two checks of the shared file system."""
+"""Time between checks for the stop file on the shared file system."""
 ROOT_FIRST_S: Final = 5.0
-"""Delay before other ranks report an early error: where rank 0 has it too, the launcher ends them in the meantime."""
+"""Delay before ranks other than 0 report an early error. If rank 0 has it too, the launcher kills them first."""
 
 
 class StopRequest:
-    """Watch for SIGTERM, SIGINT and the stop file; a second signal ends the process at once."""
+    """Watch for SIGTERM, SIGINT and the stop file. A second signal terminates the process immediately."""
 
     def __init__(self, run_dir: Path, *, watch_file: bool) -> None:
-        """Handle signals from now on. `watch_file`: also look for the file; one rank is enough."""
+        """Install signal handlers. `watch_file`: also check for the stop file; one rank is enough."""
         self._path = run_dir / STOP_FILE
         self._watch_file = watch_file
         self._next_look = 0.0
@@ -58,7 +58,7 @@ class StopRequest:
         now = time.monotonic()
         if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S
-            self._requested = is_listed(self._path)  # another node may write it
+            self._requested = is_listed(self._path)  # listing sees files that another node has written
         return self._requested
 
 
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
             rank_setup=rank_setup,
         )
     except ReportedError as error:
-        # Rank 0 reports what all ranks know. A lost rank is reported by each that is left, since it may be rank 0.
+        # Rank 0 reports errors that all ranks know. Each remaining rank reports a lost rank, because it may be rank 0.
         if rank == 0 or isinstance(error, ConnectionError):
             report_error("payload.train", error, EXIT_FAILED)
         return EXIT_USAGE if isinstance(error, SettingError) else EXIT_FAILED
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _prepare(config: TrainConfig) -> Dataset:
-    """Do everything that can fail before TensorFlow is imported."""
+    """Check the run directory and open the data, so that errors occur before the slow import of TensorFlow."""
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
@@ -117,10 +117,11 @@ def _prepare(config: TrainConfig) -> Dataset:
 
 
 def _import_trainer() -> Any:
-    """Import TensorFlow, Keras and Horovod in less time: 4.3 s instead of 6.2 s of one core, for each rank.
+    """Import TensorFlow, Keras and Horovod. This takes 4.3 s instead of 6.2 s of one core for each rank.
 
-    Keras imports scikit-learn, and with it SciPy's statistics, for wrappers that are not used here: hiding it for the
-    moment is what Keras meets where it is not installed. The collector finds nothing to free among modules.
+    Keras imports scikit-learn, and SciPy's statistics with it, for wrappers that are not used here. Hiding it
+    temporarily has the same effect as if it were not installed. Garbage collection is disabled meanwhile, because
+    modules leave nothing to free.
     """
     hidden = "sklearn" not in sys.modules
     if hidden:

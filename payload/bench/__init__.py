@@ -1,1 +1,1 @@
-"""What ranks measure for `fab bench` (`ranks`), and a table of networks on one machine: `python -m payload.bench`."""
+"""Benchmarks: of a cluster (`ranks`, for `fab bench`), and of networks on one machine (`python -m payload.bench`)."""

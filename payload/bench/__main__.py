@@ -1,8 +1,8 @@
-"""Measure images a second, networks by batch sizes: `python -m payload.bench --networks vgg16 --batch-sizes 1,32`.
+"""Measure images per second by network and batch size: `python -m payload.bench --networks vgg16 --batch-sizes 1,32`.
 
-The tables of "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018): synthetic images, one training
-step with RMSprop, each cell in a fresh process. Exit status: 0 all measured; 1 a cell failed, which the table names;
-2 wrong arguments; 130 interrupted, after the table of what was measured.
+This reproduces the tables of "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018): synthetic
+images, a training step with RMSprop, and a new process for each cell. Exit status: 0: all measured; 1: a cell failed
+(see the table); 2: invalid arguments; 130: interrupted, after printing the table so far.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPARED: Final = {STOCK: ("stock", "cores stock", "ratio"), ONEDNN_OFF: ("oneDNN off", "cores off", "ratio")}
-"""Columns of the other variants, beside those of the tuned one."""
+"""Table columns of the other variants, in addition to the tuned one's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class BenchmarkSettings:
             known.require_size(self.image_size or known.image_size, self.image_size or known.image_size)
 
     def cells(self) -> list[Cell]:
-        """Return the cells in order. A comparison comes directly after the cell that it is compared with."""
+        """Return the cells in order. Variants of a cell directly follow the tuned one."""
         variants = [TUNED, *([STOCK] if self.compare_tuned else []), *([ONEDNN_OFF] if self.compare_onednn else [])]
         return [
             Cell(
@@ -84,11 +84,11 @@ class BenchmarkSettings:
 
 
 Figures = Mapping[str, Any]
-"""A cell with its `images_per_s` and what its process printed, or with its `failure`."""
+"""A cell with its `images_per_s` and the values printed by its process, or with its `failure`."""
 
 
 def parse(argv: Sequence[str]) -> BenchmarkSettings:
-    """Read the command line. Raises SettingError, or ImageShapeError for a size that a network cannot take."""
+    """Parse the command line. Raises SettingError, or ImageShapeError if a network does not support the image size."""
     parser = SettingsParser(
         prog="python -m payload.bench",
         description="Measure images per second of networks on synthetic images, each cell in a fresh process.",
@@ -100,7 +100,7 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
 
 
 def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
-    """Measure one cell in a process of its own. A failure is a result too, so the other cells are still measured."""
+    """Measure one cell in a new process. A failure is also a result, so that the other cells are still measured."""
     command = [sys.executable, "-m", "payload.bench.cell", json.dumps(dataclasses.asdict(cell))]
     found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}
     try:
@@ -124,7 +124,7 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
 
 
 def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ` without the variables that tune TensorFlow, or with oneDNN off, and without its greetings."""
+    """Remove variables that tune TensorFlow from `environ`, reduce its log, and turn oneDNN off if requested."""
     kept = {name: value for name, value in environ.items() if name not in (ONEDNN, OMP_THREADS)}
     return {LOG_LEVEL: "2", **kept} | ({ONEDNN: "0"} if cell.variant == ONEDNN_OFF else {})
 
@@ -139,7 +139,7 @@ def _failure(status: int, stderr: str) -> str:
 
 
 def table(results: Sequence[Figures]) -> str:
-    """Return a table with a row for each network and batch size; other variants and the ratio to them are beside it."""
+    """Format the results as a table by network and batch size. Other variants are columns, with their ratio."""
     found = {(each["variant"], each["network"], each["batch_size"]): each for each in results}
     variants = [variant for variant in COMPARED if any(key[0] == variant for key in found)]
     rows = [["network", "batch", "pixels", "images/s", "step ms", "spread", "cores", "MiB"]]
@@ -158,7 +158,7 @@ def table(results: Sequence[Figures]) -> str:
 
 
 def describe(figures: Figures) -> str:
-    """Return the name of a cell, for a line of progress."""
+    """Return the name of a cell for a progress message."""
     variant = COMPARED.get(figures["variant"])
     return f"{figures['network']}, batch {figures['batch_size']}{f', {variant[0]}' if variant else ''}"
 
@@ -189,7 +189,7 @@ def _comparison(figures: Figures, other: Figures | None) -> list[str]:
 
 
 def _rate(images_per_s: float) -> str:
-    """Return a rate with three or more significant digits."""
+    """Format a rate with at least three significant digits."""
     return f"{images_per_s:.0f}" if images_per_s >= 100 else f"{images_per_s:.3g}"
 
 

@@ -1,6 +1,6 @@
-"""Time one cell of the benchmark: `python -m payload.bench.cell JSON`, started by `payload.bench`.
+"""Measure one cell of the benchmark: `python -m payload.bench.cell JSON`, started by `payload.bench`.
 
-One process measures one cell, so none inherits another's memory, compiled graphs or settings. Prints one line of JSON.
+Each cell has its own process, so that no memory, compiled graph or setting is shared. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from payload.settings import Settings
 from payload.training.rank_setup import set_up_rank
 
 LEARNING_RATE: Final = 1e-6
-"""Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
+"""Small, so that weights stay finite with random labels. It does not affect the time of a step."""
 TUNED: Final = "tuned"
 STOCK: Final = "stock"
 ONEDNN_OFF: Final = "onednn-off"
@@ -27,30 +27,30 @@ ONEDNN_OFF: Final = "onednn-off"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One measurement: one network at one batch size, in a process of its own."""
+    """One measurement: a network at one batch size, in a separate process."""
 
     network: str
     batch_size: int
-    """Images a step."""
+    """Images in a step."""
     image_size: int
-    """Side of the images, pixels."""
+    """Image side in pixels."""
     mode: str
-    """training: a step is forward, backward and update; inference: a step is a forward pass."""
+    """"training" (forward and backward pass, and update) or "inference" (forward pass)."""
     variant: str
-    """TUNED: as the payload chooses (`payload.training.rank_tuning`). STOCK: as TensorFlow comes. ONEDNN_OFF: as TUNED,
-    without oneDNN, to stand in for TensorFlow before its Intel optimisations."""
+    """TUNED: tuned like a rank of a run (`payload.training.rank_tuning`). STOCK: TensorFlow's defaults. ONEDNN_OFF:
+    like TUNED without oneDNN, to represent TensorFlow before its Intel optimisations."""
     steps: int
-    """Steps that are timed; their median counts."""
+    """Number of timed steps. The median is reported."""
     warmup_steps: int
-    """Steps before them: the first compiles the graph, and allocations settle in the second."""
+    """Number of steps before timing. The first compiles the graph, and allocations settle in the second."""
     intra_op_threads: int
-    """Threads within one operation; 0: one for each physical core that the process may use."""
+    """Threads within one operation; 0: one for each physical core available to the process."""
     inter_op_threads: int
-    """Operations run at a time; 0: by the network's branches."""
+    """Operations to run in parallel; 0: chosen by the network's branches."""
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Run the cell and return its figures; times in seconds."""
+    """Measure the cell and return its figures. Times are in seconds."""
     chosen = _tune(cell) if cell.variant != STOCK else "as TensorFlow comes"
     import keras
     import tensorflow as tf
@@ -79,7 +79,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def _tune(cell: Cell) -> str:
-    """Bind and tune this process as a rank of a run, and return what was chosen, before TensorFlow is imported."""
+    """Bind and tune this process like a rank of a run, before TensorFlow is imported; return the choices as text."""
     settings = Settings(
         network=cell.network,
         image_size=cell.image_size,
@@ -96,14 +96,14 @@ def _tune(cell: Cell) -> str:
 
 
 def _timed(step: Callable[[], Any]) -> float:
-    """Return the seconds of one step; reading its result waits for it."""
+    """Return the seconds of one step. Reading its result waits until it is done."""
     began = time.perf_counter()
     step().numpy()
     return time.perf_counter() - began
 
 
 def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
-    """Compile forward, backward and an update by RMSprop, the source's optimizer."""
+    """Compile a training step with RMSprop, the optimizer of the source."""
     import keras
     import tensorflow as tf
 
@@ -123,7 +123,7 @@ def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
 
 
 def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
-    """Compile a forward pass; the images are an argument, since TensorFlow would fold constants into a result."""
+    """Compile a forward pass. The images are an argument, because TensorFlow would fold constants into a result."""
     import tensorflow as tf
 
     forward = tf.function(lambda batch: tf.reduce_sum(model(batch, training=False)), autograph=False)

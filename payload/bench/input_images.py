@@ -1,4 +1,4 @@
-"""Time the input pipeline: drawn JPEG in record files on the node's own disk, as `payload.train` reads them."""
+"""Time the input pipeline of `payload.train` with generated JPEGs in record files on the node's local disk."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from typing import Any, Final
 from payload.settings.bench import Cell
 
 DRAWN: Final = 32
-"""Images that differ; a pass takes each of them several times."""
+"""Number of distinct images. A pass uses each of them several times."""
 HEIGHT, WIDTH = 375, 500
-"""Pixels: near ImageNet's mean, 469 x 387 on average (Russakovsky et al. 2015, as commonly quoted)."""
+"""Pixels, near ImageNet's average of 469 x 387 (Russakovsky et al. 2015, as commonly quoted)."""
 QUALITY: Final = 90
 SMALLEST_CROP: Final = 0.08
-"""Least part of the area that a random crop takes, as for ImageNet."""
+"""Minimum fraction of the area that a random crop keeps, as for ImageNet."""
 
 
 class InputBench:
-    """Images drawn once, and the passes over them."""
+    """Generate images once, and time passes over them."""
 
     def __init__(self, home: Path) -> None:
-        """`home`: a directory on the node's own disk."""
+        """`home`: a directory on the node's local disk."""
         self._home = home
         self._folder = ""
         self._split: Any = None
         self._epoch = 0
 
     def seconds(self, cell: Cell) -> float:
-        """Return how long this rank takes to read, check, crop, decode and batch as many images as the cell has."""
+        """Return this rank's time to read, check, crop, decode and batch the cell's images, in seconds."""
         if self._split is None:
             self._split = self._draw(cell.batch_per_rank)
             self._pass(cell)
         return self._pass(cell)
 
     def remove(self) -> None:
-        """Remove the files."""
+        """Remove the generated files."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -78,7 +78,7 @@ class InputBench:
 
 
 def _picture(seed: int) -> bytes:
-    """Draw soft colours with noise as JPEG, which takes as long to decode as a photograph of its size and quality."""
+    """Generate soft colours with noise as JPEG. It takes as long to decode as a photograph of its size and quality."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Time what a node writes to, and reads from, the shared file system and its own disk."""
+"""Time how a node writes to and reads from the shared file system and its local disk."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from agent.errors import ReportedError
 from payload.settings.bench import LOCAL, READ, SHARED, Cell
 
 BLOCK: Final = 1 << 20
-"""Bytes of a call: what the shared file system's mount sends at once (`wsize` and `rsize`)."""
+"""Bytes in each call: the transfer size of the shared file system's mount (`wsize` and `rsize`)."""
 
 
 class StorageBench:
-    """One file in each place, written whole and read whole; removed at the end."""
+    """Write and read one file in each location, and remove the files at the end."""
 
     def __init__(self, run_dir: Path, home: Path, rank: int) -> None:
-        """`home`: a directory on the node's own disk. The name is hidden, so that no copy of the run has it."""
+        """`home`: a directory on the node's local disk. The files are hidden, so copies of the run omit them."""
         self._files: Mapping[str, Path] = {SHARED: run_dir / f".bench-{rank}", LOCAL: home / f".bench-{rank}"}
-        self._block = os.urandom(BLOCK)  # Nothing on the way can make it smaller.
+        self._block = os.urandom(BLOCK)  # random, so that it cannot be compressed
 
     def seconds(self, cell: Cell) -> float:
-        """Return how long the cell's operation takes on its file. Raises ReportedError where the disk refuses it."""
+        """Return the time of the cell's operation on its file, in seconds. Raises ReportedError if it fails."""
         file = self._files[cell.place]
         try:
             if cell.kind == READ:
@@ -60,7 +60,7 @@ def _read(file: Path) -> None:
 
 
 def _forget(file: Path) -> None:
-    """Drop a file from this node's page cache, so that it is read from where it lies."""
+    """Drop a file from this node's page cache, so that reading it uses the storage."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)

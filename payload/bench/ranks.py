@@ -1,8 +1,8 @@
 """Measure a cluster: `python -m payload.bench.ranks --run-dir DIR --nodes 1,2,4`, on every rank under horovodrun.
 
-`fab bench` starts it. All cells are measured in one job, one after the other, in several rounds. A cell on fewer nodes
-than the job has takes the ranks of the first ones, a process set of Horovod's; the others wait meanwhile.
-Exit status: 0 all measured; 1 failed; 2 wrong arguments; 143 stopped after the current cell, to be resumed.
+`fab bench` starts it. One job measures all cells in sequence, in several rounds. A cell on fewer nodes than the job has
+uses the ranks of the first nodes, as a process set of Horovod, while the others wait. Exit status: 0: all measured;
+1: failed; 2: invalid arguments; 143: stopped after the current cell, and can be resumed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from payload.train import EXIT_STOPPED, StopRequest
 from payload.training.rank_setup import RankSetup, set_up_rank, set_up_untuned_rank
 
 LEARNING_RATE: Final = 1e-6
-"""Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
+"""Small, so that weights stay finite with random labels. It does not affect the time of a step."""
 
 Step = Callable[[], Any]
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
-    """Return the settings of training with which a cell is measured; those of the first network for an allreduce."""
+    """Return the training settings for measuring a cell. Other kinds of cells use the first network's."""
     name = cell.network or (bench.networks or (Settings().network,))[0]
     size = bench.image_size or network(name).image_size
     return Settings(
@@ -65,7 +65,7 @@ def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
 
 
 def check_networks(bench: BenchSettings) -> None:
-    """Raise ImageShapeError where a network cannot take the images."""
+    """Raise ImageShapeError if a network does not support the image size."""
     for name in bench.networks:
         known = network(name)
         size = bench.image_size or known.image_size
@@ -73,9 +73,9 @@ def check_networks(bench: BenchSettings) -> None:
 
 
 def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
-    """Return the number of ranks by each number of nodes. Raises ReportedError.
+    """Return the number of ranks for each number of nodes. Raises ReportedError if nodes differ.
 
-    Horovod numbers ranks host by host, and every node has as many: `agent` gives out slots so.
+    Horovod numbers ranks host by host. `agent` gives all nodes the same number of slots.
     """
     size, per_node = int(environ.get("HOROVOD_SIZE", "1")), int(environ.get("HOROVOD_LOCAL_SIZE", "1"))
     there = size // per_node
@@ -89,7 +89,7 @@ def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
 
 def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> int:
     ranks_by_nodes = ranks_of(config.settings, os.environ)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # the output is the figures; TensorFlow's notes would drown them
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # keep TensorFlow's messages out of the results
     from payload.training import distributed
     from payload.training.rank_setup import set_up_tensorflow
 
@@ -121,7 +121,7 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
 
 
 def measured(run_dir: Path) -> set[tuple[int, Cell]]:
-    """Return the rounds and cells that are measured already; a line cut off by a crash counts for nothing."""
+    """Return the rounds and cells measured before. A line that a crash left incomplete is ignored."""
     found = set()
     try:
         lines = (run_dir / BENCH_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -138,7 +138,7 @@ def measured(run_dir: Path) -> set[tuple[int, Cell]]:
 
 
 def append(run_dir: Path, event: Mapping[str, Any]) -> None:
-    """Add a line, and have it on the disk. Begins another one where the last was cut off."""
+    """Append a line durably. If the last line is incomplete, start a new one."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / BENCH_FILE).open("ab+") as file:
         if file.tell():
@@ -151,18 +151,18 @@ def append(run_dir: Path, event: Mapping[str, Any]) -> None:
 
 
 def append_cell(run_dir: Path, number: int, cell: Cell, *, ranks: int, seconds: float) -> None:
-    """Add what a cell took in one round: the median step of its slowest rank, seconds."""
+    """Append a cell's time in one round: the median step of its slowest rank, in seconds."""
     event = {"type": "cell", "round": number, "cell": dataclasses.asdict(cell), "ranks": ranks, "seconds": seconds}
     append(run_dir, event)
 
 
 def takes_part(cell: Cell, rank: int, count: int, environ: Mapping[str, str]) -> bool:
-    """Return whether a rank measures a cell on the first `count` ranks; of storage only the first of each node does."""
+    """Return whether a rank takes part in a cell on the first `count` ranks. One rank per node measures storage."""
     return rank < count and (cell.kind not in (WRITE, READ) or environ.get("HOROVOD_LOCAL_RANK", "0") == "0")
 
 
 class Steps:
-    """The compiled steps of all cells; each is compiled once and its weights are kept, for it is measured again."""
+    """The compiled steps of all cells. Each is compiled once, and kept with its weights for further rounds."""
 
     def __init__(self, bench: BenchSettings, run_dir: Path, rank: int = 0) -> None:
         self._bench = bench
@@ -172,9 +172,9 @@ class Steps:
         self._compiled: dict[Cell, Step] = {}
 
     def seconds(self, cell: Cell, ranks: int) -> float:
-        """Return the median time of the cell's steps on this rank, seconds (collective among its first `ranks`).
+        """Return the median time of the cell's steps on this rank, in seconds (collective on the first `ranks` ranks).
 
-        Of the input pipeline and of storage a round is one pass or file, and not collective.
+        For the input pipeline and storage, it is the time of one pass or file, and the call is not collective.
         """
         if cell.kind in (WRITE, READ):
             return self._storage.seconds(cell)
@@ -197,12 +197,12 @@ class Steps:
                 raise ReportedError(f"{what}; give smaller --batch-sizes, or leave the network out") from None
 
     def remove_files(self) -> None:
-        """Remove what was written to be measured."""
+        """Remove the files written for measurements."""
         self._storage.remove()
         self._input.remove()
 
     def _training(self, cell: Cell, ranks: int) -> Step:
-        """Compile what `payload.train` runs for each batch, with images that lie in memory."""
+        """Compile the training step of `payload.train`, with images in memory."""
         import numpy as np
         import tensorflow as tf
 
@@ -221,7 +221,7 @@ class Steps:
         return lambda: step(images, labels, weights, batch, LEARNING_RATE, False, 0).numpy()
 
     def _model(self, settings: Settings, shape: tuple[int, int, int]) -> tuple[Any, Any]:
-        """Return network and optimizer, one of each for all cells of a network and precision."""
+        """Return network and optimizer, shared by all cells with the same network and precision."""
         import keras
 
         from payload.training.optimizers.optimizer import make_optimizer
@@ -236,7 +236,7 @@ class Steps:
 
 
 def _allreduce(cell: Cell) -> Step:
-    """Compile the sum of one tensor of float32; reading one of its values waits for it."""
+    """Compile the sum of one float32 tensor over ranks. Reading one of its values waits until it is done."""
     import tensorflow as tf
 
     from payload.training import distributed
@@ -254,7 +254,7 @@ def _timed(step: Step) -> float:
 
 
 def _origin(bench: BenchSettings, hosts: Sequence[str], rank_setup: RankSetup) -> dict[str, Any]:
-    """Return what the figures were measured on and with."""
+    """Return the hosts, versions and tuning of the measurements."""
     import keras
     import tensorflow as tf
 

@@ -1,1 +1,1 @@
-"""Networks, one file a family."""
+"""Build the networks. Each module contains one family."""

@@ -1,9 +1,10 @@
 """AlexNet with one tower: Krizhevsky 2014, "One weird trick", arXiv:1404.5997, section 5.
 
-The network of 2012 was two towers, one a GPU; this one has 64, 192, 384, 384 and 256 filters and no groups, and is what
-tf_cnn_benchmarks calls alexnet. At 224 x 224 x 3 and 1000 classes: 61,838,248 weights, by adding up its layers.
-torchvision's `alexnet` has 256 filters in the fourth layer, and so 61,100,840; give `filters` for it. The local
-response normalisation of 2012 is left out, as in both. The fully connected layers take the size of the images.
+The network of 2012 had two towers, one on each GPU. This one has 64, 192, 384, 384 and 256 filters and no groups, like
+`alexnet` of tf_cnn_benchmarks. At 224 x 224 x 3 and 1000 classes, its layers add up to 61,838,248 weights.
+torchvision's `alexnet` has 256 filters in the fourth layer and 61,100,840 weights; pass `TORCHVISION_FILTERS` for it.
+Like both, this network omits the local response normalisation of 2012. The fully connected layers depend on the image
+size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def alexnet(
 ) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    `units`: of each of the two layers before the last.
+    `units`: number of units in each of the two layers before the last one.
     """
     inputs = keras.layers.Input(image_shape)
     x = convolution(standardised(inputs), filters[0], 11, stride=4, padding=2, activation="relu", name="conv1")

@@ -1,8 +1,8 @@
 """The VGG-like network of "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST" (Poduska 2018).
 
-Nine 3 x 3 convolutions in four stages, of which the second and the fourth halve the size, and two layers of 512 units,
-with batch normalisation and dropout between. At 28 x 28 x 1 and 10 classes: 8,454,954 trainable weights, by adding up
-the layers that the article lists; it states no count. The fully connected layers take the size of the images.
+It has nine 3 x 3 convolutions in four stages. The second and fourth stage halve the size. Two layers of 512 units
+follow. Batch normalisation and dropout are in between. At 28 x 28 x 1 and 10 classes, the layers listed in the article
+add up to 8,454,954 trainable weights; it states no count. The fully connected layers depend on the image size.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from payload.models.normalization import BatchNormalization
 
 MEAN: Final = 0.2860
 STANDARD_DEVIATION: Final = 0.3530
-"""Of the training images of Fashion-MNIST with pixels 0 to 1. The article names its first layer `norm_input` without
-listing it; this is what such a layer does."""
+"""Mean and standard deviation of Fashion-MNIST's training pixels, 0 to 1. The article names its first layer
+`norm_input` but does not describe it. Such a layer standardises pixels."""
 
 
 def fashion_vgg(
@@ -30,7 +30,7 @@ def fashion_vgg(
 ) -> Any:
     """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
-    `dropout`: part of the units dropped after each layer of 512; half of it after each stage of convolutions.
+    `dropout`: fraction of units to drop after each layer of 512 units. After convolutions, half of it is used.
     """
     inputs = keras.layers.Input(image_shape)
     x = keras.layers.Rescaling(1 / standard_deviation, -mean / standard_deviation, name="normalise")(inputs)

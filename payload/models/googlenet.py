@@ -1,9 +1,10 @@
 """GoogLeNet: Szegedy et al. 2014, "Going Deeper with Convolutions", arXiv:1409.4842, table 1.
 
-Without the two auxiliary classifiers, which helped little and are thrown away after training, and without the local
-response normalisation, which has no weights. With 1000 classes: 6,998,552 weights, of which the convolutions have
-5,973,552, biases included, and the linear layer 1,025,000: as many as Caffe's `bvlc_googlenet` when deployed.
-torchvision's `googlenet` has fewer, 6,624,904: it puts 3 x 3 convolutions for the 5 x 5 ones and normalises batches.
+The two auxiliary classifiers are omitted, because they helped little and are not used after training. The local
+response normalisation, which has no weights, is omitted too. With 1000 classes the network has 6,998,552 weights:
+5,973,552 in the convolutions, including biases, and 1,025,000 in the linear layer. Caffe's deployed `bvlc_googlenet`
+has the same number. torchvision's `googlenet` has 6,624,904, because it uses 3 x 3 instead of 5 x 5 convolutions and
+batch normalisation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MODULES: Final = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-"""Filters, by module: 1 x 1; reduction before 3 x 3, and 3 x 3; reduction before 5 x 5, and 5 x 5; pool projection."""
+"""Filters by module: 1 x 1; reduction before 3 x 3, and 3 x 3; reduction before 5 x 5, and 5 x 5; pool projection."""
 HALVED_BEFORE: Final = ("3a", "4a", "5a")
 
 
@@ -46,7 +47,7 @@ def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, 
 
 
 def _module(inputs: Any, filters: tuple[int, int, int, int, int, int], name: str) -> Any:
-    """See the same features at three sizes and through a maximum, side by side."""
+    """Apply an inception module: four parallel branches (1 x 1, 3 x 3, 5 x 5, max pooling), concatenated."""
     one, reduce_three, three, reduce_five, five, projection = filters
     branch1 = convolution(inputs, one, 1, activation="relu", name=f"{name}_1x1")
     branch3 = convolution(inputs, reduce_three, 1, activation="relu", name=f"{name}_3x3_reduce")
@@ -59,5 +60,5 @@ def _module(inputs: Any, filters: tuple[int, int, int, int, int, int], name: str
 
 
 def _halve(inputs: Any, name: str) -> Any:
-    """Halve the size, rounded up as Caffe does."""
+    """Halve the size, rounding up as Caffe does."""
     return keras.layers.MaxPooling2D(3, strides=2, padding="same", name=name)(inputs)

@@ -1,9 +1,9 @@
 """Inception-BN as in "Scalable Deep Learning Using MXNet" (Smola 2016), after Ioffe and Szegedy 2015, arXiv:1502.03167.
 
-The presentation shows MXNet's symbol of it: modules of one, one double and one pooled branch (A), and modules that
-halve the size (B). MXNet's convolutions keep their biases before the batch normalisation, and so do these: with 1000
-classes 11,295,240 trainable weights, as Caffe's BN-Inception has, known from its PyTorch port `bninception`. Without
-the 10,016 biases, which the normalisation cancels, it would be 11,285,224.
+The presentation shows MXNet's code: modules with a single, a double and a pooled branch (A), and modules that halve the
+size (B). As in MXNet, convolutions before a batch normalisation keep their biases. With 1000 classes the network has
+11,295,240 trainable weights, like Caffe's BN-Inception (known from its PyTorch port `bninception`). The 10,016 biases
+cancel out in the normalisation; without them, it would have 11,285,224.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def inception_bn(image_shape: tuple[int | None, int | None, int], classes: int) 
     x = _module_b(x, 128, 192, 192, 256, "4e")
     x = _module_a(x, 352, 192, 320, 160, 224, "avg", 128, "5a")
     x = _module_a(x, 352, 192, 320, 192, 224, "max", 128, "5b")
-    # At 224 this is the presentation's 7 x 7 average; over the whole grid it takes other sizes too.
+    # At 224 pixels this is the presentation's 7 x 7 average. Averaging the whole grid allows other sizes.
     x = keras.layers.GlobalAveragePooling2D(name="global_pool")(x)
     return keras.Model(inputs, classifier(x, classes, name="fc1"), name="inception_bn")
 
 
 def _conv(inputs: Any, filters: int, size: int, *, name: str, stride: int = 1, padding: int = 0) -> Any:
-    """Convolve, normalise and cut off: the presentation's ConvFactory."""
+    """Apply convolution, batch normalisation and ReLU: the presentation's ConvFactory."""
     return normalized_convolution(
         inputs, filters, size, name=f"conv_{name}", stride=stride, padding=padding, use_bias=True
     )
@@ -56,7 +56,7 @@ def _module_a(
     projection: int,
     name: str,
 ) -> Any:
-    """Join 1 x 1, 3 x 3, double 3 x 3 and pooled features: the presentation's InceptionFactoryA, arguments in order."""
+    """Concatenate 1 x 1, 3 x 3, double 3 x 3 and pooled branches: InceptionFactoryA with its arguments in order."""
     branch1 = _conv(x, one, 1, name=f"{name}_1x1")
     branch3 = _conv(x, reduce_three, 1, name=f"{name}_3x3_reduce")
     branch3 = _conv(branch3, three, 3, padding=1, name=f"{name}_3x3")
@@ -70,7 +70,7 @@ def _module_a(
 
 
 def _module_b(x: Any, reduce_three: int, three: int, reduce_double: int, double: int, name: str) -> Any:
-    """Halve the size by strides and a maximum: the presentation's InceptionFactoryB, arguments in order."""
+    """Halve the size with strided convolutions and max pooling: InceptionFactoryB with its arguments in order."""
     branch3 = _conv(x, reduce_three, 1, name=f"{name}_3x3_reduce")
     branch3 = _conv(branch3, three, 3, stride=2, padding=1, name=f"{name}_3x3")
     branch_double = _conv(x, reduce_double, 1, name=f"{name}_double_reduce")

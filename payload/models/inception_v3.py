@@ -1,8 +1,8 @@
 """Inception-v3: Szegedy et al. 2015, "Rethinking the Inception Architecture", arXiv:1512.00567, table 1.
 
-Without the auxiliary classifier. With 1000 classes: 23,834,568 trainable weights, as torchvision's `inception_v3` has
-without it (27,161,264 with it). Keras's `InceptionV3` states 23,851,784: it leaves out the 17,216 scales of the batch
-normalisation, and counts the 34,432 moving averages, which are not trained.
+The auxiliary classifier is omitted. With 1000 classes the network has 23,834,568 trainable weights, the same as
+torchvision's `inception_v3` without that classifier (27,161,264 with it). Keras reports 23,851,784 for its
+`InceptionV3`: it omits the 17,216 scales of batch normalisation, and counts the 34,432 untrained moving averages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from payload.models.layers import classifier, maximum, normalized_convolution, s
 
 
 def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.5) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published at 299."""
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published size: 299."""
     inputs = keras.layers.Input(image_shape)
     x = _conv(standardised(inputs), 32, 3, stride=2, name="conv1a")
     x = _conv(x, 32, 3, name="conv2a")
@@ -50,7 +50,7 @@ def _conv(
 
 
 def _module_35(x: Any, projection: int, name: str) -> Any:
-    """Figure 5: two 3 x 3 convolutions in place of the larger one. At 299 the grid is 35 x 35."""
+    """Figure 5: two 3 x 3 convolutions replace a larger one. At 299 pixels the grid is 35 x 35."""
     branch5 = _conv(x, 48, 1, name=f"{name}_5x5_reduce")
     branch5 = _conv(branch5, 64, 5, padding=2, name=f"{name}_5x5")
     branch3 = _conv(x, 64, 1, name=f"{name}_3x3_reduce")
@@ -60,7 +60,7 @@ def _module_35(x: Any, projection: int, name: str) -> Any:
 
 
 def _reduce_to_17(x: Any, name: str) -> Any:
-    """Figure 10: halve the grid, 35 to 17, by strides and by a maximum side by side."""
+    """Figure 10: halve the grid, 35 to 17, with strided convolutions and max pooling in parallel."""
     double = _conv(x, 64, 1, name=f"{name}_double_reduce")
     double = _conv(double, 96, 3, padding=1, name=f"{name}_double_a")
     double = _conv(double, 96, 3, stride=2, name=f"{name}_double_b")
@@ -68,7 +68,7 @@ def _reduce_to_17(x: Any, name: str) -> Any:
 
 
 def _module_17(x: Any, width: int, name: str) -> Any:
-    """Figure 6: each 7 x 7 convolution as a row of 7 and a column of 7."""
+    """Figure 6: a 7-wide row and a 7-high column replace each 7 x 7 convolution."""
     seven = _conv(x, width, 1, name=f"{name}_7x7_reduce")
     seven = _row(seven, width, 7, name=f"{name}_7x7_a")
     seven = _column(seven, 192, 7, name=f"{name}_7x7_b")
@@ -81,7 +81,7 @@ def _module_17(x: Any, width: int, name: str) -> Any:
 
 
 def _reduce_to_8(x: Any, name: str) -> Any:
-    """Halve the grid, 17 to 8."""
+    """Halve the grid, 17 to 8, with strided convolutions and max pooling in parallel."""
     three = _conv(x, 192, 1, name=f"{name}_3x3_reduce")
     three = _conv(three, 320, 3, stride=2, name=f"{name}_3x3")
     seven = _conv(x, 192, 1, name=f"{name}_7x7_reduce")
@@ -92,7 +92,7 @@ def _reduce_to_8(x: Any, name: str) -> Any:
 
 
 def _module_8(x: Any, name: str) -> Any:
-    """Figure 7: rows and columns of three side by side, for many features on the coarsest grid."""
+    """Figure 7: rows and columns of three in parallel, for many features on the coarsest grid."""
     three = _split(_conv(x, 384, 1, name=f"{name}_3x3_reduce"), f"{name}_3x3")
     double = _conv(x, 448, 1, name=f"{name}_double_reduce")
     double = _split(_conv(double, 384, 3, padding=1, name=f"{name}_double"), f"{name}_double")

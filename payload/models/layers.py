@@ -1,7 +1,7 @@
-"""Layers that several networks are built of. Images are channels last: float32 [B, height, width, channels].
+"""Layers shared by several networks. Images are channels last: float32 [B, height, width, channels].
 
-Padding is given in pixels, the same on each side, as the papers give it. Keras's "same" pads an even size on one side
-only where the stride is two, which moves each feature by half a pixel against the published networks.
+Padding is given in pixels and is the same on each side, as in the papers. With a stride of two and an even size,
+Keras's "same" would pad only one side. This would shift features by half a pixel from the published networks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from payload.models.normalization import BatchNormalization
 
 MEANS: Final = (0.485, 0.456, 0.406)
 DEVIATIONS: Final = (0.229, 0.224, 0.225)
-"""Of ImageNet's training images, red, green and blue, 0 to 1, as torchvision states them."""
+"""Mean and standard deviation of ImageNet's training images by channel (RGB, 0 to 1), from torchvision."""
 
 
 def standardised(inputs: Any) -> Any:
-    """Bring photographs' colours, 0 to 1, to mean 0 and deviation 1, as published runs did; grey ones too."""
+    """Standardise photographs, 0 to 1, to mean 0 and standard deviation 1, as in published runs; also grey ones."""
     channels = inputs.shape[-1]
     means, deviations = MEANS, DEVIATIONS
     if channels != len(MEANS):
@@ -39,10 +39,10 @@ def convolution(
     use_bias: bool = True,
     activation: str | None = None,
 ) -> Any:
-    """Convolve with `padding` black pixels (rows, columns) on each side; weights as He et al. 2015 start them."""
+    """Apply a convolution with zero padding (rows, columns) on each side. Initial weights follow He et al. 2015."""
     rows, columns = _pair(padding)
     height, width = _pair(size)
-    # Where "same" pads the same pixels, TensorFlow does it inside the convolution instead of copying the images.
+    # If "same" pads the same pixels, TensorFlow does it within the convolution instead of copying the images.
     as_same = stride == 1 and (height, width) == (2 * rows + 1, 2 * columns + 1)
     if (rows or columns) and not as_same:
         inputs = keras.layers.ZeroPadding2D((rows, columns), name=f"{name}_pad")(inputs)
@@ -72,9 +72,9 @@ def normalized_convolution(
     relu: bool = True,
     gamma: str = "ones",
 ) -> Any:
-    """Convolve, normalise over the batch, and cut off below zero if `relu`.
+    """Apply a convolution, batch normalisation, and ReLU if `relu`.
 
-    `momentum`: of the moving averages; `gamma`: how the scale starts, "ones" or "zeros".
+    `momentum`: decay of the moving averages. `gamma`: initial value of the scale, "ones" or "zeros".
     """
     outputs = convolution(inputs, filters, size, name=name, stride=stride, padding=padding, use_bias=use_bias)
     outputs = BatchNormalization(momentum=momentum, epsilon=epsilon, gamma_initializer=gamma, name=f"{name}_bn")(
@@ -84,30 +84,30 @@ def normalized_convolution(
 
 
 def maximum(inputs: Any, *, name: str, size: int = 3, stride: int = 2, padding: int = 0) -> Any:
-    """Apply max pooling. Padding is zero, which changes nothing where inputs are not negative."""
+    """Apply max pooling. Padding is zero, which has no effect if inputs are not negative."""
     if padding:
         inputs = keras.layers.ZeroPadding2D(padding, name=f"{name}_pad")(inputs)
     return keras.layers.MaxPooling2D(size, strides=stride, name=name)(inputs)
 
 
 def dense(inputs: Any, units: int, *, name: str, dropout: float) -> Any:
-    """Connect fully, cut off below zero, and drop a part of the units while training."""
+    """Apply a fully connected layer, ReLU and dropout."""
     outputs = keras.layers.Dense(units, activation="relu", kernel_initializer="he_normal", name=name)(inputs)
     return keras.layers.Dropout(dropout, name=f"{name}_dropout")(outputs)
 
 
 def classifier(inputs: Any, classes: int, *, name: str) -> Any:
-    """Map features, float32 [B, features], to logits; their softmax belongs to the loss.
+    """Map features, float32 [B, features], to logits. The loss applies the softmax.
 
-    Small first weights make all classes about equally likely. Logits have the type of the weights under mixed
-    precision, since a loss of float16 logits overflows.
+    Initial weights are small, so that all classes are about equally likely. With mixed precision, logits have the
+    weights' type, because the loss of float16 logits overflows.
     """
     start = keras.initializers.RandomNormal(stddev=0.01)
     return keras.layers.Dense(classes, kernel_initializer=start, dtype=weight_type(), name=name)(inputs)
 
 
 def weight_type() -> str:
-    """Return the type of the weights: float32 under mixed precision too."""
+    """Return the type of the weights. With mixed precision it is float32."""
     return str(keras.config.dtype_policy().variable_dtype)
 
 

@@ -1,7 +1,7 @@
-"""LeNet as in "Scalable Deep Learning Using MXNet" (Smola 2016), after LeCun et al. 1998 by way of Caffe.
+"""LeNet as in "Scalable Deep Learning Using MXNet" (Smola 2016), after LeCun et al. 1998 and Caffe.
 
-Two 5 x 5 convolutions of 20 and 50 filters without padding, each with tanh and a 2 x 2 maximum; 500 tanh units; a
-linear layer. At 28 x 28 x 1 and 10 classes: 431,080 weights.
+It has two 5 x 5 convolutions with 20 and 50 filters and no padding, each followed by tanh and 2 x 2 max pooling, then
+500 tanh units and a linear layer. At 28 x 28 x 1 and 10 classes: 431,080 weights.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import keras
 from payload.models.layers import weight_type
 
 MIN_SIZE: Final = 16
-"""Smallest side, pixels: below it nothing is left after the second maximum."""
+"""Smallest image side in pixels. Smaller images vanish in the second pooling."""
 
 
 def lenet(image_shape: tuple[int, int, int], classes: int) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    The last layer is linear; its softmax belongs to the loss, where it is computed without overflow.
+    The last layer is linear. The loss applies the softmax, where overflow can be avoided.
     """
     height, width, _ = image_shape
     if min(height, width) < MIN_SIZE:

@@ -1,7 +1,7 @@
-"""A recurrent network for short sequences: LSTM units (Hochreiter and Schmidhuber 1997) that read them both ways.
+"""A recurrent network for short sequences: bidirectional LSTM (Hochreiter and Schmidhuber 1997).
 
-A sequence is a grey image with a row for each time step, as Graves and Schmidhuber (2005) read frames of speech: rows
-of zeros after its end are no steps. At 29 x 12 x 1 and 9 classes: 40,585 weights.
+A sequence is a grey image with a row for each time step, like the speech frames of Graves and Schmidhuber (2005). Rows
+of zeros after its end are masked. At 29 x 12 x 1 and 9 classes: 40,585 weights.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from payload.models.layers import classifier
 UNITS: Final = 64
 MEAN: Final = 0.47
 STANDARD_DEVIATION: Final = 0.1
-"""Of the values of training sequences of Japanese vowels as parts of 255, rounded."""
+"""Mean and standard deviation of the training values of Japanese vowels, divided by 255 and rounded."""
 
 
 def lstm(image_shape: tuple[int, int, int], classes: int, *, units: int = UNITS, dropout: float = 0.5) -> Any:
     """Build the network: float32 [B, steps, values, channels], 0 to 1, to logits, float32 [B, classes].
 
-    `units`: of each direction. `dropout`: part of their last outputs dropped.
+    `units`: units of each direction. `dropout`: fraction of their last outputs to drop.
     """
     steps, *values = image_shape
     inputs = keras.layers.Input(image_shape)

@@ -1,20 +1,21 @@
 """Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167) over the images that count, on this rank or on all.
 
-Keras's layer composes it of some ten operations, and knows nothing of other ranks. Here
+Keras's layer consists of about ten operations and supports only one rank. This implementation differs as follows:
 
-- a batch of which every image counts goes through TensorFlow's fused kernel;
-- images that do not count, such as the unused places of an uneven last batch, are left out of the moments;
-- moments may be taken over the images of all ranks, so that ranks with small batches normalise as one large one;
-- the moving moments, with which images are normalised after training, follow those of all ranks in any case.
+- A batch in which every image counts uses TensorFlow's fused kernel.
+- Images that do not count, such as unused slots of a partial last batch, are excluded from the moments.
+- Moments may include the images of all ranks, so that ranks with small batches normalise like one rank with a large
+  one.
+- The moving moments, used to normalise images after training, always include all ranks.
 
-Which images count and how to sum over the ranks are no inputs of a network, so they are told around the call:
+The weights of images and the sum over ranks are not inputs of a network. A context around the call provides them:
 
     with counting(weights, total) as moments:
         logits = model(images, training=True)
-    update_moving_moments(moments.layers, moments.packed())  # after a sum over the ranks, where there are several
+    update_moving_moments(moments.layers, moments.packed())  # with several ranks, after a sum over all
 
-All kernels keep the moving variance as the paper has it, times n / (n - 1) for images not seen; Keras's layer keeps the
-batch's own.
+As in the paper, the moving variance is an estimate for unseen images: the batch's variance times n / (n - 1). Keras's
+layer uses the batch's variance itself.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ import keras
 import tensorflow as tf
 
 Total = Callable[[Any, str], Any]
-"""Sum a tensor over all ranks within the graph (collective), under a name that is the same on all."""
+"""Sums a tensor over all ranks within the graph (collective). The name must be the same on all ranks."""
 FUSED_TYPES: Final = (tf.float32, tf.bfloat16, tf.float16)
 
 
 class Moments:
-    """Collect the moments of a pass through a network, by layer, each with the number of values that it is of."""
+    """Collect the moments of all layers in a pass through a network, with the number of values for each."""
 
     def __init__(self, weights: Any | None, total: Total | None) -> None:
         self.weights, self.total = weights, total
@@ -41,13 +42,13 @@ class Moments:
         self._parts: list[Any] = []
 
     def add(self, layer: BatchNormalization, mean: Any, variance: Any, values: Any) -> None:
-        """Record a layer's moments, [channels] each."""
+        """Record a layer's mean and variance, [channels] each, and the number of values for a channel."""
         values = tf.cast(values, mean.dtype)
         self.layers.append(layer)
         self._parts += [values * mean, values * variance, values[None]]
 
     def packed(self) -> Any:
-        """Return one vector that can be added to those of other passes and other ranks; empty without layers."""
+        """Return all moments as one vector that can be summed over passes and ranks; empty without layers."""
         return tf.concat(self._parts, 0) if self._parts else tf.zeros([0])
 
 
@@ -56,9 +57,9 @@ _around: contextvars.ContextVar[Moments | None] = contextvars.ContextVar("moment
 
 @contextlib.contextmanager
 def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moments]:
-    """Make the normalisations within count images by weights [B] of 0 and 1 (None: all), and collect moments.
+    """Let batch normalisation layers in a block count images by weights [B], 0 or 1 (None: all); collect their moments.
 
-    With `total`, moments are those of the images on all ranks, and every layer in training is collective.
+    With `total`, moments include the images of all ranks. Every such layer is then collective in training.
     """
     moments = Moments(weights, total)
     token = _around.set(moments)
@@ -69,7 +70,7 @@ def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moment
 
 
 def update_moving_moments(layers: Sequence[BatchNormalization], packed: Any) -> None:
-    """Move the moving moments of layers towards those of a batch, as `Moments.packed` or a sum of such has them."""
+    """Update the moving moments of layers from a batch's moments: `Moments.packed`, or a sum of such vectors."""
     sizes = [size for layer in layers for size in (layer.moving_mean.shape[0], layer.moving_mean.shape[0], 1)]
     parts = tf.split(packed, sizes) if sizes else []
     for layer, mean, variance, values in zip(layers, parts[::3], parts[1::3], parts[2::3], strict=True):
@@ -80,16 +81,16 @@ def update_moving_moments(layers: Sequence[BatchNormalization], packed: Any) -> 
 
 @keras.saving.register_keras_serializable(package="deepcdk")
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]  # Keras has no types
-    """Keras's layer with other kernels. Channels last, with scale and offset."""
+    """Keras's batch normalisation with other kernels. Only for channels last, with scale and offset."""
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables. Raises ValueError for an option that the kernels lack."""
+        """Create the variables. Raises ValueError for options that are not supported."""
         if self.axis not in (-1, len(input_shape) - 1) or not (self.scale and self.center) or self.renorm:
             raise ValueError(f"{self.name}: only the last axis, with scale and offset, and without renorm")
         super().build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any | None = None) -> Any:
-        """Normalise: [B, ..., channels] to the same shape and type."""
+        """Normalise [B, ..., channels]. The result has the same shape and type."""
         fusible = inputs.dtype in FUSED_TYPES and len(inputs.shape) in (2, 4)
         if not (training and self.trainable):
             return self._fused(inputs, training=False)[0] if fusible else super().call(inputs, training=False)
@@ -103,13 +104,13 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         return outputs
 
     def update_moving_moments(self, mean: Any, variance: Any, values: Any) -> None:
-        """Move the moving moments towards those of a batch, unless it had no values."""
+        """Update the moving moments from a batch's moments, unless it had no values."""
         share = (1 - self.momentum) * tf.cast(values > 0, mean.dtype)
         for moving, moment in ((self.moving_mean.value, mean), (self.moving_variance.value, variance)):
             moving.assign_sub(tf.cast(share, moving.dtype) * (moving - tf.cast(moment, moving.dtype)))
 
     def _fused(self, inputs: Any, *, training: bool) -> tuple[Any, Any, Any, Any]:
-        """Return outputs, mean, variance of images not seen, and the number of values of a channel."""
+        """Return outputs, mean, variance for unseen images, and the number of values for a channel."""
         images = inputs if len(inputs.shape) == 4 else inputs[:, None, None, :]
         none = tf.zeros([0])
         outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -125,7 +126,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         return outputs, mean, variance, tf.reduce_prod(tf.shape(images)[:-1])
 
     def _composed(self, inputs: Any, moments: Moments) -> tuple[Any, Any, Any, Any]:
-        """Return the same of the images that count."""
+        """Return the same values as `_fused`, for the images that count only."""
         images = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
         weights = tf.ones(tf.shape(images)[:1]) if moments.weights is None else moments.weights
         outputs, mean, variance, values = normalise(
@@ -144,13 +145,12 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
 def normalise(
     images: Any, gamma: Any, beta: Any, weights: Any, *, epsilon: float, total: Total | None, name: str
 ) -> tuple[Any, Any, Any, Any]:
-    """Normalise images [B, ..., C] by the moments of those whose weight, [B], is 1.
+    """Normalise images [B, ..., C] by the moments of the images with weight 1 in `weights`, [B].
 
-    Returns outputs, mean [C], variance [C] and the number of values of a channel, float64. The outputs of images that
-    do not count are `beta`: normalised by the moments of others, they would grow from layer to layer until they are
-    infinite, and infinite times a weight of 0 is no number. With `total`, moments are taken over all ranks: one sum in
-    the forward pass and one in the backward pass. Sums over ranks are taken in float64, since a variance is a
-    difference of two of them.
+    Returns outputs, mean [C], variance [C], and the number of values for a channel, float64. For images with weight 0,
+    the output is `beta`. Normalised by the moments of others, they could grow to infinity from layer to layer, and
+    infinity times 0 is NaN. With `total`, moments include all ranks, with one sum in the forward pass and one in the
+    backward pass. Sums over ranks use float64, because a variance is a difference of two sums.
     """
     axes = list(range(len(images.shape) - 1))
     count = tf.reshape(weights, [-1] + [1] * len(axes))
@@ -186,7 +186,7 @@ def normalise(
 
 
 def _moments_of_all(mean: Any, squares: Any, values: Any, total: Total, name: str) -> tuple[Any, Any, Any]:
-    """Return mean, sum of squared differences from it and number of values, over all ranks, from those of this one."""
+    """Combine all ranks' means, sums of squared differences and numbers of values; return them over all ranks."""
     kind, channels = mean.dtype, mean.shape[0]
     mean, squares = tf.cast(mean, tf.float64), tf.cast(squares, tf.float64)
     own = tf.concat([values * mean, squares + values * tf.square(mean), values[None]], 0)

@@ -1,4 +1,4 @@
-"""Every network by name, as data: standard library only until one is built."""
+"""List all networks as data. Only the standard library is imported until a network is built."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PRECISIONS: Final = {
     "float16": "mixed_float16",
     "float64": "float64",
 }
-"""Keras's policy for each number format in which layers may compute. float64 is for checking the others."""
+"""Keras's policy for each number format of the layers. float64 is for checking the others."""
 
 
 class UnknownNetworkError(ReportedError, LookupError):
-    """Report an unknown network. Carries `name` and the `nearest` one."""
+    """The name of the network is unknown. `nearest`: the most similar name."""
 
     def __init__(self, name: str) -> None:
         known = [network.name for network in NETWORKS]
@@ -31,7 +31,7 @@ class UnknownNetworkError(ReportedError, LookupError):
 
 
 class ImageShapeError(ReportedError, ValueError):
-    """Report images that a network cannot take. Carries `network`, `height` and `width` (None: several)."""
+    """The network does not support the image size. `height` and `width` are None for images of several sizes."""
 
     def __init__(self, network: Network, height: int | None, width: int | None) -> None:
         self.network, self.height, self.width = network.name, height, width
@@ -49,33 +49,33 @@ class ImageShapeError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network: where it is built, for which images it was published, and its number of weights."""
+    """Description of a network: the function that builds it, its published image size, and its number of weights."""
 
     name: str
     module: str
-    """Module that builds it; imported only then, since it imports TensorFlow."""
+    """Module with the function. It imports TensorFlow, so it is imported only to build the network."""
     function: str
-    """Takes (height, width, channels) and the number of classes; options have defaults."""
+    """Name of the function. It takes (height, width, channels) and the number of classes; options have defaults."""
     image_size: int
-    """Side of the published images, pixels; their height, where they are not square."""
+    """Height of the published images in pixels, and also their width unless `image_width` is set."""
     image_width: int = 0
-    """Width of the published images, pixels; 0: as the height."""
+    """Width of the published images in pixels; 0: same as the height."""
     channels: int = 3
     classes: int = 1000
     smallest_size: int
-    """Smallest side that leaves a pixel after every halving, pixels."""
+    """Smallest image side in pixels that leaves at least one pixel after all halvings."""
     any_size: bool = False
-    """Whether one model takes images of any size, since no layer's weights depend on it."""
+    """Whether a model supports images of any size, because its weights do not depend on it."""
     zero_gamma: bool = False
-    """Whether it has blocks that can begin as the identity."""
+    """Whether it has residual blocks that can start as the identity."""
     parameters: int
-    """Trainable weights at the published size and classes."""
+    """Number of trainable weights at the published size and classes."""
     multiply_adds: int
-    """Of the forward pass of a published image, in convolutions, dense and recurrent layers."""
+    """Multiply-adds in the forward pass of a published image, in convolutions, dense and recurrent layers."""
     branches: int = 1
-    """Most parallel layers between a branching and its join: what could run at a time."""
+    """Maximum number of parallel branches. Their layers can run concurrently."""
     source: str
-    """Where the number of weights comes from."""
+    """Source for the number of weights."""
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -83,9 +83,9 @@ class Network:
         return (self.image_size, self.image_width or self.image_size, self.channels)
 
     def multiply_adds_at(self, image_size: int) -> int:
-        """Return the multiply-adds for images of a size, pixels a side; 0: as published.
+        """Estimate the multiply-adds for square images of `image_size` pixels a side; 0: the published size.
 
-        They grow with the area, all but the dense layers'.
+        The estimate grows with the area, although the cost of dense layers does not.
         """
         area = (image_size / self.image_size) ** 2 if image_size else 1.0
         return max(1, round(self.multiply_adds * area))
@@ -101,8 +101,9 @@ class Network:
     ) -> Any:
         """Build the Keras model: float32 [B, *image_shape] to logits, float32 [B, classes].
 
-        Height and width None: for images of any size. `precision`: a key of PRECISIONS; weights and logits stay float32
-        but for "float64". `zero_gamma`: for networks that have it. Raises ImageShapeError.
+        Height and width None: the model takes images of any size. `precision`: a key of PRECISIONS; weights and logits
+        stay float32 except for "float64". `zero_gamma`: ignored by networks without residual blocks. Raises
+        ImageShapeError.
         """
         height, width, _ = image_shape
         self.require_size(height, width)
@@ -113,7 +114,7 @@ class Network:
             return function(image_shape, classes, **options)
 
     def require_size(self, height: int | None, width: int | None) -> None:
-        """Raise ImageShapeError for images that the network cannot take; None: of any size."""
+        """Raise ImageShapeError if the network does not support this image size; None: any size."""
         if height is None or width is None:
             if not self.any_size:
                 raise ImageShapeError(self, height, width)
@@ -123,7 +124,7 @@ class Network:
 
 @contextlib.contextmanager
 def _layers_in(policy: str) -> Iterator[None]:
-    """Set the number format of the layers that are made within."""
+    """Set the number format of layers that are created in a block."""
     import keras
 
     before = keras.config.dtype_policy()
@@ -135,12 +136,12 @@ def _layers_in(policy: str) -> Iterator[None]:
 
 
 def parameter_count(model: Any) -> int:
-    """Return the number of trainable weights; moving averages are state, not weights."""
+    """Return the number of trainable weights. Moving averages do not count."""
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
 def network(name: str) -> Network:
-    """Return the network of that name. Raises UnknownNetworkError, which names the nearest."""
+    """Return the network with this name. Raises UnknownNetworkError, which suggests the nearest name."""
     for known in NETWORKS:
         if known.name == name:
             return known
@@ -283,4 +284,4 @@ NETWORKS: Final = (
         source="torchvision's vgg16; 138 million in arXiv:1409.1556, table 2",
     ),
 )
-"""Every network, in the order in which they are shown."""
+"""All networks, in display order."""

@@ -1,8 +1,8 @@
 """Residual networks of bottleneck blocks: He et al. 2015, "Deep Residual Learning", arXiv:1512.03385, table 1.
 
-Version 1.5: where a block halves the size, the stride is in its 3 x 3 convolution instead of its first 1 x 1, which
-would throw away three quarters of its inputs. The weights are the same in number: 25,557,032 for ResNet-50 and
-60,192,808 for ResNet-152 with 1000 classes, as torchvision (`resnet50`, `resnet152`) counts them.
+This is version 1.5: if a block halves the size, its 3 x 3 convolution has the stride. In the original, the first 1 x 1
+convolution has it and discards three quarters of its inputs. The number of weights is the same: with 1000 classes,
+25,557,032 for ResNet-50 and 60,192,808 for ResNet-152, as in torchvision (`resnet50`, `resnet152`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from payload.models.layers import classifier, convolution, maximum, normalized_c
 from payload.models.normalization import BatchNormalization
 
 WIDTHS: Final = (64, 128, 256, 512)
-"""Filters of the 3 x 3 convolutions, by stage; a block's output has four times as many."""
+"""Filters of the 3 x 3 convolutions by stage. A block's output has EXPANSION times as many."""
 EXPANSION: Final = 4
 
 
@@ -32,10 +32,10 @@ def resnet152(image_shape: tuple[int | None, int | None, int], classes: int, *, 
 def _resnet(
     name: str, blocks: tuple[int, ...], image_shape: tuple[int | None, int | None, int], classes: int, zero_gamma: bool
 ) -> Any:
-    """Build the network with so many blocks a stage.
+    """Build a network. `blocks`: number of blocks in each stage.
 
-    `zero_gamma`: let each block begin as the identity, by a last scale of zero, which makes large batches trainable
-    (Goyal et al. 2017, arXiv:1706.02677, section 5.1).
+    `zero_gamma`: start each block as the identity, with a last scale of zero. This makes large batches trainable (Goyal
+    et al. 2017, arXiv:1706.02677, section 5.1).
     """
     inputs = keras.layers.Input(image_shape)
     x = normalized_convolution(standardised(inputs), 64, 7, stride=2, padding=3, name="conv1")
@@ -49,7 +49,7 @@ def _resnet(
 
 
 def _bottleneck(inputs: Any, width: int, stride: int, *, name: str, last_gamma: str) -> Any:
-    """Add to the inputs what three convolutions make of them; project the inputs where their shape changes."""
+    """Apply three convolutions and add the inputs. If the shape changes, the inputs are projected first."""
     x = normalized_convolution(inputs, width, 1, name=f"{name}_a")
     x = normalized_convolution(x, width, 3, stride=stride, padding=1, name=f"{name}_b")
     x = normalized_convolution(x, width * EXPANSION, 1, relu=False, gamma=last_gamma, name=f"{name}_c")

@@ -1,8 +1,8 @@
 """The residual network for small images: He et al. 2015, "Deep Residual Learning", arXiv:1512.03385, section 4.2.
 
-Twenty layers for the 32 x 32 pixels of CIFAR-10: three stages of three blocks of two 3 x 3 convolutions. Where a stage
-halves the size, the shortcut leaves out every other pixel and fills the new channels with zeros (option A), without
-weights of its own. At 10 classes: 269,722 weights, the paper's 0.27 million, by adding up its layers.
+It has 20 layers for the 32 x 32 pixels of CIFAR-10: three stages of three blocks with two 3 x 3 convolutions each. If a
+stage halves the size, the shortcut skips every other pixel and fills the new channels with zeros (option A), without
+weights. With 10 classes, its layers add up to 269,722 weights, the paper's 0.27 million.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import keras
 from payload.models.layers import classifier, normalized_convolution, standardised
 
 WIDTHS: Final = (16, 32, 64)
-"""Filters, by stage."""
+"""Number of filters by stage."""
 BLOCKS: Final = 3
-"""Blocks a stage."""
+"""Number of blocks in each stage."""
 
 
 def resnet20(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    `zero_gamma`: let each block begin as the identity, see `payload.models.resnet`.
+    `zero_gamma`: start each block as the identity (see `payload.models.resnet`).
     """
     inputs = keras.layers.Input(image_shape)
     x = normalized_convolution(standardised(inputs), WIDTHS[0], 3, padding=1, name="conv1")
@@ -35,7 +35,7 @@ def resnet20(image_shape: tuple[int | None, int | None, int], classes: int, *, z
 
 
 def _block(inputs: Any, width: int, stride: int, *, name: str, last_gamma: str) -> Any:
-    """Add to the inputs what two convolutions make of them."""
+    """Apply two convolutions and add the inputs."""
     x = normalized_convolution(inputs, width, 3, stride=stride, padding=1, name=f"{name}_a")
     x = normalized_convolution(x, width, 3, padding=1, relu=False, gamma=last_gamma, name=f"{name}_b")
     shortcut = inputs

@@ -1,7 +1,7 @@
 """VGG-16: Simonyan and Zisserman 2014, "Very Deep Convolutional Networks", arXiv:1409.1556, table 1, column D.
 
-At 224 x 224 x 3 and 1000 classes: 138,357,544 weights (table 2 says 138 million; torchvision's `vgg16` counts the
-same). The fully connected layers take the size of the images, so other sizes have other counts.
+At 224 x 224 x 3 and 1000 classes it has 138,357,544 weights, like torchvision's `vgg16` (table 2: 138 million). The
+fully connected layers depend on the image size, and with them the number of weights.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import keras
 from payload.models.layers import classifier, convolution, dense, maximum, standardised
 
 STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Filters and number of 3 x 3 convolutions, by stage; a maximum halves the size after each."""
+"""Filters and number of 3 x 3 convolutions by stage. Max pooling halves the size after each stage."""
 
 
 def vgg16(image_shape: tuple[int, int, int], classes: int, *, units: int = 4096, dropout: float = 0.5) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    `units`: of each of the two layers before the last.
-    The paper starts deep networks from trained shallow ones; weights started as in He et al. 2015 need no such help.
+    `units`: number of units in each of the two layers before the last one. The paper initialises deep networks from
+    trained shallow ones. With the initial weights of He et al. 2015 this is not necessary.
     """
     inputs = keras.layers.Input(image_shape)
     x = standardised(inputs)

@@ -1,4 +1,4 @@
-"""Recipes: settings under a name, each with its command, hardware, time and accuracy. Standard library only."""
+"""Recipes: named settings with their command, hardware, time and accuracy. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ from payload.recipes.recipe import Recipe, Variant
 __all__ = ["RECIPES", "Recipe", "Variant"]
 
 RECIPES: Final = (DIGITS, JAPANESE_VOWELS, FASHION_MNIST, IMAGENET_90, IMAGENET_FAST, BENCHMARK)
-"""Every recipe, in the order in which they are shown."""
+"""All recipes, in display order."""

@@ -1,7 +1,7 @@
-"""The training of "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018), as a run.
+"""The benchmark of "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018), as a training run.
 
-Synthetic images, RMSprop at 0.001, 100 steps; networks and batches are given by their flags. The article's whole table,
-networks by batch sizes on one machine, is `python -m payload.bench`. `fab bench` measures a cluster.
+It uses synthetic images, RMSprop at 0.001 and 100 steps. Flags select the network and batch. For the article's whole
+table (networks by batch sizes on one machine), use `python -m payload.bench`. To measure a cluster, use `fab bench`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BENCHMARK: Final = Recipe(
         network="resnet50",
         dataset="synthetic",
         epochs=1,
-        train_limit=3200,  # 100 steps of 32, as the article counts them
+        train_limit=3200,  # 100 steps of 32 images, as in the article
         batch_per_rank=32,
         optimizer="rmsprop",
         beta2=0.9,

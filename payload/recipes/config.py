@@ -1,4 +1,4 @@
-"""The configuration of one training run: the only reader of the command line. Standard library only."""
+"""The configuration of a training run. Only this module reads the command line. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _BATCHES: Final = ("batch_per_rank", "global_batch", "image_size", "global_batch
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Describe one run as validated values."""
+    """The validated configuration of one run."""
 
     recipe: Recipe
-    """The recipe, whose settings apply where no flag is given."""
+    """The recipe. It provides the settings that no flag overrides."""
     variant: Variant | None = None
     """The chosen variant of the recipe."""
     settings: Settings
     run_dir: Path
-    """Directory of the run, on the shared file system: metrics, checkpoints, events and the result go there."""
+    """Directory of the run on the shared file system, for metrics, checkpoints, events and the result."""
     data_dir: str | None = None
-    """Directory of the data files, or s3://BUCKET/PREFIX; None where the recipe's data need none."""
+    """Directory of the data files, or s3://BUCKET/PREFIX; None if the data set needs no files."""
     resume: bool = False
-    """Continue from the newest valid checkpoint of `run_dir`; start from the beginning where there is none."""
+    """Resume from the newest valid checkpoint of the run; start from the beginning if there is none."""
 
     def __post_init__(self) -> None:
         needs = self.settings.dataset in DATASETS_OF_FILES
@@ -48,8 +48,8 @@ class TrainConfig:
     def from_argv(cls, argv: Sequence[str], *, ranks: int = 1) -> TrainConfig:
         """Build the configuration from the arguments after `python -m payload.train`.
 
-        `ranks`: the number by which a recipe chooses its variant. Raises SettingError for an unknown flag or recipe (it
-        names the nearest), or a value that breaks a rule.
+        `ranks`: number of ranks, used to choose the recipe's variant. Raises SettingError if a flag or recipe is
+        unknown (with the nearest name) or a value is invalid.
         """
         values = _parser().given(argv)
         recipe = _recipe(values.pop("recipe"))
@@ -61,7 +61,7 @@ class TrainConfig:
 
 
 def _override(settings: Settings, values: dict[str, Any]) -> Settings:
-    """Apply the flags. Raises SettingError where two of them, or one and the recipe, contradict each other."""
+    """Apply the flags to the settings. Raises SettingError if flags contradict each other or the recipe."""
     if "global_batch" in values and "batch_per_rank" in values:
         raise SettingError("--global-batch", values["global_batch"], "give it or --batch-per-rank, not both")
     for phases, flags, word in (("rate_phases", _RATES, "rates"), ("image_phases", _BATCHES, "sizes and batches")):
@@ -70,7 +70,7 @@ def _override(settings: Settings, values: dict[str, Any]) -> Settings:
             if name in values and held:
                 rule = f"{flag_of(phases)} hold the {word}: change those, or give {flag_of(phases)}= to go without them"
                 raise SettingError(flag_of(name), values[name], rule)
-    if "batch_per_rank" in values:  # a batch given by the user is not limited to what suits the recipe's rate
+    if "batch_per_rank" in values:  # the recipe's batch limit does not apply to a batch that the user sets
         values = {"global_batch": 0, "global_batch_limit": Settings().global_batch_limit, **values}
     return dataclasses.replace(settings, **values)
 
@@ -94,7 +94,7 @@ def _variant(recipe: Recipe, name: str | None, ranks: int) -> Variant | None:
 
 
 def _variant_before(recipe: Recipe, run_dir: Path) -> str | None:
-    """Return the variant of the run that is resumed; None where it is not recorded, or not of this recipe."""
+    """Return the variant of the run to resume; None if it is not recorded or belongs to another recipe."""
     try:
         found = json.loads((run_dir / SETTINGS_FILE).read_text(encoding="utf-8"))["variant"]
     except (OSError, ValueError, KeyError, TypeError):

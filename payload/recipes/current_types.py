@@ -1,7 +1,7 @@
-"""Instance types of today for recipes published on p3.16xlarge (8 V100), whose GPUs the runtime no longer knows.
+"""Current instance types for recipes published on p3.16xlarge (8 V100), whose GPUs the runtime no longer supports.
 
-ResNet-50 in mixed precision waits for memory: from V100 to A100 its published rates rise by 1.83, the bandwidths of
-memory by 1.73. So the rate of a GPU without a published one is estimated from that of the A100 by bandwidth.
+ResNet-50 in mixed precision is limited by memory bandwidth: from V100 to A100 its published rates rise by a factor of
+1.83, and the bandwidth by 1.73. For GPUs without a published rate, the rate is estimated from the A100's by bandwidth.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Final, Literal
 NVIDIA_RATES: Final = (
     "https://github.com/NVIDIA/DeepLearningExamples/tree/master/TensorFlow/Classification/ConvNets/resnet50v1.5"
 )
-"""ResNet-50 v1.5 on ImageNet by TensorFlow with mixed precision and XLA, 256 images a GPU: on 8 V100 16 GB 9,510, on 8
-A100 40 GB 17,400 images/s."""
+"""ResNet-50 v1.5 on ImageNet with TensorFlow, mixed precision, XLA and 256 images per GPU: 9,510 images/s on 8 V100
+16 GB, 17,400 images/s on 8 A100 40 GB."""
 V100_IMAGES_S: Final = 9510
 A100_IMAGES_S: Final = 17400
 A100_GB_S: Final = 1555
-"""Bandwidth of the A100 40 GB's memory, by NVIDIA's data sheet; those below too."""
+"""Memory bandwidth of the A100 40 GB. This and the values below are from NVIDIA's data sheets."""
 TRAINING_IMAGES: Final = 1_281_167
-"""Of ImageNet's 1,000 classes."""
+"""Number of training images in ImageNet (1,000 classes)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurrentType:
-    """An instance type that does the work of a recipe today."""
+    """A current instance type for a recipe."""
 
     instance_type: str
     expected_time: str
     evidence: Literal["cited", "estimated", "not measured"]
-    """Where the rate of images comes from: the source, or an estimate from it. None was measured here."""
+    """Whether the time is from the source or estimated from it. These times were not measured here."""
     source: str
-    """The publication; for an estimate with how it was made from it; "" without a time."""
+    """The publication, and for an estimate how it was derived. Empty if the time is unknown."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Node:
 
     @property
     def images_s(self) -> float:
-        """Images per second of ResNet-50 at 224 pixels on the node."""
+        """Return the estimated rate of ResNet-50 at 224 pixels on the node, images per second."""
         return A100_IMAGES_S * self.memory_gb_s / A100_GB_S
 
 
@@ -56,18 +56,18 @@ NODES: Final = (
 
 
 def resnet50_epochs(epochs: int) -> tuple[CurrentType, ...]:
-    """Return what one node of each type takes for epochs of ImageNet at 224 pixels: the steps alone, at that rate."""
+    """Estimate the training time for `epochs` epochs of ImageNet at 224 pixels, on one node of each type."""
     return tuple(_current(node, f"steps of {epochs} epochs in {_hours(node, epochs)} on one node") for node in NODES)
 
 
 def resnet50_times() -> tuple[CurrentType, ...]:
-    """Return by which factor each type in place of p3.16xlarge changes a published time."""
+    """Return each type's factor for times published for p3.16xlarge."""
     factors = [V100_IMAGES_S / node.images_s for node in NODES]
     return tuple(_current(node, f"{factor:.2f} of these times") for node, factor in zip(NODES, factors, strict=True))
 
 
 def one_gpu(*instance_types: str) -> tuple[CurrentType, ...]:
-    """Return types of one GPU for a recipe of one, about whose time nothing is known."""
+    """Return instance types with one GPU, for a recipe on one GPU. Their time is unknown."""
     return tuple(
         CurrentType(instance_type=name, expected_time="time unknown", evidence="not measured", source="")
         for name in instance_types

@@ -1,8 +1,8 @@
 """The protocol of "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST" (Poduska 2018).
 
-80% of the training images for training and 20% for validation; 10 epochs at 0.001, then 10 at 0.0001, then 0, 25 or 50
-with augmentation, which the article varies; figures as JSON, and a confusion matrix. The article states neither the
-optimizer nor the batch, nor how far it rotates, shifts and zooms: Adam, 256 images and the ranges below are ours.
+Training uses 80% of the training images, and validation 20%. There are 10 epochs at 0.001, 10 at 0.0001, and 0, 25 or
+50 with augmentation. Results are JSON and a confusion matrix. The article does not state the optimizer, the batch, or
+the ranges of rotation, shift and zoom. Adam, 256 images and the ranges below are this project's choices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The 90 epochs of ImageNet by which AWS's deep-learning-models trained ResNet-50 with Horovod to over 75.5% top-1.
+"""The 90 epochs of ImageNet that AWS's deep-learning-models used to train ResNet-50 with Horovod to over 75.5% top-1.
 
-Published for 8 nodes of 8 GPUs (p3.16xlarge) with 256 images a GPU: the rate is 0.1 for each 256 images of the global
-batch, from 0.001 in 10 epochs of warm-up, then a parabola down to zero. From 128 GPUs on with LARC, whose rate does not
-grow with the batch.
+They were published for 8 nodes of 8 GPUs (p3.16xlarge) with 256 images per GPU. The rate is 0.1 for each 256 images of
+the global batch. It starts at 0.001, with 10 epochs of warm-up, then falls to zero as a parabola. From 128 GPUs, LARC
+is used, with a rate that does not grow with the batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from payload.recipes.recipe import UNKNOWN, Recipe, Variant
 from payload.settings import Settings
 
 LARC_FROM: Final = 128
-"""Number of GPUs from which the LARC settings were published."""
+"""Minimum number of GPUs for the published LARC settings."""
 
 IMAGENET_90: Final = Recipe(
     name="imagenet-90",

@@ -1,7 +1,8 @@
-"""How fast.ai and DIUx trained ResNet-50 to 93% top-5 in 2018 (`imagenet18`), on 1, 4, 8 and 16 nodes of 8 GPUs.
+"""The schedules of fast.ai and DIUx (`imagenet18`, 2018): ResNet-50 to 93% top-5 on 1, 4, 8 and 16 nodes of 8 GPUs.
 
-Small images and large batches first, larger images and smaller rates later. The batches are the published ones of a GPU
-times the published number of GPUs; on another number of ranks each takes its part of the same batches.
+Training starts with small images and large batches, and continues with larger images and smaller rates. The global
+batch is the published batch per GPU times the published number of GPUs. With another number of ranks, these batches
+are divided among them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from payload.settings.rates import pieces_text
 
 GPUS_PER_NODE: Final = 8
 CROPS: Final = {128: 0.08, 224: 0.087, 288: 0.5}
-"""Least part of an image's area in a random crop, by size: at 288 the network is fitted to large, whole objects."""
+"""Minimum fraction of an image's area in a random crop, by size. At 288 the network adapts to large, whole objects."""
 
 Rates = tuple[tuple[int, int, float, float], ...]
-"""Start and end in epochs, first and last rate as multiples of the run's own."""
+"""Start and end in epochs, first and last rate as multiples of the run's base rate."""
 Images = tuple[tuple[int, int, int], ...]
-"""First epoch, size in pixels, images a GPU and step."""
+"""First epoch, image size in pixels, images per GPU and step."""
 
 ONE_RATES: Final[Rates] = (  # rates follow the batch that fits into memory at each size
     (0, 7, 1, 2),

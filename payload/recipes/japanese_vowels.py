@@ -1,4 +1,4 @@
-"""Utterances that ship with this project, and a recurrent network that tells who speaks."""
+"""The recipe for speaker identification: included utterances and a recurrent network."""
 
 from __future__ import annotations
 

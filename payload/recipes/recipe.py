@@ -1,4 +1,4 @@
-"""A recipe: settings under a name, and what is known of their results. Standard library only."""
+"""A recipe: named settings, and their known results. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ UNKNOWN: Final = "not measured"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Changes to the settings of a recipe, as published for another number of ranks."""
+    """Changes to a recipe's settings for another number of ranks, as published."""
 
     name: str
     ranks: int
-    """Number of ranks from which it is chosen by default."""
+    """Minimum number of ranks at which this variant is the default."""
     overrides: Mapping[str, Any]
     expected_time: str
     expected_accuracy: str
     target_epochs: int = 0
-    """Epochs after which the source had reached its accuracy, fewer than all where it went on; 0: not stated."""
+    """Epochs until the source reached its accuracy, possibly before the last one; 0: not stated."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The settings of one kind of run. Each can be overridden by its flag (`payload.recipes.config`)."""
+    """The settings for one kind of run. A flag can override each setting (`payload.recipes.config`)."""
 
     name: str
     summary: str
-    """What it trains, in one line."""
+    """One-line description."""
     settings: Settings
     command: str
-    """How to run it from the laptop."""
+    """Command to run it from the laptop."""
     hardware: str
-    """Hardware on which the figures below were obtained."""
+    """Hardware used for `expected_time` and `expected_accuracy`."""
     expected_time: str
-    """How long it took there, start-up included where stated."""
+    """Duration on that hardware, including startup if stated."""
     expected_accuracy: str
-    """Accuracy there, on the test images."""
+    """Accuracy on the test images, on that hardware."""
     evidence: Literal["measured", "cited"]
-    """Where the figures come from: from running it here, or from the source."""
+    """Whether the results were measured here or cited from the source."""
     source: str
-    """The publication whose protocol it is; "" for one of this project."""
+    """The publication of the protocol; "" for this project's own recipes."""
     current_types: tuple[CurrentType, ...] = ()
-    """Types that do this work today, where AWS's images and the runtime no longer serve `hardware`."""
+    """Current instance types for this recipe, if AWS's images and the runtime no longer support `hardware`."""
     variants: tuple[Variant, ...] = ()
-    """By rising number of ranks; empty: the settings hold for any number."""
+    """Variants by rising number of ranks; empty: the settings apply to any number."""
 
     def variant_for(self, ranks: int) -> Variant | None:
-        """Return the variant of the largest number of ranks up to `ranks`, at least the smallest; None without any."""
+        """Return the variant with the most ranks up to `ranks`, or else the smallest; None if there are no variants."""
         fitting = [variant for variant in self.variants if variant.ranks <= ranks]
         return fitting[-1] if fitting else next(iter(self.variants), None)

@@ -1,6 +1,6 @@
-"""Every setting of a training run, declared once: type, default, unit and bounds. Standard library only.
+"""Declare every setting of a training run: type, default, unit and bounds. Standard library only.
 
-The command line (`payload.settings.parser`), the recipes and the documentation are made from these declarations.
+The command line (`payload.settings.parser`), recipes and documentation are based on these declarations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from payload.settings.rules import SettingError, check_fields, flag_of
 __all__ = ["GROUPS", "SETTINGS_FILE", "SettingError", "Settings", "flag_of"]
 
 SETTINGS_FILE: Final = "settings.json"
-"""In the directory of a run; `payload.training.export.model_spec` writes it."""
+"""Settings file in a run's directory, written by `payload.training.export.model_spec`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Settings(
     OutputSettings,
     MachineSettings,
 ):
-    """All settings of one run, each valid by itself and together."""
+    """All settings of one run. Each value and their combination are validated."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -56,7 +56,7 @@ class Settings(
 
     @property
     def total_epochs(self) -> int:
-        """Return the epochs of a run, those with changed images included."""
+        """Return the number of epochs, including those with augmentation."""
         return self.epochs + max(0, self.augmented_epochs)
 
 
@@ -69,4 +69,4 @@ GROUPS = (
     OutputSettings,
     MachineSettings,
 )
-"""In the order in which they are shown."""
+"""All groups, in display order."""

@@ -1,4 +1,4 @@
-"""What a benchmark of a cluster measures: its cells and their order. Standard library only."""
+"""Settings of a cluster benchmark: its cells and their order. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ KINDS: Final = (TRAINING, ALLREDUCE, INPUT, WRITE, READ)
 SHARED: Final = "shared"
 LOCAL: Final = "local"
 PLACES: Final = (SHARED, LOCAL)
-"""Where files are: on the shared file system, or on the node's own disk."""
+"""Locations of files: the shared file system, or the node's local disk."""
 CHOSEN: Final = "chosen"
 DEFAULTS: Final = "defaults"
 TUNINGS: Final = (CHOSEN, DEFAULTS)
-"""Placement, threads, oneDNN and Horovod's cycle and buffer: those that a recipe chooses, or none of it."""
+"""Tuning of placement, threads, oneDNN and Horovod's cycle and buffer: as for a recipe, or none."""
 INPUT_IMAGES: Final = 256
-"""Images of a pass of the input pipeline, on each rank."""
+"""Images in a pass of the input pipeline, on each rank."""
 MESSAGE_BYTES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
-"""1 KiB to 64 MiB; a gradient of ResNet-50 has 98 MiB, which Horovod sends in buffers of at most 128."""
+"""1 KiB to 64 MiB. The gradients of ResNet-50 have 98 MiB, and Horovod's buffers at most 128."""
 BENCH_FILE: Final = "bench.jsonl"
-"""What was measured, a line for each cell and round, in the run's directory."""
+"""File with the results in the run's directory, one line for each cell and round."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
 class Cell:
-    """One thing to measure, on the ranks of the first `nodes` nodes."""
+    """One measurement, on the ranks of the first `nodes` nodes."""
 
     kind: str
-    """One of KINDS: steps of a network, sums of one tensor, passes of the input pipeline, a file written or read."""
+    """One of KINDS: training steps, sums of one tensor, passes of the input pipeline, writing or reading a file."""
     network: str = ""
     batch_per_rank: int = 0
-    """Images of a step, or of a pass of the input pipeline, on each rank."""
+    """Images in a step, or in a pass of the input pipeline, on each rank."""
     image_size: int = 0
-    """Side of the images, pixels; 0: as the network was published."""
+    """Image side in pixels; 0: the network's published size."""
     precision: str = FLOAT32
-    """Number format of the layers; weights, gradients and the tensors of allreduces are float32."""
+    """Number format of the layers. Weights, gradients and allreduce tensors are float32."""
     message_bytes: int = 0
-    """Size of the tensor that is summed, or of the file of each node."""
+    """Size of the tensor to sum, or of each node's file."""
     place: str = ""
-    """Where the file is, of PLACES."""
+    """Location of the file, one of PLACES."""
     nodes: int
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def program(self) -> str:
-        """Return the network with its precision, where that is not float32."""
+        """Return the network, with its precision unless it is float32."""
         return self.network if self.precision == FLOAT32 else f"{self.network} in {self.precision}"
 
 
@@ -109,7 +109,7 @@ class BenchSettings:
             raise SettingError("--networks", "", "there is nothing to measure: name a network, or 2 nodes")
 
     def cells(self) -> tuple[Cell, ...]:
-        """Return all cells, those that are compared side by side; one node alone has no allreduce."""
+        """Return all cells. Cells to compare are adjacent. Allreduce cells need more than one node."""
         programs = itertools.product(self.networks, self.precisions, self.batch_sizes, self.nodes)
         training = [
             Cell(
@@ -140,10 +140,10 @@ class BenchSettings:
         return (*training, *sums, *inputs, *files)
 
     def rounds(self) -> tuple[tuple[int, Cell], ...]:
-        """Return each round with each of its cells, in the order of measuring.
+        """Return the round number and cell of each measurement, in order.
 
-        Each round measures every cell, so that what disturbs for a while meets all cells alike; every second one goes
-        backwards, so that what drifts slowly does too.
+        Each round measures every cell, so that a temporary disturbance affects all cells. Every second round is in
+        reverse order, so that a slow drift affects them equally.
         """
         cells = self.cells()
         return tuple(
@@ -151,21 +151,21 @@ class BenchSettings:
         )
 
     def arguments(self) -> tuple[str, ...]:
-        """Return these settings as the arguments that `BenchConfig.from_argv` reads."""
+        """Return these settings as arguments for `BenchConfig.from_argv`."""
         names = [field.name for field in dataclasses.fields(self)]
         return tuple(word for name in names for word in (flag_of(name), _text(getattr(self, name))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """A benchmark and the directory of its run."""
+    """A benchmark and its run directory."""
 
     settings: BenchSettings
     run_dir: Path
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> BenchConfig:
-        """Build it from the arguments after `python -m payload.bench.ranks`. Raises SettingError."""
+        """Build the configuration from the arguments after `python -m payload.bench.ranks`. Raises SettingError."""
         parser = SettingsParser(prog="python -m payload.bench.ranks", allow_abbrev=False)
         parser.add_argument("--run-dir", required=True, type=Path)
         parser.add_argument("--resume", action="store_true", default=None, help="measure only what is missing")
@@ -176,7 +176,7 @@ class BenchConfig:
 
 
 def parse_settings(texts: Mapping[str, str]) -> BenchSettings:
-    """Return the settings that are given as texts, by name. The others have their defaults. Raises SettingError."""
+    """Parse settings given as texts by name, with defaults for the others. Raises SettingError."""
     parser = SettingsParser(allow_abbrev=False)
     parser.add_settings(BenchSettings)
     return BenchSettings(**parser.given([f"{flag_of(name)}={text}" for name, text in texts.items()]))

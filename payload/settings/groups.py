@@ -15,10 +15,10 @@ NETWORKS: Final = (
     *("alexnet", "fashion-vgg", "googlenet", "inception-bn", "inception-v3", "lenet", "lstm"),
     *("resnet20", "resnet50", "resnet152", "vgg16"),
 )
-"""`payload.models.registry` has what is known of each."""
+"""Names of the networks. `payload.models.registry` describes them."""
 DATASETS: Final = ("digits", "japanese-vowels", "mnist", "fashion-mnist", "cifar10", "imagenet", "synthetic")
 DATASETS_OF_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
-"""Those whose files the user provides, by --data-dir."""
+"""Data sets with files that the user provides with --data-dir."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,14 +205,14 @@ _SPAN: Final = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSpan:
-    """Count steps from 1 since the beginning of the run, both ends included."""
+    """A range of training steps, counted from 1 at the start of the run. Both ends are included."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, text: str) -> StepSpan | None:
-        """Parse FIRST-LAST or one number; return None for "". Raises SettingError."""
+        """Parse FIRST-LAST or a single number; return None for "". Raises SettingError."""
         if not text:
             return None
         found = _SPAN.fullmatch(text)

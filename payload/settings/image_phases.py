@@ -1,4 +1,4 @@
-"""Phases of a run: the size of the images and their batch, from an epoch on. Standard library only."""
+"""Parse the phases of a run: image size and batch from a given epoch. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ GRAMMAR: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImagePhase:
-    """The size of images and the batch from one epoch on."""
+    """Image size and batch from one epoch to the next phase."""
 
     start: int
     size: int
-    """Side of the training images, pixels; 0: the data's own."""
+    """Side of the training images in pixels; 0: the data's own size."""
     global_batch: int
     smallest_crop: float
-    """Least part of an image's area that a random crop keeps; 0: no random crops."""
+    """Minimum fraction of an image's area that a random crop keeps; 0: no random crops."""
     rectangular: bool = False
-    """Whether test images keep about their aspect ratio."""
+    """Whether test images roughly keep their aspect ratio."""
 
 
 def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple[ImagePhase, ...]:
-    """Parse `--image-phases`; what a phase omits is taken from the settings. Raises SettingError."""
+    """Parse `--image-phases`. The settings provide the values that a phase omits. Raises SettingError."""
     flag = "--image-phases"
     phases = []
     for word in text.split(","):
@@ -55,7 +55,7 @@ def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple
 
 
 def phases_text(phases: Sequence[ImagePhase]) -> str:
-    """Return the text of phases that `parse_phases` reads."""
+    """Format phases as text for `parse_phases`."""
     return ",".join(
         f"{phase.start}:{phase.size}/{phase.global_batch}"
         + (f"/{phase.smallest_crop:g}" if phase.smallest_crop else "")

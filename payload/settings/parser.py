@@ -1,4 +1,4 @@
-"""The command line's parser of settings: a flag for each, made from its declaration. Standard library only."""
+"""Parse settings on the command line. Each declared setting has a flag. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from payload.settings import GROUPS, SettingError, flag_of
 
 
 class SettingsParser(argparse.ArgumentParser):
-    """Parse flags; raise SettingError instead of printing the usage, which each rank would repeat."""
+    """Parse flags. Errors raise SettingError, because otherwise each rank would print the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise SettingError."""
+        """Raise SettingError with the flag and message of argparse."""
         found = re.fullmatch(r"argument (--[a-z0-9-]+)(?:/--no-[a-z0-9-]+)?: (.*)", message, flags=re.DOTALL)
         raise SettingError(*((found[1], None, found[2]) if found else ("arguments", None, message)))
 
     def add_settings(self, *groups: type) -> None:
-        """Add a flag for each setting of these groups, or of all groups. A flag that is absent sets nothing."""
+        """Add a flag for each setting of these groups (default: all groups). An absent flag has no value."""
         for group in groups or GROUPS:
             section = self.add_argument_group((group.__doc__ or "").strip().rstrip("."))
             types = typing.get_type_hints(group)
@@ -36,7 +36,7 @@ class SettingsParser(argparse.ArgumentParser):
                 section.add_argument(flag_of(field.name), **options)
 
     def given(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Return the values of the flags that are given, by name. Raises SettingError, which names the nearest flag."""
+        """Parse arguments and return the given values by name. Raises SettingError that suggests a flag."""
         found, unknown = self.parse_known_args(list(argv))
         if unknown:
             raise unknown_value("argument", unknown[0], [flag_of(name) for name in vars(found)])
@@ -44,7 +44,7 @@ class SettingsParser(argparse.ArgumentParser):
 
 
 def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
-    """Return the error of a name that does not exist, with the nearest that does."""
+    """Return an error for an unknown name that suggests the nearest known one."""
     near = difflib.get_close_matches(value.split("=")[0], known, n=1)
     question = f"; did you mean {near[0]}?" if near else "."
     return SettingError(what, value, f"unknown{question} Known: {', '.join(sorted(known))}")

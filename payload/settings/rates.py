@@ -1,4 +1,4 @@
-"""Learning rates as functions of the epoch, with its fraction. Standard library only.
+"""Learning rates as functions of the (fractional) epoch. Standard library only.
 
 They do not depend on the number of steps or ranks, so published schedules apply to any batch and cluster.
 """
@@ -20,14 +20,14 @@ GRAMMAR: Final = "must be pieces START-END:RATE or START-END:FIRST..LAST with co
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A linear rate from one epoch to another."""
+    """A rate that changes linearly from one epoch to another."""
 
     start: float
     end: float
     first: float
-    """Rate at `start`."""
+    """Rate at epoch `start`."""
     last: float
-    """Rate at `end`, where the next piece may begin with another."""
+    """Rate at epoch `end`. The next piece may start at another rate."""
 
     def rate(self, epoch: float) -> float:
         """Return the rate at an epoch within the piece."""
@@ -36,7 +36,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Piecewise:
-    """The pieces of a run, from epoch 0, without gap or overlap."""
+    """A schedule of linear pieces from epoch 0, without gaps or overlaps."""
 
     pieces: tuple[Piece, ...]
 
@@ -55,7 +55,7 @@ class Piecewise:
         return self.pieces[-1].end
 
     def rate(self, epoch: float) -> float:
-        """Return the rate at an epoch; where one piece ends and another starts, that of the latter."""
+        """Return the rate at an epoch. At the boundary of two pieces, the second one applies."""
         for piece in self.pieces:
             if epoch < piece.end:
                 return piece.rate(epoch)
@@ -64,12 +64,12 @@ class Piecewise:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decay:
-    """A linear warm-up from `start` to `peak`, then a decay of some `kind` until the last epoch."""
+    """A linear warm-up from `start` to `peak`, then a decay until the last epoch."""
 
     kind: str
-    """cosine and polynomial end at zero; step falls by `factor` at each of `drops`; constant stays."""
+    """cosine and polynomial end at zero; step multiplies by `factor` at each epoch in `drops`; constant stays."""
     start: float
-    """Rate before the first step."""
+    """Rate at the start of the warm-up."""
     peak: float
     warmup_epochs: float
     epochs: float
@@ -93,9 +93,9 @@ class Decay:
 
 
 def parse_pieces(text: str, epochs: int) -> Piecewise:
-    """Parse `--rate-phases` for a run of so many epochs; the last piece may omit its end.
+    """Parse `--rate-phases` for a run of `epochs` epochs. The last piece may omit its end.
 
-    Raises SettingError for text that is not of its grammar, and where the pieces end before the run does.
+    Raises SettingError if the text is invalid or the pieces end before the run.
     """
     flag = "--rate-phases"
     pieces = []
@@ -122,7 +122,7 @@ def parse_pieces(text: str, epochs: int) -> Piecewise:
 
 
 def pieces_text(pieces: Sequence[tuple[int, int, float, float]]) -> str:
-    """Return the text of pieces (start, end, first, last) that `parse_pieces` reads."""
+    """Format pieces (start, end, first rate, last rate) as text for `parse_pieces`."""
     return ",".join(
         f"{start}-{end}:{first:.10g}" + ("" if first == last else f"..{last:.10g}")
         for start, end, first, last in pieces

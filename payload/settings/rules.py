@@ -1,4 +1,4 @@
-"""The declaration of a setting, and the error of one that breaks its rule. Standard library only."""
+"""Declare settings, and validate their values. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.errors import ReportedError
 
 
 class SettingError(ReportedError, ValueError):
-    """Report a flag whose value breaks a rule. Carries `flag`, `value` and `rule`."""
+    """The value of a setting is invalid. `flag`: the setting's flag. `rule`: the rule that the value breaks."""
 
     def __init__(self, flag: str, value: object, rule: str) -> None:
         self.flag, self.value, self.rule = flag, value, rule
@@ -19,21 +19,21 @@ class SettingError(ReportedError, ValueError):
 
 
 def flag_of(name: str) -> str:
-    """Return the flag by which a setting is given."""
+    """Return the command-line flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def setting(
     default: Any, text: str, *, low: float | None = None, high: float | None = None, choices: Sequence[str] = ()
 ) -> Any:
-    """Declare a setting: its default, one line that says what it is with its unit, and what values it may have."""
+    """Declare a setting with its default, a one-line help text with the unit, and its allowed values."""
     return dataclasses.field(
         default=default, metadata={"help": text, "low": low, "high": high, "choices": tuple(choices)}
     )
 
 
 def check_fields(settings: Any) -> None:
-    """Check every value of every setting against its declaration. Raises SettingError."""
+    """Check all settings against their declarations. Raises SettingError."""
     for field in dataclasses.fields(settings):
         found, rule, flag = getattr(settings, field.name), field.metadata, flag_of(field.name)
         low, high, choices = rule.get("low"), rule.get("high"), rule.get("choices")
@@ -42,5 +42,5 @@ def check_fields(settings: Any) -> None:
                 near = difflib.get_close_matches(str(value), choices, n=1)
                 question = f"; did you mean {near[0]}?" if near else ""
                 raise SettingError(flag, value, f"must be one of {', '.join(choices)}{question}")
-            if low is not None and high is not None and not low <= value <= high:  # also refuses NaN
+            if low is not None and high is not None and not low <= value <= high:  # also rejects NaN
                 raise SettingError(flag, value, f"must be {low:g} to {high:g}")
