@@ -1,1 +1,1 @@
-"""Figures, not tests: how long things take, measured on the machine at hand."""
+"""Measure how long operations take on this machine. These are not tests."""

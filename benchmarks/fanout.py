@@ -44,12 +44,12 @@ laptop = functools.partial(on_laptop, CLOUD)
 UNCHANGED_S: Final = 0.5
 COMMAND_RATIO: Final = 1.5
 BYTES_RATIO: Final = 1.1
-"""Bytes on the laptop's link at the most hosts, by those at the fewest: the payload once, and words of each host."""
+"""Maximum ratio of bytes on the laptop's link, largest to smallest number of hosts: one payload plus a few per host."""
 
 
 @contextmanager
 def fleet_of(hosts: int) -> Iterator[Fleet]:
-    """Keep a cloud up with so many workers."""
+    """Run an embedded cloud with this number of workers for a block, and yield its cluster."""
     settings = tuple(demo.settings(hosts))
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *settings))
@@ -69,7 +69,7 @@ def fleet_of(hosts: int) -> Iterator[Fleet]:
 
 
 def fill(directory: Path, megabytes: float, files: int) -> None:
-    """Make so many files of random bytes, which no transport can compress, in folders of a hundred."""
+    """Write files of random bytes, which no transport can compress, in folders of a hundred."""
     size = int(megabytes * 1e6 / files)
     for number in range(files):
         path = directory / f"{number // 100:03d}" / f"{number:06d}.bin"
@@ -78,7 +78,7 @@ def fill(directory: Path, megabytes: float, files: int) -> None:
 
 
 def on_hosts(fleet: Fleet, script: str) -> None:
-    """Run a shell script as root on all hosts. Raises RuntimeError if it fails on one."""
+    """Run a shell script as root on all hosts. Raises RuntimeError if it fails on any host."""
 
     def run(host: str) -> str:
         return output_of(demo.localcloud("exec", "--name", CLOUD, host, "--", "sh", "-c", script))
@@ -88,7 +88,7 @@ def on_hosts(fleet: Fleet, script: str) -> None:
 
 
 def clean(fleet: Fleet) -> None:
-    """Remove what was pushed from all hosts and from the shared file system."""
+    """Remove the pushed files from all hosts and from the shared file system."""
     on_hosts(fleet, f"rm -rf /home/*/{REMOTE}* {LOCAL_DATA}/{REMOTE}* {LOCAL_DATA}/.{REMOTE}*")
     shared = f"rm -rf /mnt/efs/data/{REMOTE}* /mnt/efs/data/.{REMOTE}*"
     output_of(laptop("fab", "run", "--master", *fleet.settings, "--", "sh", "-c", shared))
@@ -100,7 +100,7 @@ def check(fleet: Fleet, tool: Tool, files: int) -> None:
 
 
 def time_of(command: Sequence[str], limit_s: float | None = None) -> float:
-    """Run a command on the laptop and return its wall time; infinite where it was ended after `limit_s`."""
+    """Run a command on the laptop and return its wall time, s; infinite if it was stopped after `limit_s`."""
     began = time.monotonic()
     try:
         output_of(laptop(*(["timeout", str(limit_s)] if limit_s else []), *command))
@@ -112,25 +112,25 @@ def time_of(command: Sequence[str], limit_s: float | None = None) -> float:
 
 
 def link_bytes() -> int:
-    """Return how many bytes the laptop has received and sent so far, over all its links."""
+    """Return the number of bytes that the laptop has received and sent over all its links."""
     return parse_link_bytes(output_of(laptop("cat", "/proc/net/dev")))
 
 
 def parse_link_bytes(text: str) -> int:
-    """Add up what /proc/net/dev counts, but for the loopback."""
+    """Add up the byte counters in /proc/net/dev, except for the loopback interface."""
     rows = re.findall(r"^ *(\S+): *(.*)$", text, flags=re.MULTILINE)
     return sum(int(words.split()[0]) + int(words.split()[8]) for name, words in rows if name != "lo")
 
 
 class Book:
-    """Print figures as they come, and keep them with the verdicts."""
+    """Print measurements as they are made, and record them with the verdicts."""
 
     def __init__(self) -> None:
         self.figures: list[dict[str, Any]] = []
         self.verdicts: list[dict[str, Any]] = []
 
     def keep(self, what: str, hosts: int, samples: Mapping[str, Sequence[float]], **further: Mapping[str, Any]) -> None:
-        """Take the samples of one figure, by tool; `further` are more facts of each tool."""
+        """Record and print the samples of one measurement, by tool. `further`: more facts by tool."""
         ours = statistics.median(samples[OURS])
         for name, taken in samples.items():
             median = statistics.median(taken)
@@ -142,18 +142,18 @@ class Book:
             self.figures.append(figure)
 
     def judge(self, promise: str, kept: bool, found: str) -> None:
-        """Take a promise, and say whether it was kept."""
+        """Record a promise, and print whether it was kept."""
         print(f"  {promise}: {found}: {'kept' if kept else 'NOT kept'}", flush=True)
         self.verdicts.append({"promise": promise, "found": found, "kept": kept})
 
     def median(self, what: str, hosts: int, tool: str = OURS) -> float:
-        """Return a median that was taken before."""
+        """Return the median of an earlier measurement."""
         return next(
             float(f["median"]) for f in self.figures if (f["what"], f["hosts"], f["tool"]) == (what, hosts, tool)
         )
 
     def judge_bytes(self, what: str) -> None:
-        """Compare our bytes at the most hosts with those at the fewest."""
+        """Compare the bytes of `fab stage-data --to local` between the largest and the smallest number of hosts."""
         ours = {f["hosts"]: f["bytes"] for f in self.figures if f["what"] == what and f["tool"] == OURS}
         fewest, most = min(ours), max(ours)
         if fewest != most:
@@ -168,7 +168,7 @@ class Book:
 def measure_push(
     book: Book, fleet: Fleet, chosen: Sequence[Tool], what: str, megabytes: float, options: argparse.Namespace
 ) -> None:
-    """Push one amount with each tool, in turns, and ours again unchanged."""
+    """Push one amount of data with each tool in turn, then push it unchanged with deepcdk."""
     hosts = len(fleet.hosts)
     samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}
     link: dict[str, int] = {}
@@ -199,7 +199,7 @@ def measure_push(
 
 
 def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], repeat: int) -> None:
-    """Push what is there already: from Enter, and from the connection to the master, as the task tells itself."""
+    """Time pushes of unchanged data: the whole command, and from the connection to the master (as the task reports)."""
     whole, connected = [], []
     for _ in range(repeat):
         began = time.monotonic()
@@ -214,7 +214,7 @@ def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], rep
 
 
 def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: argparse.Namespace) -> None:
-    """Run `true` on all hosts, and push the unchanged payload."""
+    """Time running `true` on all hosts with each tool, and `fab push` of an unchanged payload."""
     hosts = len(fleet.hosts)
     clean(fleet)
     taken: dict[str, list[float]] = {tool.name: [] for tool in chosen if tool.command}
@@ -233,7 +233,7 @@ def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print a table; return 1 where a promise is not kept."""
+    """Measure and print a table; return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fanout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -267,13 +267,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         book.judge_bytes(pushed(amount, options.files))
     if options.output:
         document = {"machine": machine(), "limit_s": options.limit, "figures": book.figures, "verdicts": book.verdicts}
-        text = json.dumps(document, indent=2).replace("Infinity", "null")  # ended after the limit
+        text = json.dumps(document, indent=2).replace("Infinity", "null")  # infinite: stopped after the limit
         options.output.write_text(f"{text}\n")
     return 0 if all(verdict["kept"] for verdict in book.verdicts) else 1
 
 
 def pushed(megabytes: float, files: int) -> str:
-    """Name what is pushed."""
+    """Return the name of a push measurement."""
     return f"push {megabytes:g} MB in {files:,} files"
 
 

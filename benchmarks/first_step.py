@@ -67,18 +67,18 @@ ec2.authorize_security_group_ingress(GroupId=group["master"], IpPermissions=[
     {"IpProtocol": "tcp", "FromPort": 1024, "ToPort": 65535, "UserIdGroupPairs": [{"GroupId": group["worker"]}]},
 ])
 """
-"""Run on the laptop: admits the workers to the ports on which bare horovodrun on the master listens for its ranks."""
+"""Runs on the laptop. It lets workers connect to bare horovodrun on the master."""
 
 
 def promise_s(hosts: int) -> float:
-    """Return by how much `fab train` may be later, s: 2 at two hosts, 4 at sixteen, a line between and beyond."""
+    """Return the maximum delay of `fab train` in seconds: 2 at two hosts, 4 at sixteen, linear otherwise."""
     return 2 + (hosts - 2) / 7
 
 
 def seconds_to_step(output: str) -> float:
-    """Return how long it took, s: from the moment on the first line to the one that the program printed.
+    """Return the seconds from the time on the first line to the time that the program printed.
 
-    Raises RuntimeError where the program printed none.
+    Raises RuntimeError if the program printed no time.
     """
     steps = re.findall(r"first step ([0-9.]+)", output)
     if not steps:
@@ -87,34 +87,34 @@ def seconds_to_step(output: str) -> float:
 
 
 def timed(command: Sequence[str]) -> str:
-    """Return the shell line that prints the moment of Enter and turns into a command."""
+    """Return a shell line that prints the current time and then executes a command."""
     return f"date +%s.%N; exec {shlex.join(command)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """A cluster on which the program has run once by `fab train`."""
+    """A cluster that has run the program once with `fab train`."""
 
     train: tuple[str, ...]
-    """The laptop's command."""
+    """Command for `fab train` on the laptop."""
     launcher: tuple[str, ...]
-    """What `fab train` started on the master: the Python of its environment, the agent's launcher, its flags."""
+    """Command that `fab train` started on the master: its environment's Python, the agent's launcher, and flags."""
     rank: tuple[str, ...]
-    """What each rank runs, by the Python of the workers' runtime."""
+    """Command of each rank, with the Python of the workers' runtime."""
     directory: str
-    """Of the pushed payload, on the master."""
+    """Directory of the pushed payload on the master."""
     config: str
     """The laptop's ssh_config."""
     first_s: float
-    """The way to the first step on new nodes."""
+    """Time until the first step on new nodes, s."""
 
     def command(self, tool: str) -> list[str]:
-        """Return the laptop's command that prints when it began and when the first step ended."""
+        """Return the laptop's command that prints its start time and the time of the first step."""
         if tool == OURS:
             return laptop("sh", "-c", timed(self.train))
         python, flags = self.rank[0], self.launcher[3:]
         if tool == BARE:
-            # By its interpreter: the script's first line names the place where the runtime was made.
+            # Start it with its interpreter, because the script's first line contains the path of the build.
             line = timed([python, str(Path(python).with_name("horovodrun")), *flags, *self.rank])
         else:
             line = f"cd {shlex.quote(self.directory)}; {timed([*self.launcher, *self.rank])}"
@@ -122,16 +122,16 @@ class Field:
 
 
 def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Return a run's launcher without the ranks' command, a bare command of a rank, and the payload's directory."""
+    """Return a run's launcher without the ranks' command, a rank's bare command, and the payload's directory."""
     command, spec = [str(word) for word in record["launch"]["command"]], record["spec"]  # type: ignore[attr-defined]  # a list, as the record says
-    at = command.index(RANK) - 2  # behind the ranks' interpreter and -m
+    at = command.index(RANK) - 2  # after the ranks' interpreter and -m
     program = f"{spec['efs_mount']}/payloads/{spec['program']}/program/{PROGRAM}"
     return tuple(command[:at]), (command[at], program), str(record["launch"]["directory"])
 
 
 @contextmanager
 def field_of(hosts: int) -> Iterator[Field]:
-    """Keep a cloud up with so many workers on which each way was gone once."""
+    """Run an embedded cloud with this number of workers for a block, after starting the program once in each way."""
     settings = demo.settings(hosts)
     with running_cloud(CLOUD), tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
@@ -139,7 +139,7 @@ def field_of(hosts: int) -> Iterator[Field]:
         output_of(laptop("fab", "up", "--yes", *settings))
         config = json.loads(output_of(laptop("fab", "ssh-config", "--json", *settings)))["config"]
         program = ("--payload", directory, "--entry", PROGRAM, "--yes")
-        # Byte code is kept, as it is by default.
+        # Keep byte code, as is the default.
         fab = ("env", "-u", "PYTHONDONTWRITEBYTECODE", "fab")
         train = (*fab, "train", "--nodes", str(hosts), *settings, *program)
         first_s = seconds_to_step(output_of(laptop("sh", "-c", timed(train))))
@@ -152,7 +152,7 @@ def field_of(hosts: int) -> Iterator[Field]:
 
 
 def measure(hosts: int, repeat: int) -> dict[str, object]:
-    """Take the samples of one number of hosts in turns; print and return the figures."""
+    """Take the samples for one number of hosts, in turns; print and return the results."""
     with field_of(hosts) as field:
         samples: dict[str, list[float]] = {tool: [] for tool in (OURS, BARE, UNCHECKED)}
         for _ in range(repeat):
@@ -172,7 +172,7 @@ def measure(hosts: int, repeat: int) -> dict[str, object]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print a table; return 1 where a promise is not kept."""
+    """Measure and print a table; return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.first_step",
         description=__doc__,
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if min(options.repeat, *options.hosts) < 1:
         parser.error("--hosts and --repeat must be 1 or more")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the cloud is taken down all the same
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # take the cloud down in any case
     figures = [measure(hosts, options.repeat) for hosts in options.hosts]
     if options.output:
         options.output.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")

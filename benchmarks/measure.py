@@ -1,4 +1,4 @@
-"""One figure: how it is taken, and what is promised of it."""
+"""A measurement and its promised bound, and functions for running commands on embedded clouds."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tools import demo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What is measured, how, and what is promised of it."""
+    """One measurement, and the bound that the project promises."""
 
     name: str
     unit: str
     promise: float
-    """An upper bound in `unit`, or a lower one where `at_least` is set."""
+    """Upper bound in `unit`, or lower bound if `at_least` is set."""
     take: Callable[[], float]
     at_least: bool = False
     warm_up: bool = False
-    """Take it once, unrecorded, before the first sample."""
+    """Measure once, without recording it, before the first sample."""
 
     def kept(self, value: float) -> bool:
-        """Return whether a value keeps the promise."""
+        """Return whether a value is within the promised bound."""
         return value >= self.promise if self.at_least else value <= self.promise
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Run a command to its end and return what it printed; raise with its last lines where it fails."""
+    """Run a command and return its output. Raises RuntimeError with its last output if it fails."""
     done = subprocess.run(
         command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
@@ -45,7 +45,7 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def seconds(command: Sequence[str]) -> float:
-    """Run a command to its end and return its wall time."""
+    """Run a command and return its wall time, s."""
     began = time.monotonic()
     output_of(command)
     return time.monotonic() - began
@@ -58,7 +58,7 @@ def on_laptop(cloud: str, *command: str) -> list[str]:
 
 @contextmanager
 def running_cloud(name: str) -> Iterator[None]:
-    """Keep an embedded cloud up, with an SSH key on its laptop, for the time of a block."""
+    """Run an embedded cloud, with an SSH key on its laptop, for a block."""
     output_of(demo.localcloud("start", "--name", name, *demo.owned(), *demo.runtime_mount()))
     try:
         output_of(on_laptop(name, "sh", "-c", demo.shell(demo.SSH_KEYGEN)))
@@ -68,5 +68,5 @@ def running_cloud(name: str) -> Iterator[None]:
 
 
 def machine() -> dict[str, object]:
-    """Return the facts of this machine that a file of samples records."""
+    """Return the facts about this machine to record with samples."""
     return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}

@@ -1,4 +1,4 @@
-"""What is set beside our push to many hosts, and how each of them is called."""
+"""The tools that are compared for pushing files to many hosts, and their commands."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 REMOTE: Final = "bench-push"
-"""The directory in each login user's home that other tools write, and the name of our data set."""
+"""Directory in each login user's home for the other tools, and the name of the data set for deepcdk."""
 LOCAL_DATA: Final = "/home/deepcdk-rank/files/data"
-"""Where `fab stage-data --to local` puts data sets on each host."""
+"""Directory for data sets of `fab stage-data --to local` on each host."""
 OURS: Final = "deepcdk"
 SHARED: Final = "deepcdk-shared"
 PARALLEL_SSH: Final = """
@@ -32,36 +32,36 @@ else:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """The cluster that is measured, as the laptop sees it."""
+    """The cluster to measure, as seen from the laptop."""
 
     user: str
     key: str
     bastion: str
     hosts: tuple[str, ...]
-    """The workers' addresses."""
+    """Addresses of the workers."""
     settings: tuple[str, ...]
-    """Words that each task of ours is given."""
+    """Arguments for every `fab` task."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tool:
-    """How one tool pushes, and how it runs a command."""
+    """A tool's commands for pushing files and running a command."""
 
     name: str
     push: Callable[[Fleet, Path], list[str]]
     """Returns the laptop's command that pushes a directory."""
     command: Callable[[Fleet], list[str]] | None
-    """Returns the one that runs `true` on all hosts; None: not compared."""
+    """Returns the laptop's command that runs `true` on all hosts; None: not compared."""
     place: str = f"/home/ec2-user/{REMOTE}"
-    """Where each host finds what was pushed, as its shell says it."""
+    """Path of the pushed files on each host, as a shell word."""
     needs: tuple[str, ...] = ()
-    """Programs without which it is missing."""
+    """Required programs."""
     modules: tuple[str, ...] = ()
-    """Modules of the peers' Python."""
+    """Required modules in the Python of the peers' environment."""
 
 
 def tools(peers: Path) -> list[Tool]:
-    """Return our tools and the others. `peers`: the virtual environment of parallel-ssh."""
+    """Return deepcdk's and the other tools. `peers`: the virtual environment of parallel-ssh."""
     python = str(peers / "bin" / "python")
 
     def parallel_ssh(fleet: Fleet, source: str) -> list[str]:
@@ -102,13 +102,13 @@ def tools(peers: Path) -> list[Tool]:
 
 
 def _through(fleet: Fleet) -> str:
-    """Return the ProxyCommand of a jump over the bastion, which unlike -J takes the key and no known_hosts."""
+    """Return the ProxyCommand for a jump over the bastion. Unlike -J, it can set the key and ignore known_hosts."""
     options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
     return f"ssh -i {fleet.key} {options} -W %h:%p {fleet.user}@{fleet.bastion}"
 
 
 def missing(tool: Tool, peers: Path) -> str:
-    """Return what a tool lacks on this machine; "" where nothing."""
+    """Return the program or module that a tool lacks on this machine, or ""."""
     for program in tool.needs:
         if not shutil.which(program):
             return f"no program {program}"

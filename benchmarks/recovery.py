@@ -38,56 +38,56 @@ CLOUD: Final = "recovery"
 laptop = functools.partial(on_laptop, CLOUD)
 FAULTS: Final = "kill-rank,kill-host,cut"
 RECIPE: Final = ("--epochs", "100000", "--checkpoint-minutes", "0.1")
-"""More epochs than the benchmark lasts."""
+"""The run must last longer than the benchmark."""
 QUIET_S: Final = 15.0
-"""How long a run trains undisturbed before each fault, s."""
+"""Time that a run trains undisturbed before each fault."""
 BASELINE_S: Final = 30.0
-"""And before ranks are killed now and then: its rate is that with which goodput is compared."""
+"""Time that a run trains undisturbed before ranks are killed. Goodput is relative to the rate in this time."""
 LONGEST_S: Final = 640
-"""A fault that lasts takes a quarter of it at least: longer than Gloo's time-out, so that it is not over by itself."""
+"""A lasting fault takes at least a quarter of this time, longer than Gloo's timeout, so that the run must restart."""
 LOOK_S: Final = 5.0
-"""How often the script that resumes looks, s."""
+"""Interval at which the script checks whether to resume the run."""
 POLL_S: Final = 0.25
 PATIENCE_S: Final = 300.0
-"""How long a run may take to train again, s."""
+"""Maximum time until a run trains again."""
 RESTARTED: Final = "its own restarts"
 RESUMED: Final = "fab resume"
 WAYS: Final = (RESTARTED, RESUMED)
-"""What lets a run go on while ranks are killed."""
+"""Ways to restart the run while ranks are killed."""
 Document = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What one fault cost."""
+    """The cost of one fault."""
 
     fault: str
     noticed_s: float
-    """From the fault until a restart began."""
+    """Seconds from the fault until a restart began."""
     next_step_s: float
-    """From the fault until rank 0 told a step that came after."""
+    """Seconds from the fault until rank 0 reported a later step."""
     lost_steps: int
-    """Steps that were told before the fault and trained again."""
+    """Steps that were reported before the fault and had to be trained again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """What a run trained in a time in which ranks were killed."""
+    """The training progress of a run while ranks were killed."""
 
     way: str
-    """What started it again."""
+    """How the run was restarted, one of WAYS."""
     faults: int
     skipped: int
-    """Kills for which there was no rank at that moment."""
+    """Kills that were skipped because no rank was running."""
     seconds: float
     fraction: float
-    """Of the steps at the rate of before, in all of that time."""
+    """Steps trained in this time, as a fraction of the steps at the earlier rate."""
     steps_per_s: float
-    """The rate of before: what it costs to be able to go on so."""
+    """Rate before the kills."""
 
 
 def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
-    """Return when rank 0 told of a step, unix time, and how many steps were done, in the order told."""
+    """Return the Unix time and the number of completed steps of each report by rank 0, in order."""
     found = []
     for event in events:
         if event["event"] == "epoch":
@@ -98,12 +98,12 @@ def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
 
 
 def resumed_at(start: Document) -> int:
-    """Return the steps that were done in the checkpoint from which an attempt began."""
+    """Return the number of steps in the checkpoint that an attempt resumed from."""
     return int(str(start.get("resumed_from") or "0").rpartition("-")[2])
 
 
 def recovered(events: Sequence[Document], fault: str, at: float, restarts: Sequence[float]) -> Recovery | None:
-    """Return what a fault at a unix time cost, None before the next step; `restarts`: when each restart began."""
+    """Return the cost of a fault at Unix time `at`; None before the next step. `restarts`: when each restart began."""
     starts = [event for event in events if event["event"] == "start"]
     start = next((each for each in starts if each["time"] > at), None)
     noticed = next((began for began in restarts if began > at), None)
@@ -120,7 +120,7 @@ def recovered(events: Sequence[Document], fault: str, at: float, restarts: Seque
 
 
 def rate(events: Sequence[Document], since: float, until: float) -> float:
-    """Return steps a second between two unix times, by what was told within them. Raises ValueError for too little."""
+    """Return the reported steps per second between two Unix times. Raises ValueError if there are too few reports."""
     within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
     if len(within) < 2 or within[0][0] == within[-1][0]:
         raise ValueError(f"{len(within)} positions within {until - since:g} s give no rate")
@@ -129,7 +129,7 @@ def rate(events: Sequence[Document], since: float, until: float) -> float:
 
 
 def kept_steps(events: Sequence[Document], until: float) -> int | None:
-    """Return the steps done at a unix time that are not trained again; None before what comes next is known."""
+    """Return the steps completed at a Unix time that need not be repeated; None until the next event is known."""
     told = [steps for when, steps in positions(events) if when <= until]
     following = next((event for event in events if event["time"] > until and event["event"] in _TELLING), None)
     if following is None:
@@ -141,12 +141,12 @@ _TELLING: Final = ("start", "step", "epoch")
 
 
 def fab(nodes: int, task: str, *words: str) -> str:
-    """Run a task on a cluster with one worker more than `nodes`, and return what it printed."""
+    """Run a task on a cluster with one worker more than `nodes`, and return its output."""
     return output_of(laptop("env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
 
 
 class Run:
-    """A run of the digits recipe that does not end by itself."""
+    """A run of the digits recipe that trains until it is stopped."""
 
     def __init__(self, nodes: int, restarts: int) -> None:
         self._nodes = nodes
@@ -157,27 +157,27 @@ class Run:
         self._tail, self._events = Tail(self._path / "metrics.jsonl"), list[Document]()
 
     def events(self) -> list[Document]:
-        """Return what rank 0 has told so far."""
+        """Return all events that rank 0 has reported so far."""
         self._events += [json.loads(line) for line in self._tail.lines()]
         return self._events
 
     @property
     def state(self) -> str:
-        """Return the state that stands written."""
+        """Return the state in the run's state file."""
         return str(json.loads((self._path / "state.json").read_text())["state"])
 
     def hosts(self) -> str:
-        """Return a pattern of the instance ids of the hosts that the run is on; the cluster has one more."""
+        """Return a pattern that matches the instance ids of the run's hosts. The cluster has one more host."""
         spec = json.loads((self._path / "spec.json").read_text())
         return "|".join(host["instance_id"] for host in spec["hosts"])
 
     def restarts(self) -> list[float]:
-        """Return when each restart began, unix time."""
+        """Return the Unix time at which each restart began."""
         course = json.loads((self._path / "course.json").read_text())
         return [float(each["time"]) for each in course.get("restarts") or ()]
 
     def train_for(self, seconds: float) -> float:
-        """Wait until rank 0 has told steps for so long without a restart; return when the last of them was told."""
+        """Wait until rank 0 has reported steps for `seconds` without a restart; return the time of the last report."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             events = self.events()
@@ -189,11 +189,11 @@ class Run:
         raise RuntimeError(f"run {self.id}, {self.state}, did not train for {seconds:g} s within {PATIENCE_S:g} s")
 
     def stop(self) -> None:
-        """End the run."""
+        """Stop the run immediately."""
         fab(self._nodes, "stop", "--run", self.id, "--force")
 
     def resume(self) -> bool:
-        """Type `fab resume`; return whether it was taken, which it is not while the last attempt is cleaned up."""
+        """Run `fab resume`; return whether it succeeded. It fails while the last attempt is being cleaned up."""
         with contextlib.suppress(RuntimeError):
             fab(self._nodes, "resume", "--run", self.id, "--detach", "--json")
             return True
@@ -202,7 +202,7 @@ class Run:
 
 @contextmanager
 def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
-    """Carry out a schedule of faults on hosts like a pattern beside a block, and undo at its end what lasts."""
+    """Inject scheduled faults on hosts that match a pattern during a block. At the end, lasting faults are undone."""
     command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", hosts, "--record", str(record), *words)
     with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.DEVNULL) as process:
         try:
@@ -212,13 +212,13 @@ def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
 
 
 def told(record: Path, word: str) -> list[float]:
-    """Return when faults of a record were done (`what`) or `skipped`, unix time."""
+    """Return the Unix times of the faults in a record that were injected (`what`) or `skipped`."""
     lines = record.read_text().splitlines() if record.exists() else []
     return [float(event["time"]) for line in lines if word in (event := json.loads(line)) and "at_s" in event]
 
 
 def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
-    """Do one fault to a run that trains; return what it cost, None where it does not train again."""
+    """Inject one fault while a run trains; return its cost, or None if the run does not train again."""
     run.train_for(QUIET_S)
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(LONGEST_S))
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
@@ -232,7 +232,7 @@ def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
 
 
 def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Goodput:
-    """Kill a rank now and then; return how much is trained all the same."""
+    """Kill ranks at intervals, and return the training progress in that time."""
     began = run.train_for(BASELINE_S)
     ended = began + options.seconds
     undisturbed, before = rate(run.events(), began - BASELINE_S, began), positions(run.events())[-1][1]
@@ -256,15 +256,15 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
 
 @dataclasses.dataclass(kw_only=True)
 class Figures:
-    """All that was measured so far."""
+    """All results so far."""
 
     recoveries: list[Recovery] = dataclasses.field(default_factory=list)
     missed: list[str] = dataclasses.field(default_factory=list)
-    """Kinds of the faults after which the run did not train again by itself."""
+    """Kinds of faults that the run did not recover from by itself."""
     goodputs: list[Goodput] = dataclasses.field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a report."""
+        """Yield the lines of the report."""
         for kind in dict.fromkeys(each.fault for each in self.recoveries):
             of = [each for each in self.recoveries if each.fault == kind]
             texts = [
@@ -285,14 +285,14 @@ class Figures:
             )
 
     def keep(self, output: Path | None, nodes: int) -> None:
-        """Write the samples, where a file is wanted."""
+        """Write the samples to `output`, if given."""
         if output:
             document = {"machine": str(this_machine()), "nodes": nodes, **dataclasses.asdict(self)}
             replace_file(output, json.dumps(document, indent=1).encode())
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, and print the figures; return 1 where a run did not go on by itself."""
+    """Measure and print the results; return 1 if a run did not recover by itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=4, help="on which the run trains (default: 4)")
     parser.add_argument("--faults", default=FAULTS, help=f"kinds, with commas between (default: {FAULTS})")

@@ -1,6 +1,4 @@
-"""Time what the CDK takes to make a template of each cluster by name that may be deployed: by its CLI, and in this
-process.
-"""
+"""Time how long the CDK takes to synthesise the template of each example cluster, in its CLI and in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from tests.stacks.clusters.synthesis import synthesise
 
 
 def measures() -> list[Measure]:
-    """List the figures: `cdk synth` from Enter to its end, and one more synthesis in a process that has made one."""
+    """Return the measurements: a whole `cdk synth`, and a second synthesis in the same process."""
     by_the_cli = [
         Measure(
             name=f"cdk synth, warm: {name}", unit="s", promise=10, take=functools.partial(_cli, cluster), warm_up=True

@@ -36,7 +36,7 @@ addresses = [i["PrivateIpAddress"] for page in pages for i in page["Instances"]]
 master = ec2.describe_instances(Filters=[{"Name": "tag:deepcdk:role", "Values": ["master"]}])["Reservations"]
 print(json.dumps({"began": began, "addresses": addresses, "master": master[0]["Instances"][0]["InstanceId"]}))
 """
-"""Run on the laptop: grows the worker group, prints when it asked and whom it got."""
+"""Runs on the laptop. It grows the worker group, and prints the start time and the workers' addresses."""
 GREET = """
 import socket, sys, time
 for address in sys.argv[1:]:
@@ -49,11 +49,11 @@ for address in sys.argv[1:]:
             time.sleep(0.01)
 print(time.time())
 """
-"""Run on the master: waits until the sshd of each worker greets, prints when the last one did."""
+"""Runs on the master. It waits until the sshd of each worker responds, and prints the time of the last response."""
 
 
 def up_to_deployed() -> float:
-    """Time from no cloud at all to a bootstrapped account with a deployed cluster of two workers."""
+    """Time starting an embedded cloud, bootstrapping it and deploying a cluster of two workers."""
     began = time.monotonic()
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
@@ -61,7 +61,7 @@ def up_to_deployed() -> float:
 
 
 def status_once() -> float:
-    """Time `fab status` of a deployed cluster, the second time that it is asked."""
+    """Time the second `fab status` of a deployed cluster."""
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
         output_of(laptop("fab", "status"))
@@ -69,7 +69,7 @@ def status_once() -> float:
 
 
 def sixteen_hosts() -> float:
-    """Time from SetDesiredCapacity until sixteen new hosts' sshd have greeted the master."""
+    """Time from SetDesiredCapacity until the sshd of sixteen new hosts has responded to the master."""
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
         grown = json.loads(output_of(laptop(sys.executable, "-c", GROW, "16")))
@@ -99,7 +99,7 @@ def digits_accuracy(ranks: int) -> float:
 
 
 def measures() -> list[Measure]:
-    """List what is measured."""
+    """Return all measurements."""
     return [
         Measure(name="fab --list", unit="s", promise=0.7, take=lambda: seconds(["fab", "--list"]), warm_up=True),
         *synthesis.measures(),
@@ -129,7 +129,7 @@ def measures() -> list[Measure]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table and write the figures; return 1 where a promise is not kept."""
+    """Measure, print a table and write the results; return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
