@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from types_boto3_ec2.type_defs import FilterTypeDef
 
 ACCOUNT: Final = "DEEPCDK_AWS_TEST"
-"""Name of the variable with the cluster's settings as JSON. If it is set, tests marked `aws` run on the account."""
+"""Environment variable with the cluster's settings as JSON. If it is set, tests marked `aws` run on the account."""
 TAG: Final = "deepcdk-test"
-"""Key of the tag on each resource; its value is the cluster's name."""
+"""Key of the tag on each resource. Its value is the cluster's name."""
 MAX_HOURS: Final = 3
 """All workers are stopped after this time, even if this machine is lost."""
 GONE: Final = ("terminated", "shutting-down", "deleted", "deleting")
@@ -61,7 +61,7 @@ def overrides(given: Mapping[str, str]) -> list[str]:
 
 
 def confirm(name: str, *, yes: bool, ask: Callable[[str], str] = input) -> None:
-    """Ask for the cluster's name. Raises DeepcdkError if the answer is different, or if there is nobody to ask."""
+    """Ask for the cluster's name. Raises DeepcdkError if the answer is different or there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -75,7 +75,7 @@ def confirm(name: str, *, yes: bool, ask: Callable[[str], str] = input) -> None:
 
 
 def find_left(aws: Aws, name: str) -> list[str]:
-    """List what still exists of a test cluster and costs money, one line for each resource."""
+    """List the remaining resources of a test cluster that cost money, one line for each."""
     tagged: list[FilterTypeDef] = [{"Name": f"tag:{TAG}", "Values": [name]}]
     with aws_errors("looking for what is left"):
         ec2 = aws.client("ec2")
@@ -93,7 +93,7 @@ def find_left(aws: Aws, name: str) -> list[str]:
 
 
 def destroy(aws: Aws, name: str, words: Sequence[str]) -> bool:
-    """Destroy the cluster and its key pair; print what is left, and return whether nothing is."""
+    """Destroy the cluster and its key pair, print the remaining resources, and return whether there are none."""
     if describe_stack(aws, name) is not None:
         command = ["fab", "down", "--yes", "--force", *words]
         subprocess.run(command, cwd=demo.ROOT, env=demo.environment(), check=False)
@@ -107,7 +107,7 @@ def destroy(aws: Aws, name: str, words: Sequence[str]) -> bool:
 
 
 def run(ssh_cidr: str, into: Path, *, yes: bool) -> int:
-    """Deploy, run the tests, destroy; return the exit status."""
+    """Deploy the cluster, run the tests and destroy it; return the exit status."""
     name = f"{TAG}-{secrets.token_hex(2)}"
     given = settings(name, ssh_cidr)
     session = Session(demo.ROOT, [f"{key}={value}" for key, value in given.items()], deploying=True)
@@ -132,7 +132,7 @@ def run(ssh_cidr: str, into: Path, *, yes: bool) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line. Return 0 if all tests passed and nothing is left."""
+    """Run the command line. Return 0 if all tests passed and no resources remain."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ssh-cidr", default="", help="your address as a network; default: Session Manager, no port")
     parser.add_argument("--region", default="", help="default: AWS_REGION, or the region in your profile")

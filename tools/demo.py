@@ -27,17 +27,17 @@ from tools.setup import node_environments
 ROOT = Path(__file__).resolve().parent.parent
 CLOUD = "demo"
 LAPTOP_CIDR = "100.64.0.2/32"
-"""The only address that may reach the master: the embedded cloud's laptop."""
+"""The only address that may connect to the master: the embedded cloud's laptop."""
 
 DEFAULT_NODES = 2
-"""As in cdk.json."""
+"""Number of workers in cdk.json."""
 PYTHONS = {"debian-12": (3, 11), "debian-13": (3, 13)}
-"""The Python of an image."""
+"""Python version of each image."""
 SSH_KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "~/.ssh/id_ed25519")
 
 
 class StepFailedError(RuntimeError):
-    """Report the command that failed, with its exit code."""
+    """A command of the demo failed. `command` and `exit_code` describe it."""
 
     def __init__(self, command: Sequence[str], exit_code: int) -> None:
         self.command, self.exit_code = list(command), exit_code
@@ -45,14 +45,14 @@ class StepFailedError(RuntimeError):
 
 
 def runtime_mount() -> list[str]:
-    """Return the option that mounts the training environment of `make setup` where the nodes look for theirs."""
+    """Return the options that mount the training environments of `make setup` at the nodes' paths."""
     cache = default_cache(os.environ)
     made = [environment.directory for environment in node_environments(cache)]
     return [part for each in made for part in ("--mount", f"{each}:{DEFAULT_ROOT / each.name}")]
 
 
 def owned() -> list[str]:
-    """Return the option with which an embedded cloud stops when this process exits, also if it is killed."""
+    """Return the option that stops an embedded cloud when this process exits or is killed."""
     return ["--owner", str(os.getpid())]
 
 
@@ -73,13 +73,13 @@ def laptop(*command: str) -> list[str]:
 
 
 def shell(command: Sequence[str]) -> str:
-    """Return a shell line that runs a command whose last word starts with ~, making its directory first."""
+    """Return a shell line that runs a command whose last word starts with ~, after making its directory."""
     path = command[-1]
     return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
 
 
 def step(title: str, shown: Sequence[str], command: Sequence[str]) -> None:
-    """Run one command, and print it with its time. Raises StepFailedError if it fails."""
+    """Print and run one command, then print its time. Raises StepFailedError if it fails."""
     print(
         f"\n\033[1m{title}\033[0m\n$ {shlex.join(shown)}"
         if sys.stdout.isatty()
@@ -105,7 +105,7 @@ def commands(nodes: int, image: str = "") -> list[tuple[str, list[str]]]:
 
 
 def settings(nodes: int, image: str = "") -> list[str]:
-    """Return the settings that a user would change in cdk.json. `image`: a release of Debian, as debian-12."""
+    """Return the settings that a user would change in cdk.json. `image`: a Debian release, for example debian-12."""
     values = {"ssh_cidr": LAPTOP_CIDR, "retain_data": "false"}
     if nodes != DEFAULT_NODES:
         values |= {"workers": str(nodes), "max_workers": str(max(nodes, 16))}
@@ -116,9 +116,9 @@ def settings(nodes: int, image: str = "") -> list[str]:
 
 
 def start_options(image: str, *, packages: bool) -> list[str]:
-    """Return how the cloud is started: with what `make setup` made for the nodes, where that is for their Python.
+    """Return the options for starting the cloud. Nodes with the same Python use the environments of `make setup`.
 
-    Where it is not, they make it by themselves, from this machine's package index.
+    Other nodes make their own from this machine's package index.
     """
     makes_own = image in PYTHONS and PYTHONS[image] != sys.version_info[:2]
     return [

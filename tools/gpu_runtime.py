@@ -1,9 +1,9 @@
 """Build the workers' runtime for GPUs on this machine, import it, and print what it contains: `make gpu-runtime`.
 
-It needs a CUDA toolkit, as AWS's Deep Learning images have it, and no GPU: what is shown is that the packages exist,
-that Horovod compiles and links with NCCL, and that all of it loads. Nothing computes on a GPU. The runtime is made as
-on a worker, by `agent.environment.runtime`, for each compute capability that the toolkit compiles for; it takes 7 GB,
-in <cache>/gpu-runtime, where <cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk.
+This needs a CUDA toolkit, as in AWS's Deep Learning images, but no GPU. It shows that the packages exist, that Horovod
+compiles and links with NCCL, and that everything can be imported. It does not compute on a GPU. As on a worker,
+`agent.environment.runtime` makes the runtime, for each compute capability that the toolkit supports. It takes 7 GB in
+<cache>/gpu-runtime, where <cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ print(json.dumps({
     "hvd.gloo_built()": hvd.gloo_built(), "GPUs that TensorFlow sees": len(tf.config.list_physical_devices("GPU")),
 }))
 """
-"""Run by the runtime's own Python."""
+"""Runs in the runtime's own Python, and prints its contents."""
 
 
 def compiled_for(toolkit: CudaToolkit, wanted: Iterable[int]) -> tuple[int, ...]:
-    """Return those of these compute capabilities that a toolkit compiles for, ascending."""
+    """Return the compute capabilities in `wanted` that a toolkit supports, ascending."""
     found = []
     for capability in sorted(set(wanted)):
         try:
@@ -52,12 +52,12 @@ def compiled_for(toolkit: CudaToolkit, wanted: Iterable[int]) -> tuple[int, ...]
 
 
 def size_gb(folder: Path) -> float:
-    """Return the size of all files under a folder, GB."""
+    """Return the size of all files below a folder in GB."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) / 1e9
 
 
 def build(root: Path, toolkit: CudaToolkit, capabilities: Sequence[int]) -> Path:
-    """Build the runtime under `root` as on a worker; return its Python. Raises subprocess.CalledProcessError."""
+    """Build the runtime below `root` as on a worker; return its Python. Raises subprocess.CalledProcessError."""
     options = ["--operations", "gpu", "--cc", ",".join(map(str, capabilities)), "--cuda-home", str(toolkit.home)]
     command = [sys.executable, "-m", "agent.environment.runtime", "ensure", "--root", str(root), *options]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
@@ -65,7 +65,7 @@ def build(root: Path, toolkit: CudaToolkit, capabilities: Sequence[int]) -> Path
 
 
 def main(argv: Sequence[str]) -> int:
-    """Build, import and describe it; return the exit status."""
+    """Build, import and describe the runtime; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.gpu_runtime", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     except (HorovodError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    except subprocess.CalledProcessError as error:  # what it was, it has said itself
+    except subprocess.CalledProcessError as error:  # the failed command has printed its error
         print(f"the runtime for GPUs was not built and imported (status {error.returncode})", file=sys.stderr)
         return 1
     for name, value in json.loads(output.splitlines()[-1]).items():

@@ -1,12 +1,12 @@
-"""Write stacks/instance_types.csv from what EC2 says of each instance type.
+"""Write stacks/instance_types.csv from EC2's descriptions of its instance types.
 
-    python -m tools.instance_types                       ask AWS, in the region and with the credentials in use
-    python -m tools.instance_types --region us-west-2    in another region; a region lists only what it offers
+    python -m tools.instance_types                       ask AWS, with the current region and credentials
+    python -m tools.instance_types --region us-west-2    ask another region; each region lists only its own types
     python -m tools.instance_types --recording FILE --source TEXT
-        from a recorded DescribeInstanceTypes: a JSON array or object of its items, .json or .json.gz, and where it
-        is from
+        read a recorded DescribeInstanceTypes (a JSON array or object of its items, .json or .json.gz) and note its
+        source
 
-Asking AWS needs the permission ec2:DescribeInstanceTypes and costs nothing.
+Asking AWS needs the permission ec2:DescribeInstanceTypes and is free of charge.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any, Final
 from cluster.errors import DeepcdkError
 from stacks.instance_types import TABLE, InstanceType, render
 
-# GPUs that EC2 joins by NVLink wherever a type has several of them. DescribeInstanceTypes does not tell; AWS's pages on
-# the families P3 to P6 do, and name none for the families G.
+# GPUs that EC2 connects by NVLink in all types with several of them. DescribeInstanceTypes does not include this. AWS's
+# pages on the families P3 to P6 do, and mention no NVLink for the families G.
 NVLINKED: Final = frozenset({"V100", "A100", "H100", "H200", "B200", "B300", "GB200", "GB300"})
 
 
 class RecordingError(ValueError):
-    """Report a recording that holds no instance types. Carries `path`."""
+    """A recording contains no instance types. `path`: the recording."""
 
     def __init__(self, path: Path, rule: str) -> None:
         self.path = path
@@ -38,13 +38,13 @@ class RecordingError(ValueError):
 
 
 def instance_type(item: Mapping[str, Any]) -> InstanceType:
-    """Return the table's view of one item of DescribeInstanceTypes."""
+    """Convert an item of DescribeInstanceTypes to an entry of the table."""
     network = item["NetworkInfo"]
     gpus = item.get("GpuInfo", {}).get("Gpus", [])
     efa_cards = [
         card["NetworkCardIndex"]
         for card in network.get("NetworkCards", [])
-        # Recordings from before AWS told the kinds of interfaces a card takes: all cards did.
+        # In older recordings, without a card's kinds of interfaces, all cards support EFA.
         if "efa-only" in card.get("InterfaceTypes", ["efa-only"])
     ]
     efa = network["EfaInfo"]["MaximumEfaInterfaces"] if network.get("EfaSupported") else 0
@@ -57,7 +57,7 @@ def instance_type(item: Mapping[str, Any]) -> InstanceType:
         vcpus=item["VCpuInfo"]["DefaultVCpus"],
         memory_mib=item["MemoryInfo"]["SizeInMiB"],
         architectures=tuple(item["ProcessorInfo"]["SupportedArchitectures"]),
-        # A type with a share of a GPU counts none, and shows its node one logical GPU.
+        # A type with a fraction of a GPU has a count of 0, but its node sees one logical GPU.
         gpus=count,
         gpu_maker=gpus[0]["Manufacturer"] if gpus else "",
         gpu_name=gpu_name,
@@ -74,7 +74,7 @@ def instance_type(item: Mapping[str, Any]) -> InstanceType:
 
 
 def read_recording(path: Path) -> list[Mapping[str, Any]]:
-    """Read recorded items of DescribeInstanceTypes. Raises RecordingError where there are none."""
+    """Read recorded items of DescribeInstanceTypes. Raises RecordingError if there are none."""
     try:
         raw = path.read_bytes()
         document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
@@ -95,19 +95,19 @@ def ask_aws(region: str | None) -> tuple[list[Mapping[str, Any]], str]:
     with aws_errors("asking EC2 for its instance types"):
         import boto3
 
-        # A session of its own: boto3.client() would keep the first credentials that it finds, for all of the process.
+        # Use a separate session: boto3.client() would keep the first credentials for the whole process.
         client = boto3.Session(region_name=region or os.environ.get("AWS_REGION")).client("ec2")
         pages = client.get_paginator("describe_instance_types").paginate()
         return [item for page in pages for item in page["InstanceTypes"]], str(client.meta.region_name)
 
 
 def about(source: str, today: datetime.date, count: int) -> str:
-    """Return the table's line about itself."""
+    """Return the table's first line, with its source and date."""
     return f"{count} EC2 instance types; written {today.isoformat()} from {source}"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.instance_types", description="Write stacks/instance_types.csv anew."
     )
@@ -121,7 +121,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the table; print what it holds."""
+    """Write the table and print a summary; return the exit status."""
     given = parse(argv)
     source: str
     items: Iterable[Mapping[str, Any]]

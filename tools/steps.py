@@ -1,4 +1,4 @@
-"""Run the steps of a set-up, each once for its inputs, with its output in a log. Standard library only."""
+"""Run the steps of a setup, each once for its inputs, with its output in a log. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MAX_LINES: Final = 20
 
 
 class StepError(RuntimeError):
-    """Report a step that failed: the `step`, the command and its last lines."""
+    """A step failed. The message has the step, the command and its last lines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """Describe one step of the set-up."""
+    """One step of the setup."""
 
     name: str
-    # The hash of all inputs of the step: a stamp with it means that the step is done.
+    # hash of all inputs of the step; a stamp with this hash means that the step is done
     key: str
     present: Callable[[], bool]  # whether the result still exists
     run: Callable[[Log], None]
@@ -34,14 +34,14 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Log:
-    """Run a step's commands with their output in a file."""
+    """Run a step's commands and log their output to a file."""
 
     step: str
     path: Path
     environ: Mapping[str, str]
 
     def run(self, command: Sequence[str], cwd: Path) -> str:
-        """Run `command` and return its standard output; raise StepError, with its last lines, when it fails."""
+        """Run `command` and return its standard output. Raises StepError with its last lines if it fails."""
         with self.path.open("a") as log:
             log.write(f"$ {' '.join(command)}\n")
             log.flush()
@@ -57,7 +57,7 @@ class Log:
 
 
 def key_of(*parts: str | Path) -> str:
-    """Return one hash of texts and of files' contents."""
+    """Return one hash of texts and the contents of files."""
     total = hashlib.sha256()
     for part in parts:
         data = part.read_bytes() if isinstance(part, Path) else part.encode()
@@ -66,7 +66,7 @@ def key_of(*parts: str | Path) -> str:
 
 
 def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]) -> None:
-    """Run the steps that are not done, in order; `state` has their stamps and logs."""
+    """Run the steps that are not done, in order. `state`: directory for stamps and logs."""
     (state / "logs").mkdir(parents=True, exist_ok=True)
     for step in steps:
         stamp = state / f"{step.name.replace(' ', '-')}.stamp"
@@ -84,6 +84,6 @@ def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *,
 
 
 def print_line(line: str) -> None:
-    """Print a line at once, also into a pipe."""
+    """Print a line and flush it, so that it also appears in a pipe immediately."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

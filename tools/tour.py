@@ -28,7 +28,7 @@ from tools import demo
 
 CLOUD: Final = "tour"
 TIMEOUT_S: Final = 900.0
-"""How long a step may take before it is killed."""
+"""Maximum time of a step, after which it is killed."""
 HEAD: Final = """\
 # A tour of all tasks
 
@@ -49,14 +49,14 @@ class Step:
 
     words: tuple[str, ...]
     """The words after `fab`. RUN is the id of the last run, FIRST of the first run, DATA the directory of the data,
-    PROJECT a new one.
+    PROJECT a new directory.
     """
     why: str
     status: int = 0
     lines: int = 0
     """Number of lines to show at the start and at the end; 0: all."""
     until: str = ""
-    """Press Ctrl-C after a line with this text."""
+    """Press Ctrl-C after a line that contains this text."""
 
 
 TOUR: Final = """\
@@ -109,7 +109,7 @@ sttaus | A slip of the finger. | status=1
 ssh worker9 | Nor is there such a node. | status=1
 down --yes | Take it all down. | lines=8
 """
-"""A heading for each chapter, and a line for each step: the words, the reason, and the fields of Step that differ."""
+"""Each line is a chapter's heading or a step: the words, the reason, and the non-default fields of Step."""
 
 
 def parse_step(line: str) -> Step:
@@ -125,16 +125,16 @@ UNCONFIGURED: Final = ("init", "recipes")
 
 
 class TourError(RuntimeError):
-    """Report a step that ended with another status than expected."""
+    """A step exited with an unexpected status."""
 
 
 def resolve_names(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Return the words of a step with the values of the names in them."""
+    """Replace the names in a step's words by their values."""
     return [names.get(word, word) for word in words]
 
 
 def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """Add the settings, which the record has in cdk.json, before the words after `--`."""
+    """Add the settings before the words after `--`. In the tour's text they are in cdk.json."""
     if words[0] in UNCONFIGURED:
         return list(words)
     at = list(words).index("--") if "--" in words else len(words)
@@ -142,7 +142,7 @@ def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
 
 
 def shortened(text: str, lines: int) -> str:
-    """Return the first and the last `lines` lines, or all for 0, without blank ones."""
+    """Return the first and last `lines` lines (0: all), without blank lines."""
     found = [line.rstrip() for line in text.splitlines() if line.strip()]
     if lines and len(found) > 2 * lines:
         found = [*found[:lines], "[...]", *found[-lines:]]
@@ -150,7 +150,7 @@ def shortened(text: str, lines: int) -> str:
 
 
 def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """Replace paths of this machine by those of a user, the longest first, and its package index by an example."""
+    """Replace paths of this machine by a user's, longest first, and its package index by an example."""
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)
     text = re.sub(r"(has no package index: )\S+", r"\1index.example", text)
@@ -158,13 +158,13 @@ def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
 
 
 def render(step: Step, command: Sequence[str], output: str, seconds: float) -> str:
-    """Return one step of the document. A shell does not expand ~ in quotes, so a word with it has none."""
+    """Format one step for the document. A word with ~ is not quoted, because a shell does not expand ~ in quotes."""
     shown = " ".join(word if word.startswith("~/") else shlex.quote(word) for word in ["fab", *command])
     return f"{step.why} ({seconds:.1f} s)\n\n```\n$ {shown}\n{shortened(output, step.lines)}\n```\n"
 
 
 def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
-    """Run one step; return its output and its seconds. Raises TourError for another status."""
+    """Run one step; return its output and seconds. Raises TourError if its status is unexpected."""
     began = time.monotonic()
     process = subprocess.Popen(
         command, cwd=demo.ROOT, env={**demo.environment(), "NO_COLOR": "1"}, stdin=subprocess.DEVNULL,
@@ -195,7 +195,7 @@ def newest_run(laptop: Callable[..., list[str]]) -> str:
 
 
 def make_shards(directory: Path) -> None:
-    """Write the data to stage."""
+    """Write the data set that the tour stages."""
     directory.mkdir()
     draw = random.Random(7)  # noqa: S311  # the same data each time
     for number in range(SHARDS):
@@ -204,7 +204,7 @@ def make_shards(directory: Path) -> None:
 
 
 def record(cloud: str, cores: int, load: float) -> str:
-    """Run all steps on a cloud that is up; return the document. `load`: the machine's load average before."""
+    """Run all steps on a running cloud; return the document. `load`: the machine's load average before."""
 
     def laptop(*command: str) -> list[str]:
         return demo.localcloud("run", "--name", cloud, "--", *command)
@@ -240,7 +240,7 @@ def record(cloud: str, cores: int, load: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Record the tour on a cloud of its own; return the exit code."""
+    """Record the tour on a new embedded cloud; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=demo.ROOT / "docs" / "tour.md", help="file to write")
     parser.add_argument("--cloud", default=CLOUD, help="name for its embedded cloud")

@@ -27,25 +27,25 @@ from tools.site.reference import rows
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
 REGION: Final = "us-east-1"
 HOURS_PER_MONTH: Final = 730
-"""As AWS's pricing calculator has it."""
+"""As in AWS's pricing calculator."""
 ADDRESSES: Final = 2
 """Public IPv4 addresses: the master's and the NAT gateway's."""
 
 
 FEES: Final = (EBS, EFS, S3, NAT_TRAFFIC, "transfer-out")
-"""Of what costs by the GB, as `cluster/aws/price_list.csv` names it."""
+"""Services with a price per GB, by their name in `cluster/aws/price_list.csv`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A size that the cluster has for some time."""
+    """The size of the cluster in a part of the tutorial."""
 
     workers: int
     worker_type: str = ClusterConfig.worker_instance_type
 
     @property
     def name(self) -> str:
-        """Return it in words."""
+        """Return the cluster's size as text."""
         return f"{self.workers} x {self.worker_type}"
 
 
@@ -53,11 +53,11 @@ FIRST: Final = Cluster(workers=2)
 LARGE: Final = Cluster(workers=16)
 GPUS: Final = Cluster(workers=16, worker_type="p4d.24xlarge")
 SESSION: Final = (("deploy, the first runs", FIRST, 1.0), ("sixteen nodes", LARGE, 1.0))
-"""What is done, with how many workers, for how many hours; each rounded up."""
+"""The tutorial's steps with their cluster and hours, rounded up."""
 
 
 def hourly(cluster: Cluster) -> dict[str, float]:
-    """Return what a cluster of the tutorial's cdk.json costs an hour, USD, by what it is for."""
+    """Return the hourly costs of a cluster with the tutorial's cdk.json, USD, by part."""
     gib = ClusterConfig.master_volume_gib + cluster.workers * ClusterConfig.worker_volume_gib
     return {
         f"master ({ClusterConfig.master_instance_type})": fee(ClusterConfig.master_instance_type).usd,
@@ -69,12 +69,12 @@ def hourly(cluster: Cluster) -> dict[str, float]:
 
 
 def usd(amount: float) -> str:
-    """Write an amount."""
+    """Format an amount in USD."""
     return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3f}"
 
 
 def hours_table() -> str:
-    """Return what an hour costs, by part and by cluster."""
+    """Return a table of hourly costs by part and cluster."""
     clusters = (FIRST, LARGE, GPUS)
     by_part = zip(*(hourly(cluster).items() for cluster in clusters), strict=True)
     cells = [(parts[0][0], *(usd(amount) for _, amount in parts)) for parts in by_part]
@@ -83,7 +83,7 @@ def hours_table() -> str:
 
 
 def session_table() -> str:
-    """Return what the steps of the tutorial cost, and their sum."""
+    """Return a table of the costs of the tutorial's steps, with their sum."""
     costs = [(what, cluster, hours, hours * sum(hourly(cluster).values())) for what, cluster, hours in SESSION]
     cells = [(what, cluster.name, f"{hours:g} h", usd(cost)) for what, cluster, hours, cost in costs]
     total = sum(cost for *_, cost in costs)
@@ -91,7 +91,7 @@ def session_table() -> str:
 
 
 def fees_table() -> str:
-    """Return the fees beside instances, with the date and the source of each."""
+    """Return a table of the fees other than instances, with date and source."""
     cells = [
         (SERVICES[item], f"{usd(fee(item).usd)} per {fee(item).unit}", fee(item).date, linked(fee(item).source))
         for item in (NAT_GATEWAY, PUBLIC_IPV4, *FEES)
@@ -100,7 +100,7 @@ def fees_table() -> str:
 
 
 def fee(item: str) -> Price:
-    """Return an included price. Raises LookupError if there is none."""
+    """Return a price of the included price list. Raises LookupError if it has none."""
     found = included_price(REGION, item)
     if found is None:
         raise LookupError(f"the price list has no price of {item} in {REGION}")
@@ -108,12 +108,12 @@ def fee(item: str) -> Price:
 
 
 def linked(source: str) -> str:
-    """Return a source with its address as a link named by its host."""
+    """Replace the URL in a source by a link with the host as its text."""
     return re.sub(r"https?://([^/\s]+)[^\s;]*", lambda found: f"[{found[1]}]({found[0]})", source)
 
 
 def section() -> str:
-    """Return all that stands between the marks of the page."""
+    """Return the text between the marks of the page."""
     lines = (
         f"Prices of instances in {REGION} are of {fee(ClusterConfig.master_instance_type).date}. They are included, in",
         "`cluster/aws/price_list.csv`, with the fees below. `fab prices --refresh` shows today's.",
@@ -123,7 +123,7 @@ def section() -> str:
 
 
 def with_costs(text: str) -> str:
-    """Return the page's text with the costs of today's tables. Raises ValueError without the two marks."""
+    """Replace the costs in the page's text by current ones. Raises ValueError if the page lacks the two marks."""
     changed, count = re.subn(
         r"(?s)(<!-- costs: python -m tools\.tutorial_costs -->\n).*(<!-- end -->)",
         lambda found: f"{found[1]}{section()}\n{found[2]}",

@@ -1,9 +1,9 @@
-"""What the wheel contains: our packages below `deepcdk`, so that they cannot collide with packages of the user's.
+"""Write the contents of the wheel. All packages are below `deepcdk`, so that they do not collide with the user's.
 
-deepcdk/agent, cluster, payload, stacks   what the laptop imports; their imports of each other begin with `deepcdk.`
-deepcdk/for_nodes/agent, payload          what is uploaded to nodes, where they are top-level packages as in a checkout
+deepcdk/agent, cluster, payload, stacks   imported on the laptop; imports of each other begin with `deepcdk.`
+deepcdk/for_nodes/agent, payload          uploaded to nodes, where they are top-level packages as in a checkout
 deepcdk/node_modules/aws-cdk              the CDK CLI
-deepcdk/cdk.json                          only the CDK's feature flags, of the cdk.json here
+deepcdk/cdk.json                          only the CDK's feature flags from this checkout's cdk.json
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _IGNORED: Final = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def renamed(source: str, name: str) -> str:
-    """Return a Python file with its imports of our packages below `deepcdk`, on the same lines.
+    """Return a Python file after changing imports of our packages to begin with `deepcdk.`, on the same lines.
 
-    Raises ValueError for an import statement that has no such form, and for a call that loads one of our packages by a
-    text; `name` is the file's.
+    Raises ValueError for an import statement that cannot be changed, and for a call that loads one of our packages by a
+    name in a string. `name`: name of the file.
     """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source, name)):
@@ -46,7 +46,7 @@ def renamed(source: str, name: str) -> str:
 
 
 def _loads_ours(call: ast.Call) -> bool:
-    """Return whether a call imports one of our packages, or reads its files, by a name in a text."""
+    """Return whether a call imports one of our packages or reads its files, by a name in a string."""
     if ast.unparse(call.func).rpartition(".")[2] not in _LOADERS:
         return False
     first = [*call.args, *(keyword.value for keyword in call.keywords)][:1]
@@ -65,7 +65,7 @@ def write_package(root: Path, into: Path) -> None:
         path.write_text(renamed(path.read_text(encoding="utf-8"), str(path.relative_to(into))), encoding="utf-8")
     for package in FOR_NODES:
         shutil.copytree(root / package, into / "for_nodes" / package, ignore=_IGNORED)
-    unused = shutil.ignore_patterns("docs", ".*", "README.md")  # below, the templates of `cdk init` have such names
+    unused = shutil.ignore_patterns("docs", ".*", "README.md")  # only at the top, not in templates of `cdk init`
     shutil.copytree(
         root / CDK_CLI, into / CDK_CLI, ignore=lambda at, names: unused(at, names) if Path(at) == root / CDK_CLI else []
     )

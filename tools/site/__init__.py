@@ -1,1 +1,1 @@
-"""The documentation as a site: guides, navigation, and a reference from the code, built by MkDocs (`make docs`)."""
+"""Build the documentation site: guides, navigation, and a reference from the code, with MkDocs (`make docs`)."""

@@ -21,7 +21,7 @@ SETTINGS: Final = Path(__file__).with_name("mkdocs.yml")
 
 
 def build(into: Path) -> int:
-    """Build the site. Returns the exit status of MkDocs, which names what is wrong."""
+    """Build the site. Returns the exit status of MkDocs, which prints the errors."""
     with tempfile.TemporaryDirectory(prefix="deepcdk-site-") as folder:
         staged, config = Path(folder, "pages"), Path(folder, "mkdocs.yml")
         pages.stage(staged)
@@ -31,13 +31,13 @@ def build(into: Path) -> int:
         return subprocess.run(
             [*command, "--site-dir", str(into.resolve())],
             cwd=pages.ROOT,
-            env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},  # about MkDocs 2, which no lock here takes
+            env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},  # about MkDocs 2, which the lock files exclude
             check=False,
         ).returncode
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build, and show where the site begins."""
+    """Build the site and print its location; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.site", description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--into", type=Path, default=pages.ROOT / "site", help="folder to write (default: site)")
     into = parser.parse_args(argv).into

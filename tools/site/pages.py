@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 INDEX: Final = "docs/index.md"
 STYLE: Final = Path(__file__).with_name("style.css")
 ASSETS: Final = (".json", ".png", ".svg")
-"""Suffixes of files that a page links to, or shows, as they are."""
+"""Suffixes of files that are copied unchanged if a page links to them or shows them."""
 LANGUAGES: Final = {".cc": "cpp", ".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml"}
 _TOKEN: Final = re.compile(
     r"^```.*?^```"  # a block of code
@@ -26,14 +26,14 @@ _TOKEN: Final = re.compile(
 
 
 def guides() -> list[str]:
-    """Return the committed pages, as paths from the root."""
+    """Return the committed pages, as paths relative to the repository."""
     found = [path for folder in (".", "docs", "localcloud/docs") for path in (ROOT / folder).glob("*.md")]
     found.append(ROOT / "localcloud" / "README.md")
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
 def index() -> str:
-    """Return docs/index.md with the reference pages at its end, in the section Reference."""
+    """Return docs/index.md with the reference pages added to its last section, Reference."""
     added = "".join(
         f"- [{text.splitlines()[0].removeprefix('# ')}]({posixpath.relpath(page, 'docs')})\n"
         for page, text in reference_pages().items()
@@ -42,7 +42,7 @@ def index() -> str:
 
 
 def navigation(text: str) -> list[dict[str, object]]:
-    """Return MkDocs' `nav` from the sections of docs/index.md and the lists of links in them."""
+    """Return MkDocs' `nav` from the sections of docs/index.md and their lists of links."""
     sections = re.split(r"(?m)^## (.+)$", text)[1:]
     nav: list[dict[str, object]] = [{"Documentation": INDEX}]
     for title, body in zip(sections[::2], sections[1::2], strict=True):
@@ -68,7 +68,7 @@ def stage(folder: Path) -> None:
 
 
 def source_text(path: str) -> str:
-    """Return the page of a file of code. The search leaves it out."""
+    """Return a page that shows a file of code. It is excluded from the search."""
     file = ROOT / path
     head = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n"
     text = file.read_text(encoding="utf-8").rstrip()
@@ -76,12 +76,12 @@ def source_text(path: str) -> str:
 
 
 def anchor(heading: str, separator: str = "-") -> str:
-    """Return the anchor of a heading as GitHub makes it, so that a link leads to the same place on the site."""
+    """Return the anchor of a heading in GitHub's form, so that links work there and on the site."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
 
 
 def for_site(text: str, page: str, root: Path) -> str:
-    """Return a page's text with its links to code leading to the code's pages, and those to folders as plain text."""
+    """Return a page's text for the site: links to code lead to its pages, links to folders become plain text."""
 
     def changed(found: re.Match[str]) -> str:
         if not found["path"] or re.match(r"[a-z]+:", found["path"]):
@@ -104,7 +104,7 @@ def _target(path: str, page: str) -> str:
 
 
 def _files(text: str, page: str) -> Iterator[str]:
-    """Yield the files of the repository that a page links to or shows and that are not guides."""
+    """Yield the files in the repository that a page links to or shows, except for guides."""
     for found in _TOKEN.finditer(text):
         if found["path"] and not re.match(r"[a-z]+:", found["path"]):
             target = _target(found["path"], page)

@@ -1,4 +1,4 @@
-"""The reference pages of the site, written from the code: keys of cdk.json, tasks and flags, recipes."""
+"""Generate the reference pages of the site from the code: keys of cdk.json, tasks and flags, recipes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TYPES: Final = {"str": "text", "int": "whole number", "float": "number", "bool":
 
 
 def reference_pages() -> dict[str, str]:
-    """Return the text of each page by its path from the root of the repository."""
+    """Return the text of each page by its path relative to the repository."""
     tasks = loader.collection().tasks
     return {
         "docs/reference/cdk-json.md": KEYS + "".join(_keys(group) for group in _groups()),
@@ -53,23 +53,23 @@ def reference_pages() -> dict[str, str]:
 
 
 def code(text: str) -> str:
-    """Return a text as code in a line; nothing for none."""
+    """Format a text as inline code; an empty text stays empty."""
     return f"`{text}`" if text else ""
 
 
 def rows(columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """Return a table; a bar in a cell does not end it."""
+    """Format a table as Markdown. Bars in cells are escaped."""
     lines = [columns, ["---"] * len(columns), *cells]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def _groups() -> Iterator[type]:
-    """Yield the classes that declare keys, ClusterConfig's own first."""
+    """Yield the classes that declare keys, starting with ClusterConfig."""
     yield from (each for each in ClusterConfig.__mro__ if inspect.get_annotations(each))
 
 
 def _documented(group: type) -> Mapping[str, str]:
-    """Return what the docstrings below a class's fields say, by field."""
+    """Return the docstring of each field of a class."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
     statements = body.body if isinstance(body, ast.ClassDef) else []
     found = {}
@@ -90,7 +90,7 @@ def _keys(group: Any) -> str:
 
 
 def _title(group: type) -> str:
-    """Return the subject of a class of keys, which its docstring begins with."""
+    """Return the title of a class of keys, taken from its docstring."""
     if group is ClusterConfig:
         return "The cluster itself"
     subject = (group.__doc__ or "").split(".")[0].strip().removeprefix("Keys of ")
@@ -98,7 +98,7 @@ def _title(group: type) -> str:
 
 
 def _task(task: Task) -> str:
-    # The parts of a docstring are apart by an empty line; an example is one of them.
+    # Parts of a docstring are separated by an empty line. An example is one part.
     text = re.sub(r"(?m)^Example: ", "    ", inspect.cleandoc(task.__doc__ or ""))
     arguments = ParserContext(name=task.name, args=task.get_arguments())
     flags = [(code(spelling), (what or "").replace("\n", " ")) for spelling, what in arguments.help_tuples()]
