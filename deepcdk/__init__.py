@@ -1,6 +1,6 @@
-"""What a project of your own imports: the cluster for its app.py, the tasks for its fabfile.py.
+"""The public API for your own projects: the cluster for app.py, and the tasks for fabfile.py.
 
-A name is imported when it is used, because the CDK takes seconds to import and no task needs it.
+Names are imported when they are used, because the CDK takes seconds to import and tasks do not need it.
 """
 
 from __future__ import annotations

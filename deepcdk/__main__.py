@@ -1,4 +1,4 @@
-"""The commands `deepcdk`, for the tasks, and `cdk`, for the CDK CLI inside the wheel."""
+"""Entry points of the commands `deepcdk` (tasks) and `cdk` (the CDK CLI included in the wheel)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ INTERRUPTED_STATUS = 130
 def exit_at_once(status: int) -> None:
     """Exit without the interpreter's shutdown.
 
-    After an interrupted task, threads of Paramiko may still run. Python 3.11 was seen to crash with SIGSEGV while it
-    shut down under them. The task's `finally` and `with` blocks have run by now, and nothing here uses `atexit`.
+    After an interrupted task, threads of Paramiko may still run. Python 3.11 has crashed with SIGSEGV when it shut down
+    under them. The task's `finally` and `with` blocks have run by now, and this package does not use `atexit`.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # Closed, its reader gone, or its disk full.
+        except (OSError, ValueError):  # closed, its reader exited, or its disk is full
             continue
     os._exit(status)
 
 
 def main() -> None:
-    """Run the tasks. Ctrl-C during an import has the same effect as later."""
+    """Run the tasks. Ctrl-C has the same effect during imports as later."""
     try:
         from cluster.cli.program import make_program
 
