@@ -24,7 +24,7 @@ NAMES: Final = {
 
 
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class: from the first directory with a labels.txt, as published, or numbers.
+    """Return a name for each class: from the first directory with a labels.txt, else as published, else numbers.
 
     Raises DataError if the file cannot be read or has too few names.
     """

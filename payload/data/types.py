@@ -89,7 +89,7 @@ class View:
     """Minimum fraction of an image's area that a random crop keeps; 0: no random crops. This field and all below except
     `rectangular` apply to training only."""
     flip: bool = False
-    """Mirror a random half of the images, left to right."""
+    """Mirror each image left to right with probability 1/2."""
     rotation_deg: float = 0.0
     """Maximum rotation in either direction."""
     shift_fraction: float = 0.0

@@ -83,7 +83,7 @@ class Network:
         return (self.image_size, self.image_width or self.image_size, self.channels)
 
     def multiply_adds_at(self, image_size: int) -> int:
-        """Estimate the multiply-adds for square images of `image_size` pixels a side; 0: the published size.
+        """Estimate the multiply-adds for images of `image_size` pixels a side; 0: the published size.
 
         The estimate grows with the area, although the cost of dense layers does not.
         """

@@ -20,7 +20,7 @@ GRAMMAR: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImagePhase:
-    """Image size and batch from one epoch to the next phase."""
+    """Image size and batch from one epoch until the next phase."""
 
     start: int
     size: int

@@ -87,7 +87,7 @@ _taking_part: list[Any] = []
 
 
 def join(subsets: Sequence[int] = ()) -> Ranks:
-    """Initialize Horovod and join the other ranks (collective). Without horovodrun there is one rank.
+    """Initialise Horovod and join the other ranks (collective). Without horovodrun there is one rank.
 
     `subsets`: the values of `count` for later calls to `first_ranks`, each less than the number of ranks.
     """

@@ -1,6 +1,6 @@
 """Generate random images for benchmarks: any number of them, using the memory of a few.
 
-Labels are independent of the images, so a network can only memorize them.
+Labels are independent of the images, so a network can only memorise them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SyntheticSplit:
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticSplit:
-        """Return a split with the same number of images. Their content does not matter."""
+        """Return a split with as many images as there are positions. Their content does not matter."""
         return dataclasses.replace(self, examples=len(positions))
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

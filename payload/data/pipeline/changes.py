@@ -57,7 +57,7 @@ def random_boxes(
 
     A box's area is uniform between the fraction `smallest` and all of the image's area. The logarithm of its aspect
     ratio is uniform too. The first of ten boxes that fits is placed at a random position. If none fits, the result is
-    the largest centered box with an allowed aspect ratio.
+    the largest centred box with an allowed aspect ratio.
     """
     drawn = uniforms(examples, seed=seed, epoch=epoch, stream=CROP, count=2 * ATTEMPTS + 2)
     heights, widths = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
@@ -80,7 +80,7 @@ def random_boxes(
 def middle_boxes(
     sizes: npt.NDArray[np.integer], shape: tuple[int, int], *, fraction: float = 1.0
 ) -> npt.NDArray[np.int32]:
-    """Return a centered box for each image, int32 [N, 4]: the largest box with the shape's ratio, times `fraction`.
+    """Return a centred box for each image, int32 [N, 4]: the largest box with the shape's ratio, times `fraction`.
 
     `shape`: height and width of the resized box. `fraction` refers to the image's shorter side, as if
     the image were resized first and then cropped to `shape`. A box may therefore exceed this fraction of the longer
@@ -113,7 +113,7 @@ def transforms(
 
     `boxes`: [N, 4], top, left, height and width in image pixels. Returns float32 [N, 8], with rows (a, b, c, d, e, f,
     0, 0) as in TensorFlow's ImageProjectiveTransformV3. The view's pixel (x, y) is taken from the image at (ax + by +
-    c, dx + ey + f). Coordinates refer to the centers of pixels.
+    c, dx + ey + f). Coordinates refer to the centres of pixels.
     """
     top, left, height, width = boxes.astype(np.float64).T
     angle, zoom, right, down = _moves(view, examples, seed=seed, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Make batches of test images from record files: centered crops, square or near the image's aspect ratio."""
+"""Make batches of test images from record files: centred crops, square or near the image's aspect ratio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from payload.data.types import Batch, View
 
 RATIO_STEPS: Final = 4
 """Steps between a square and a shape twice as wide or high: nine shapes in all, each traced once. Neighbours differ
-by a factor of 1.19, so an image's centered crop, within its margin, fits the nearest shape."""
+by a factor of 1.19, so an image's centred crop, within its margin, fits the nearest shape."""
 MULTIPLE: Final = 8
 """Sides of rectangular images are multiples of this number, because networks halve them repeatedly."""
 MEMORY_SHARE: Final = 4

@@ -66,8 +66,7 @@ class MakerOptions:
 def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
     """Make the missing shards, and return the manifest. Only one process at a time works on a destination.
 
-    Raises DataError for a damaged image or if the destination contains other data, and StorageError if the disk is
-    full.
+    Raises DataError or StorageError if an image is damaged, the destination contains other data, or the disk is full.
     """
     source = Source.scan(options.source, options.validation_list)
     jobs = _jobs(options, source)

@@ -22,7 +22,7 @@ TRAINING: Final = ("train", "training")
 TEST: Final = ("validation", "val", "test")
 """Possible names of a split's files."""
 WINDOW_FILES: Final = 16
-"""Number of files to shuffle together. A step reads from at most this many files, or twice at window ends."""
+"""Number of files to shuffle together. A step reads from at most two such windows."""
 ORIGINAL: Final = "original"
 """Directory of images with their original size."""
 MARGIN: Final = 7 / 8

@@ -153,7 +153,7 @@ def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
 
 
 def run_table(plan: TrainingPlan, parameters: int) -> str:
-    """Summarize the run as a Markdown table."""
+    """Summarise the run as a Markdown table."""
     last = plan.schedule.phase(plan.schedule.epochs - 1)
     rows = [
         ("recipe", plan.config.recipe.name + (f", variant {plan.variant}" if plan.variant else "")),
