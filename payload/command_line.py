@@ -1,4 +1,4 @@
-"""Shared by the commands for trained networks: arguments and error reports."""
+"""Arguments and error reports that the commands for trained networks share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def read_images(
 ) -> npt.NDArray[np.uint8]:
     """Read image files as uint8 [N, *size, channels]. Raises DataError, which names the file.
 
-    `fraction`: fraction of an image's shorter side to keep, as in the test of the model.
+    `fraction`: fraction of an image's shorter side to keep, as for test images.
     """
     images = [_read(path, size, channels, fraction) for path in paths]
     return np.stack(images) if images else np.zeros((0, *size, channels), np.uint8)

@@ -30,7 +30,8 @@ def fashion_vgg(
 ) -> Any:
     """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
-    `dropout`: fraction of units to drop after each layer of 512 units. After convolutions, half of it is used.
+    `dropout`: fraction of units to drop after each layer of 512 units. Half of it is used after each of the first three
+    stages.
     """
     inputs = keras.layers.Input(image_shape)
     x = keras.layers.Rescaling(1 / standard_deviation, -mean / standard_deviation, name="normalise")(inputs)

@@ -1,4 +1,4 @@
-"""The configuration of a training run. Only this module reads the command line. Standard library only."""
+"""The configuration of a training run, read from its command line. Standard library only."""
 
 from __future__ import annotations
 

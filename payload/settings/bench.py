@@ -29,7 +29,7 @@ TUNINGS: Final = (CHOSEN, DEFAULTS)
 INPUT_IMAGES: Final = 256
 """Images in a pass of the input pipeline, on each rank."""
 MESSAGE_BYTES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
-"""1 KiB to 64 MiB. The gradients of ResNet-50 have 98 MiB, and Horovod's buffers at most 128."""
+"""1 KiB to 64 MiB. The gradients of ResNet-50 have 98 MiB, and Horovod's buffers at most 128 MiB."""
 BENCH_FILE: Final = "bench.jsonl"
 """File with the results in the run's directory, one line for each cell and round."""
 

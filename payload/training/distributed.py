@@ -183,7 +183,7 @@ def total_in_graph(tensor: Any, name: str) -> Any:
 
 
 def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
-    """Sum an array over all ranks without losing precision (collective)."""
+    """Sum an array over all ranks in the array's own type (collective)."""
     summed: npt.NDArray[Any] = hvd.allreduce(tf.constant(values), op=hvd.Sum, name=name).numpy()
     return summed
 

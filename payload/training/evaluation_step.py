@@ -19,7 +19,7 @@ PIXELS: Final = 512 * 28 * 28
 
 
 def evaluation_slots(view: View, training_batch: int = 1) -> int:
-    """Return the number of test images for each rank and step. A training batch of this rank is known to fit."""
+    """Return the number of test images for each rank and step. A training batch of this rank fits in any case."""
     return max(min(SLOTS, PIXELS // (view.size[0] * view.size[1])), min(training_batch, SLOTS), 1)
 
 

@@ -136,7 +136,7 @@ class Result:
     settings: Mapping[str, Any]
     """Every setting of the run."""
     arrangement: Mapping[str, Any]
-    """Threads and Horovod settings of rank 0, and the reasons for them."""
+    """Machine, placement, threads and Horovod settings of rank 0, with notes."""
     placements: tuple[str, ...]
     """Description of each rank's cores, memory and GPU, by rank."""
     versions: Mapping[str, str]

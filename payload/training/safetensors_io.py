@@ -72,7 +72,7 @@ class HashingFile:
             part = data[start : start + CHUNK]
             got = 0
             while got < len(part):
-                found = self._file.readinto(part[got:])  # type: ignore[attr-defined]  # IO lacks what its files have
+                found = self._file.readinto(part[got:])  # type: ignore[attr-defined]  # IO lacks this method of binary files
                 if not found:
                     raise TensorFileError(f"it ends after {self.bytes + start + got} bytes")
                 got += found

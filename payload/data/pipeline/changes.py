@@ -18,7 +18,7 @@ from payload.data.types import View
 CROP: Final = 2
 FLIP: Final = 3
 MOVE: Final = 4
-"""Streams of random numbers. Different kinds of changes of one example are independent."""
+"""Streams of random numbers, one for each kind of change, so that changes of one example are independent."""
 
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -82,9 +82,9 @@ def middle_boxes(
 ) -> npt.NDArray[np.int32]:
     """Return a centred box for each image, int32 [N, 4]: the largest box with the shape's ratio, times `fraction`.
 
-    `shape`: height and width of the resized box. `fraction` refers to the image's shorter side, as if
-    the image were resized first and then cropped to `shape`. A box may therefore exceed this fraction of the longer
-    side, up to the whole image.
+    `shape`: height and width of the resized box. `fraction` refers to the image's shorter side, as if the image were
+    resized first and then cropped to `shape`. A box may therefore exceed this fraction of the longer side, up to the
+    whole image.
     """
     heights, widths = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
     scale = fraction * np.minimum(heights, widths) / min(shape)

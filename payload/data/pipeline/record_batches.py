@@ -139,9 +139,9 @@ def _images(
 
 
 def windows(boxes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the window to decode of each image, and the box within the window, [N, 4] each.
+    """Return the part of each image to decode (its window), and the box within the window; [N, 4] each.
 
-    A window begins at a multiple of MCU_WIDTH.
+    The left side of a window is at a multiple of MCU_WIDTH.
     """
     window, box = boxes.copy(), boxes.copy()
     box[:, 0], box[:, 1] = 0, boxes[:, 1] % MCU_WIDTH

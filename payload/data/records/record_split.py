@@ -184,7 +184,7 @@ NOTHING: Final = b""
 
 @dataclasses.dataclass(kw_only=True)
 class RecordReader:
-    """Read encoded images from one resolution of a split. Thread-safe."""
+    """Read encoded images from one resolution of a split. Several threads use a reader at once."""
 
     split: RecordSplit
     records: RecordIndex

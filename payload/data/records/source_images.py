@@ -105,7 +105,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
     images = _images(folder)
     named = {path.stem: path for path in images}
     labels = {name: label for label, name in enumerate(classes)}
-    if lines and lines[0].startswith("ImageId,"):  # the head of Kaggle's table
+    if lines and lines[0].startswith("ImageId,"):  # the header of Kaggle's table
         lines = lines[1:]
     words = [re.split(r"[\s,]+", line.strip()) for line in lines]
     if len(words) != len(images):

@@ -74,9 +74,10 @@ def restore_or_begin(
 ) -> StartPoint:
     """Restore the newest valid checkpoint on this rank; other ranks receive the state by broadcast.
 
-    The run starts from `fresh` without `resume`, if there are no checkpoints, or if all of them are lost. Otherwise, a
-    run with a damaged first checkpoint would fail at each restart. `settings`: the settings to compare with the
-    checkpoint's. From here on, only this process may write to the store (`payload.training.checkpoints.store`).
+    The run starts from `fresh` if `resume` is not set, there are no checkpoints, or all of them are lost. If a lost
+    checkpoint were an error, a run with a damaged first checkpoint would fail at each restart. `settings`: the settings
+    to compare with the checkpoint's. From here on, only this process may write to the store
+    (`payload.training.checkpoints.store`).
 
     Raises ReportedError if checkpoints exist without `resume`; if none can be read now, but one might be readable later
     or by another version; if the newest belongs to another run; or if the store is not writable.

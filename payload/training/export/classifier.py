@@ -90,8 +90,8 @@ def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top
 def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool = False) -> Classifier:
     """Load a .keras file, an .onnx file, a SavedModel, or the first of these in an export.
 
-    `size`: image size for a network that accepts any size and has no model.json. `trust_model`: also load
-    a SavedModel, and a .keras file with other classes than this project's networks. Such files can read and write this
+    `size`: image size for a network that accepts any size and has no model.json. `trust_model`: also load a
+    SavedModel, and a .keras file with other classes than this project's networks. Such files can read and write this
     user's files. ONNX needs no TensorFlow. Raises ModelError.
     """
     path, folder = locate(given)

@@ -42,7 +42,7 @@ class Profiler:
         self.profiled += 1
 
     def after(self, number: int) -> None:
-        """Write the profile if `number` is its last step. Raises StorageError."""
+        """Write the profile if all its steps are done after step `number`. Raises StorageError."""
         if self._span is not None and number >= self._span.last:
             self.close()
 
