@@ -25,7 +25,9 @@ KILLS: Final = 2
 
 def documented() -> str:
     """Return the program, of which each step lasts until there is a file called `quick`, and more are saved."""
-    found = program("Going on").replace("STEPS, EVERY, SAVED = 2000, 100,", f"STEPS, EVERY, SAVED = {STEPS}, {EVERY},")
+    found = program("Restarts and checkpoints").replace(
+        "STEPS, EVERY, SAVED = 2000, 100,", f"STEPS, EVERY, SAVED = {STEPS}, {EVERY},"
+    )
     lasting = '    if not os.path.exists("quick"):\n        time.sleep(0.05)'
     changed = found.replace("    error = x", f"{lasting}\n    error = x")
     changed = changed.replace("0.05 * gradient", "0.0005 * gradient")  # or all ways would end at the same weights
