@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.cli import VERSION
+from cluster.cli import VERSION, check_platform
 
 if TYPE_CHECKING:
     from aws_cdk import App
@@ -31,6 +31,8 @@ def app() -> App:
 
 def tasks() -> Collection:
     """Return all tasks, for a fabfile.py: `ns = deepcdk.tasks()`."""
+    check_platform()
+
     from cluster.cli import loader
 
     return loader.collection()

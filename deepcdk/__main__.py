@@ -25,6 +25,10 @@ def exit_at_once(status: int) -> None:
 def main() -> None:
     """Run the tasks. Ctrl-C has the same effect during imports as later."""
     try:
+        from cluster.cli import check_platform
+
+        check_platform()  # before modules are imported that Windows lacks
+
         from cluster.cli.program import make_program
 
         make_program().run()
@@ -40,6 +44,10 @@ def main() -> None:
 def cdk() -> None:
     """Run the CDK CLI, with this Python and its Node first in PATH."""
     try:
+        from cluster.cli import check_platform
+
+        check_platform()
+
         from cluster.deploy.cdk import become_cli
 
         become_cli(sys.argv[1:])

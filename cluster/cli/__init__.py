@@ -55,6 +55,17 @@ INTERRUPTED: Final = "\ninterrupted"
 INTERRUPTED_STATUS: Final = 130
 
 
+def check_platform() -> None:
+    """Exit with a message on native Windows, which lacks modules that the tasks import."""
+    if sys.platform in ("win32", "cygwin", "msys"):
+        print(
+            "deepcdk: native Windows is not supported\n"
+            "  do: install WSL2 (`wsl --install` in PowerShell), then install deepcdk in its Linux and run it there",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
 def drop_output() -> None:
     """Print nothing more: the reader of our output has gone, as `head` does, and Python would say so at its exit."""
     sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function
