@@ -19,7 +19,7 @@ from fabric.main import Fab
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, VERSION, drop_output, loader, words
+from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, VERSION, completion, drop_output, loader, words
 
 
 def provide_user() -> None:
@@ -78,6 +78,25 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             print(INTERRUPTED, file=sys.stderr)
             sys.exit(INTERRUPTED_STATUS)
 
+    def parse_core_args(self) -> None:
+        """Parse Fabric's own flags, and answer those for the completion by a shell."""
+        super().parse_core_args()
+        if shell := self.args["print-completion-script"].value:
+            if shell not in completion.SCRIPTS:
+                raise Exit(
+                    f"deepcdk: no completion for {shell!a}\n  do: name one of {', '.join(completion.SCRIPTS)}", 1
+                )
+            print(completion.SCRIPTS[shell], end="")
+            raise Exit
+        if self.args.complete.value and not self._names_collection():
+            _, *typed = self.core.remainder.split(" ")  # The first word is the program's name.
+            print("\n".join(completion.next_words(typed, self.core[0].flags)))
+            raise Exit
+
+    def _names_collection(self) -> bool:
+        """Return whether the command line names another collection of tasks."""
+        return bool(self.args.collection.value or self.args["search-root"].value)
+
     def print_version(self) -> None:
         """Print our version before Fabric's."""
         print(f"deepcdk {VERSION}")
@@ -85,7 +104,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
 
     def load_collection(self) -> None:
         """Load the tasks that the command line names, or all, for `--list` alone; another collection as Fabric does."""
-        if self.args.collection.value or self.args["search-root"].value or self._remainder_only:
+        if self._names_collection() or self._remainder_only:
             super().load_collection()
             return
         self.config.set_project_location(str(PROJECT))
