@@ -1,4 +1,4 @@
-"""Checks of the account and of the laptop: credentials, CDK, stack, programs, key pair, configuration."""
+"""Checks of the account and the configuration: credentials, CDK, stack, key pair, Session Manager."""
 
 from __future__ import annotations
 
@@ -30,12 +30,8 @@ def configuration(subject: Subject) -> Iterator[Finding]:
     yield from found or [finding(name, OK, "follows all rules that can be checked without AWS")]
 
 
-def programs(subject: Subject) -> Iterator[Finding]:
-    """Check the programs that the tasks start on the laptop."""
-    try:
-        yield finding("programs", OK, f"{cdk.find_cli(subject.project)}, {cdk.find_node()}")
-    except DeepcdkError as error:
-        yield finding("programs", FAIL, error.what, error.remedy)
+def session_manager(subject: Subject) -> Iterator[Finding]:
+    """Check the programs that are the only way to a master without an SSH port."""
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
         found = functools.partial(finding, "session manager")

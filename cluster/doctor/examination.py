@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cluster.doctor import account, existing_resources, firewall, nodes, purchases, quotas, routes
+from cluster.doctor import account, existing_resources, firewall, laptop, nodes, purchases, quotas, routes
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject, finding
 from cluster.errors import DeepcdkError
 from cluster.terminal.tables import Table
+from stacks.config import ConfigError
 
 LOCAL: Final[tuple[tuple[str, Check], ...]] = (
     ("configuration", account.configuration),
-    ("programs", account.programs),
+    ("session manager", account.session_manager),
     ("GPU floors", nodes.floors_of_types),
 )
 REMOTE: Final[tuple[tuple[str, Check], ...]] = (
@@ -38,8 +39,23 @@ BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas", "capacity
 """The checks that `fab up` makes: AWS reports such a fault minutes after the deployment has begun."""
 
 
+def examine_laptop() -> tuple[Finding, ...]:
+    """Return the findings of the checks that need neither a project nor AWS."""
+    return tuple(each for check in laptop.CHECKS for each in check())
+
+
+def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
+    """Return the findings in place of `examine` if the configuration cannot be read."""
+    remedy = "correct it; `deepcdk init DIR` writes a new project"
+    rest = ", ".join(["credentials", *(name for name, _ in REMOTE)])
+    return (
+        finding("configuration", FAIL, str(error), remedy),
+        finding("the others", UNKNOWN, f"not checked: {rest}", "they need the configuration"),
+    )
+
+
 def examine(subject: Subject) -> tuple[Finding, ...]:
-    """Return all findings, in the order of the checks. Nothing is changed, and nothing costs money."""
+    """Return the findings on configuration and account. Nothing is changed, and nothing costs money."""
     found = [each for name, check in LOCAL for each in _examine(name, check, subject)]
     try:
         found += account.credentials(subject)
@@ -88,11 +104,11 @@ def summary(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 
-def findings_table(stack: str, findings: Sequence[Finding]) -> Table:
+def findings_table(title: str, findings: Sequence[Finding]) -> Table:
     """Return the table of findings, with what to do below it."""
     remedies = [f"{each.check}: {each.remedy}" for each in findings if each.remedy and each.state != OK]
     return Table(
-        title=f"before stack {stack} is deployed",
+        title=title,
         columns=("state", "check", "found"),
         rows=tuple((each.state, each.check, each.what) for each in findings),
         footer=(summary(findings), *(["what to do:"] if remedies else []), *(f"  {remedy}" for remedy in remedies)),

@@ -26,6 +26,7 @@ from cluster.session import Session, confirm
 from cluster.terminal import status_line
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.tables import print_table
+from stacks.config import ConfigError
 
 if TYPE_CHECKING:
     from cluster.doctor.finding import Finding
@@ -50,9 +51,10 @@ class AccountError(DeepcdkError):
 @task()
 def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
     """
-    Check what a deployment needs of account and laptop: credentials, key, images, zones, quotas, room.
+    Check what a deployment needs of laptop, configuration and account, such as keys, images, zones and quotas.
 
-    It changes nothing and costs nothing. It ends with 1 where something would fail.
+    Without a project or credentials it checks the laptop. It changes nothing and costs nothing. It ends with 1 where
+    something would fail.
 
     Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
     """
@@ -60,14 +62,20 @@ def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, Subject
 
-    session = Session(PROJECT, set_, key=key)
-    subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
-    with status_line.doing("asking AWS"):
-        findings = examiner.examine(subject)
+    findings, title = examiner.examine_laptop(), "this laptop"
+    try:
+        session = Session(PROJECT, set_, key=key)
+    except ConfigError as error:
+        findings += examiner.without_configuration(error)
+    else:
+        title = f"before stack {session.config.stack_name} is deployed"
+        subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
+        with status_line.doing("asking AWS"):
+            findings += examiner.examine(subject)
     if json:
         print_result(examiner.document(findings), json=True)
     else:
-        print_table(examiner.findings_table(session.config.stack_name, findings))
+        print_table(examiner.findings_table(title, findings))
     if any(each.state == FAIL for each in findings):
         raise Exit(code=1)
 

@@ -18,7 +18,7 @@ from cluster.doctor.account import (
     judge_bootstrap,
     judge_stack,
     key_pair,
-    programs,
+    session_manager,
     stack,
 )
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding
@@ -126,6 +126,6 @@ def test_without_an_ssh_port_the_programs_of_session_manager_are_needed(
     subject: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    found = list(programs(subject(ssh_access="session-manager", ssh_cidr=())))
+    found = list(session_manager(subject(ssh_access="session-manager", ssh_cidr=())))
     assert states(found)[-1] == FAIL
     assert "session-manager-plugin" in found[-1].what

@@ -40,7 +40,6 @@ def test_every_checkup_is_told_and_what_cannot_be_asked_is_unknown(
     unknown = found["vCPU quota"]
     assert (unknown.state, unknown.remedy) == (UNKNOWN, "ask for this permission")
     assert unknown.what == "reading the quotas of ec2: AWS denies it: why"
-    assert found["programs"].state in (OK, FAIL)
     assert {"configuration", "stack", "key pair", "master image", "worker image", "network quotas"} <= found.keys()
 
 
@@ -56,10 +55,10 @@ def test_without_credentials_the_rest_is_not_asked(aws: Aws, tmp_path: Path, mon
 
 
 def test_the_table_says_what_to_do_about_all_that_is_not_well() -> None:
-    lines = list(plain_lines(findings_table("deepcdk", FINDINGS)))
+    lines = list(plain_lines(findings_table("this laptop", FINDINGS)))
     assert "1 failed, 1 unknown, 1 ok" in lines
     assert lines[-2:] == ["  vCPU quota: ask for more", "  images: ask for this permission"]
-    well = list(plain_lines(findings_table("deepcdk", FINDINGS[:1])))
+    well = list(plain_lines(findings_table("this laptop", FINDINGS[:1])))
     assert well[-1] == summary(FINDINGS[:1]) == "1 ok"
 
 
