@@ -3,16 +3,7 @@
 step="mounting the Lustre file system $DEEPCDK_LUSTRE"
 need mount.lustre lustre-client lustre-client-modules-aws
 lustre=$root$DEEPCDK_LUSTRE_MOUNT
-lustre_options=relatime,flock,nosuid,nodev
-mkdir -p "$lustre"
-deadline=$((SECONDS + ${DEEPCDK_MOUNT_TIMEOUT_S:-300}))
-until mountpoint -q "$lustre" || mount -t lustre -o "$lustre_options" "$DEEPCDK_LUSTRE" "$lustre"; do
-  if ((SECONDS >= deadline)); then exit 1; fi
-  sleep 2
-done
-IFS= read -r -d '' fstab 2>/dev/null <"$root/etc/fstab" || true
-entry="$DEEPCDK_LUSTRE $DEEPCDK_LUSTRE_MOUNT lustre $lustre_options,_netdev 0 0"
-if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
+mount_shared "$DEEPCDK_LUSTRE" "$DEEPCDK_LUSTRE_MOUNT" lustre relatime,flock,nosuid,nodev
 # Its top belongs to root when it is new. As in /tmp, ranks add files too, and change their own.
 if [[ $DEEPCDK_ROLE == master ]]; then chown "$login_uid:$login_gid" "$lustre" && chmod 1777 "$lustre"; fi
 mkdir -p "$root/etc/profile.d"

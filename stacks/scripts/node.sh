@@ -203,17 +203,19 @@ ip=$(ask meta-data/local-ipv4)
 zone=$(ask meta-data/placement/availability-zone)
 
 step="mounting the shared file system $DEEPCDK_FILE_SYSTEM"
-options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev
-mkdir -p "$efs"
-deadline=$((SECONDS + ${DEEPCDK_MOUNT_TIMEOUT_S:-300}))
-# The name of a new mount target takes up to two minutes to resolve.
-until mountpoint -q "$efs" || mount -t nfs4 -o "$options" "$DEEPCDK_FILE_SYSTEM:/" "$efs"; do
-  if ((SECONDS >= deadline)); then exit 1; fi
-  sleep 2
-done
-IFS= read -r -d '' fstab 2>/dev/null <"$root/etc/fstab" || true
-entry="$DEEPCDK_FILE_SYSTEM:/ $DEEPCDK_EFS_MOUNT nfs4 $options,_netdev 0 0"
-if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
+# Mount a file system now and at each boot: $1 its name, $2 directory, $3 type, $4 options.
+mount_shared() {
+  local entry="$1 $2 $3 $4,_netdev 0 0" deadline=$((SECONDS + ${DEEPCDK_MOUNT_TIMEOUT_S:-300}))
+  mkdir -p "$root$2"
+  # The name of a new mount target takes up to two minutes to resolve.
+  until mountpoint -q "$root$2" || mount -t "$3" -o "$4" "$1" "$root$2"; do
+    if ((SECONDS >= deadline)); then exit 1; fi
+    sleep 2
+  done
+  if ! grep -qsxF "$entry" "$root/etc/fstab"; then echo "$entry" >>"$root/etc/fstab"; fi
+}
+mount_shared "$DEEPCDK_FILE_SYSTEM:/" "$DEEPCDK_EFS_MOUNT" nfs4 \
+  nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,nosuid,nodev
 
 if [[ -n ${DEEPCDK_LUSTRE:-} ]]; then
   # shellcheck source=lustre.sh
@@ -325,7 +327,7 @@ done <<<"${DEEPCDK_COMMANDS:-}"
 step='taking a name among the nodes'
 printf '%s=%q\n' role "$DEEPCDK_ROLE" instance_id "$instance_id" ip "$ip" zone "$zone" \
   slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" kind "$kind" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \
-  login_home "$login_home" rank_home "$rank_home" efs_mount "$DEEPCDK_EFS_MOUNT" region "$DEEPCDK_REGION" key_parameter "$DEEPCDK_KEY_PARAMETER" \
+  login_home "$login_home" rank_home "$rank_home" efs_mount "$DEEPCDK_EFS_MOUNT" fsx_mount "${DEEPCDK_LUSTRE_MOUNT:-}" region "$DEEPCDK_REGION" key_parameter "$DEEPCDK_KEY_PARAMETER" \
   handover_parameter "${DEEPCDK_HANDOVER_PARAMETER:-}" >"$root/opt/deepcdk/node.conf"
 "$root/opt/deepcdk/bin/registry" keys
 "$root/opt/deepcdk/bin/registry" refresh
@@ -335,7 +337,6 @@ if [[ -d $root/run/systemd/system ]]; then
   cat >"$root/etc/systemd/system/deepcdk-registry.service" <<UNIT
 [Unit]
 Description=Registry of the deepcdk cluster's nodes
-RequiresMountsFor=$DEEPCDK_EFS_MOUNT
 After=network-online.target remote-fs.target
 
 [Service]

@@ -30,11 +30,17 @@ umask 022
 LC_ALL=C
 
 root=${DEEPCDK_ROOT:-}
-role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login_uid='' login_gid='' login_home='' rank_home='' efs_mount=''
+role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login_uid='' login_gid='' login_home='' rank_home='' efs_mount='' fsx_mount=''
 region='' key_parameter='' handover_parameter=''
 # It sets all of these.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
+
+# A file system that could not be mounted at this boot is mounted now, as /etc/fstab says. If that fails too, this script
+# fails and is started again: without its file systems a node has no place in the cluster.
+for mount in $efs_mount $fsx_mount; do
+  mountpoint -q "$root$mount" || timeout -k 9 99 mount "$root$mount"
+done
 
 # Have the kernel follow no link on the shared file system: root on any node can put one there between any two commands.
 # It counts for this process and those that it starts, in a mount namespace of their own.

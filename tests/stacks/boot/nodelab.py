@@ -35,6 +35,10 @@ esac""",
 echo "$*" >>"$DEEPCDK_ROOT/mounts"
 case $* in *--bind*|*noatime*) exit 0 ;; esac
 [ -n "$LAB_EFS" ] || exit 32
+if [ $# = 1 ]; then # as /etc/fstab says
+  grep -q " ${1#"$DEEPCDK_ROOT"} " "$DEEPCDK_ROOT/etc/fstab" || exit 1
+  set -- - - - - - "$1"
+fi
 rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "mount.nfs4": "exit 1",
     "mount.lustre": "exit 1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stacks.user_data import user_data
 from tests.stacks.boot.nodelab import Lab, Node, booted
 from tests.waiting import eventually
@@ -24,6 +26,42 @@ def test_the_watcher_reads_ahead_as_far_as_efs_wants_it(lab: Lab) -> None:
 
 def with_lustre(lab: Lab, role: str) -> Node:
     return lab.node(role, 1, lustre=LUSTRE, lustre_mount="/mnt/fsx")
+
+
+@pytest.mark.parametrize("place", ["mnt/efs", "mnt/fsx"])
+def test_a_mount_that_failed_at_a_reboot_is_tried_until_it_succeeds(lab: Lab, place: str) -> None:
+    node = booted(with_lustre(lab, "worker"))
+    (node.root / place).unlink()
+    (node.root / place).mkdir()
+    entries = lab.owners()
+    lab.silence("deeplearning-worker1", 9)
+    failed, _ = node.refresh(LAB_EFS="")
+    assert failed != 0
+    assert (lab.owners(), list((node.root / place).iterdir())) == (entries, [])
+    status, said = node.refresh()
+    assert (status, (node.root / place).is_symlink()) == (0, True), said
+
+
+def test_a_mount_that_is_not_in_fstab_fails_by_name_and_one_that_is_there_is_left_alone(lab: Lab) -> None:
+    node = booted(lab.node("worker", 1))
+    (node.root / "etc/fstab").unlink()
+    before = node.text("mounts")
+    assert node.refresh()[0] == 0
+    assert node.text("mounts") == before
+    (node.root / "mnt/efs").unlink()
+    (node.root / "mnt/efs").mkdir()
+    assert node.refresh()[0] != 0
+    assert list((node.root / "mnt/efs").iterdir()) == []
+
+
+def test_a_mount_that_failed_at_a_boot_does_not_keep_the_watcher_from_starting(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    for folder in ("run/systemd/system", "etc/systemd/system"):
+        (node.root / folder).mkdir(parents=True)
+    booted(node)
+    unit = node.text("etc/systemd/system/deepcdk-registry.service")
+    assert "Restart=always\nRestartSec=5\n" in unit
+    assert "RequiresMountsFor" not in unit, "systemd starts nothing whose mount has failed, and does not try again"
 
 
 def test_the_lustre_file_system_is_mounted_beside_the_shared_one(lab: Lab) -> None:
