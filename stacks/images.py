@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from stacks.config import WORKER
 from stacks.instance_types import InstanceType, find
 
 # Amazon Linux 2023 (its user guide, "Launching AL2023 using the SSM parameter and AWS CLI").
@@ -18,6 +19,10 @@ DEEP_LEARNING: Final = (
 )
 # Size of the snapshot behind DEEP_LEARNING: no smaller volume can be made of it.
 DEEP_LEARNING_GIB: Final = 75
+# What the runtime of a node takes while it is installed: on a worker with GPUs 7.1 GB and 3.3 GB of packages (see
+# docs/horovod.md, "GPUs"), on one without 2.1 GB and a compiler. A program's own packages come on top.
+GPU_RUNTIME_GIB: Final = 10
+RUNTIME_GIB: Final = 4
 # NVIDIA's open kernel modules, which that image has, begin with Turing (2018).
 OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
@@ -110,6 +115,12 @@ def without_python(parameter: str) -> str:
 def smallest_volume_gib(parameter: str) -> int:
     """Return the size of the smallest root volume for the image, GiB; 8 where it is not known."""
     return DEEP_LEARNING_GIB if parameter.startswith("/aws/service/deeplearning/") else 8
+
+
+def runtime_gib(role: str, instance_type: str) -> int:
+    """Return the room that a node's runtime takes beside its image, GiB; that of a type with GPUs if it is unknown."""
+    kind = find(instance_type)
+    return GPU_RUNTIME_GIB if role == WORKER and (kind is None or kind.gpus) else RUNTIME_GIB
 
 
 def login_user(parameter: str) -> str:

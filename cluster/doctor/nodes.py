@@ -90,6 +90,13 @@ def judge_image(
     if needs_gib > has_gib:
         remedy = f"set {role}_volume_gib to {needs_gib} or more"
         return found(FAIL, f"{image_id} takes {needs_gib} GiB, {role}_volume_gib is {has_gib}", remedy)
+    runtime_gib = images.runtime_gib(role, _types(config, role)[0])
+    # A volume that is too small by the name of the image is a caution of the configuration.
+    if images.smallest_volume_gib(parameter) <= has_gib - runtime_gib < needs_gib:
+        what = (
+            f"{image_id} takes up to {needs_gib} of {has_gib} GiB, and the runtime {runtime_gib}: installing may fail"
+        )
+        return found(WARN, what, f"set {role}_volume_gib to {needs_gib + runtime_gib} or more")
     ends = str(described.get("DeprecationTime") or "")
     if ends and datetime.datetime.fromisoformat(ends) <= now:
         return found(WARN, f"{image_id} is deprecated since {ends[:10]}", f"set another {key}, or leave it empty")

@@ -37,5 +37,6 @@ def check(config: ClusterConfig, region: str = "") -> Iterator[Problem]:
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
     """Yield the cautions: what is allowed, and what the owner should know before a deployment."""
     yield from compute.cautions(config)
+    yield from images.cautions(config)
     yield from runtime.cautions(config)
     yield from network.cautions(config)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks import images
-from stacks.config import ClusterConfig
+from stacks.config import MASTER, WORKER, ClusterConfig
 from stacks.config_keys.compute import BASE_IOPS
 from stacks.instance_types import InstanceType, find
 from stacks.validation.problem import Problem
@@ -20,10 +20,27 @@ MIB_S_PER_IOPS: Final = 0.25
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of images and root volumes that the configuration breaks."""
-    for role in ("master", "worker"):
+    for role in (MASTER, WORKER):
         yield from _image(config, role)
         yield from _volume(config, role)
     yield from _login(config)
+
+
+def cautions(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield a caution for each volume on which a Deep Learning image may leave too little room for the runtime."""
+    for role in (MASTER, WORKER):
+        name, gib = getattr(config, f"{role}_instance_type"), getattr(config, f"{role}_volume_gib")
+        parameter = images.choose(getattr(config, f"{role}_image_parameter"), name)
+        taken_gib, needed_gib = images.smallest_volume_gib(parameter), images.runtime_gib(role, name)
+        # How much an image given by its id takes is for `fab doctor` and `fab up` to ask.
+        is_known = taken_gib == images.DEEP_LEARNING_GIB and not getattr(config, f"{role}_image_id")
+        if is_known and gib < taken_gib + needed_gib:
+            yield Problem(
+                key=f"{role}_volume_gib",
+                value=gib,
+                rule=f"the image takes up to {taken_gib} GiB, and the runtime {needed_gib}: installing it may fail",
+                remedy=f"set {role}_volume_gib to {taken_gib + needed_gib} or more, and more for packages of your own",
+            )
 
 
 def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:

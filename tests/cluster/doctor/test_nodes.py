@@ -16,6 +16,7 @@ NOW = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 
 
 LARGE = {"VolumeSize": 200}
+FULL = {"VolumeSize": 97}
 
 
 def described(**values: Any) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def described(**values: Any) -> dict[str, Any]:
         ("ami-1", described(RootDeviceName="/dev/sda1"), FAIL, "second, empty volume"),
         ("ami-1", described(Architecture="arm64"), FAIL, "c5.2xlarge has"),
         ("ami-1", described(BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": LARGE}]), FAIL, "200 GiB"),
+        ("ami-1", described(BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": FULL}]), WARN, "97 of 100 GiB"),
         ("ami-1", described(BlockDeviceMappings=[{"DeviceName": "/dev/sdb", "Ebs": LARGE}]), OK, "al2023"),
         ("ami-1", described(DeprecationTime="2026-01-02T00:00:00.000Z"), WARN, "since 2026-01-02"),
         ("ami-1", described(DeprecationTime="2027-01-02T00:00:00.000Z"), OK, "al2023"),

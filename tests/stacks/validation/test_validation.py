@@ -386,6 +386,25 @@ def test_a_master_on_xen_is_rejected_and_workers_are_a_caution(kind: str) -> Non
     assert [each.key for each in cautions(alternative) if "Xen" in each.rule] == ["worker_alternatives"]
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (
+            {"worker_instance_type": "p4d.24xlarge", "worker_volume_gib": 84},
+            "worker_volume_gib = 84: the image takes up",
+        ),
+        ({"worker_instance_type": "p4d.24xlarge", "worker_volume_gib": 85}, ""),
+        ({"worker_instance_type": "p4d.24xlarge"}, ""),
+        ({"master_image_parameter": OPEN, "master_volume_gib": 78}, "master_volume_gib = 78: the image takes up"),
+        ({"master_image_parameter": OPEN, "master_volume_gib": 79}, ""),
+        ({"worker_volume_gib": 8, "master_volume_gib": 8}, ""),
+    ],
+)
+def test_a_volume_that_a_deep_learning_image_may_fill_is_a_caution(values: dict[str, Any], found: str) -> None:
+    cautioned = [each.what for each in cautions(build(**values)) if "volume_gib" in each.key]
+    assert (len(cautioned), found in "".join(cautioned)) == (bool(found), True)
+
+
 def test_types_on_nitro_and_bare_metal_are_no_caution() -> None:
     for kind in ("c5.large", "p3dn.24xlarge", "c5.metal"):
         assert "Xen" not in str([*cautions(build(worker_instance_type=kind)), *problems(master_instance_type=kind)])
