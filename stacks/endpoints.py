@@ -15,12 +15,6 @@ from stacks.network import Network
 from stacks.security import Firewall
 
 HTTPS_PORT: Final = 443
-# Names in vpc_endpoints, and the services of each: AWS splits them.
-INTERFACES: Final = {
-    "ssm": ("ssm", "ssmmessages", "ec2messages"),
-    "ecr": ("ecr.api", "ecr.dkr"),
-    "logs": ("logs",),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,13 +29,11 @@ class Endpoints(Construct):
 
     def __init__(self, scope: Construct, id: str, props: EndpointsProps) -> None:
         super().__init__(scope, id)
-        chosen = () if props.config.vpc_id else props.config.vpc_endpoints  # an existing VPC has its own
-        if S3_ENDPOINT in chosen:
+        if S3_ENDPOINT in props.config.vpc_endpoints and not props.config.vpc_id:  # an existing VPC has its own
             self._create_gateway(props)
-        services = [service for name, services in INTERFACES.items() if name in chosen for service in services]
-        if services:
+        if props.config.interface_endpoints:
             group = self._create_group(props)
-            for service in services:
+            for service in props.config.interface_endpoints:
                 self._create_interface(props, service, group)
 
     def _create_gateway(self, props: EndpointsProps) -> None:

@@ -21,6 +21,9 @@ HOUR: Final = "hour"
 NAT_GATEWAY: Final = "nat-gateway"
 NAT_TRAFFIC: Final = "nat-gateway-traffic"
 PUBLIC_IPV4: Final = "public-ipv4"
+ENDPOINT: Final = "interface-endpoint"
+T3_CREDITS: Final = "t3-credits"
+T4G_CREDITS: Final = "t4g-credits"
 EBS: Final = "ebs-gp3"
 EBS_IOPS: Final = "ebs-gp3-iops"
 EBS_THROUGHPUT: Final = "ebs-gp3-throughput"
@@ -30,6 +33,9 @@ SERVICES: Final[Mapping[str, str]] = {
     NAT_GATEWAY: "NAT gateway",
     NAT_TRAFFIC: "traffic through a NAT gateway",
     PUBLIC_IPV4: "public IPv4 address",
+    ENDPOINT: "interface endpoint in one zone",
+    T3_CREDITS: "vCPU of a T3 above its baseline",
+    T4G_CREDITS: "vCPU of a T4g above its baseline",
     EBS: "EBS volume, gp3",
     EBS_IOPS: "IOPS of a gp3 volume above 3000",
     EBS_THROUGHPUT: "throughput of a gp3 volume above 125 MiB/s",

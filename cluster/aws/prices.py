@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import file_lock
 from cluster.aws.client import aws_errors, entries
-from cluster.aws.price_list import EBS, EFS, HOUR, NAT_GATEWAY, NAT_TRAFFIC, S3, Price, included_price
+from cluster.aws.price_list import EBS, EFS, ENDPOINT, HOUR, NAT_GATEWAY, NAT_TRAFFIC, S3, Price, included_price
 from cluster.errors import AwsError
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ SPOT_HISTORY: Final = datetime.timedelta(days=90)
 INSTANCES: Final = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
 """Attributes in the price list of on-demand instances on shared hardware."""
 _NAT: Final = {"productFamily": "NAT Gateway", "group": "NGW:NatGateway"}
+_ENDPOINT: Final = {"productFamily": "VpcEndpoint", "endpointType": "PrivateLink"}
 _STORAGE: Final = {"productFamily": "Storage"}
 QUERIES: Final[Mapping[str, tuple[str, Mapping[str, str], str]]] = {
     NAT_GATEWAY: ("AmazonEC2", _NAT, "Hrs"),
     NAT_TRAFFIC: ("AmazonEC2", _NAT, "GB"),
+    ENDPOINT: ("AmazonVPC", _ENDPOINT, "Hrs"),
     EBS: ("AmazonEC2", {**_STORAGE, "volumeApiName": "gp3"}, "GB-Mo"),
     EFS: ("AmazonEFS", {**_STORAGE, "storageClass": "General Purpose"}, "GB-Mo"),
     S3: ("AmazonS3", {**_STORAGE, "storageClass": "General Purpose", "volumeType": "Standard"}, "GB-Mo"),

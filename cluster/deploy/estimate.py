@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cluster.aws.price_list import EBS, EBS_IOPS, EBS_THROUGHPUT, NAT_GATEWAY, PUBLIC_IPV4
+from cluster.aws.price_list import (
+    EBS,
+    EBS_IOPS,
+    EBS_THROUGHPUT,
+    ENDPOINT,
+    NAT_GATEWAY,
+    PUBLIC_IPV4,
+    T3_CREDITS,
+    T4G_CREDITS,
+)
 from cluster.aws.prices import Prices, shown, total_per_hour
 from cluster.session import Session
 from cluster.terminal.units import span
 from stacks.config import ClusterConfig
 from stacks.config_keys.compute import BASE_IOPS, BASE_MIB_S
-from stacks.config_keys.network import ONE_NAT_GATEWAY, S3_ENDPOINT
+from stacks.config_keys.network import ONE_NAT_GATEWAY
+from stacks.instance_types import find
 
 _MONTH_H: Final = 730
 """Hours of a month, as AWS's pricing calculator counts them."""
+_BASELINES: Final = {
+    "nano": 0.05,
+    "micro": 0.1,
+    "small": 0.2,
+    "medium": 0.2,
+    "large": 0.3,
+    "xlarge": 0.4,
+    "2xlarge": 0.4,
+}
+"""Share of its vCPUs that the price of a burstable type includes, by its size (EC2 user guide, "Key concepts for
+burstable performance instances")."""
+_CREDITS: Final = {"t3": T3_CREDITS, "t3a": T3_CREDITS, "t4g": T4G_CREDITS}
+"""The families whose use above that share AWS bills by default (EC2 user guide, "Unlimited mode for burstable
+performance instances"), and the price of a vCPU hour."""
 
 
 def describe_deployment(session: Session) -> str:
@@ -26,15 +51,15 @@ def describe_deployment(session: Session) -> str:
     if config.spot:
         nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
     place = f", in the existing {config.vpc_id}" if config.vpc_id else ""
-    volumes = _volumes(config, session.prices, config.workers)
+    volumes = root_volumes(config, session.prices, config.workers)
     costs = {"instances": instances, **volumes, **fixed_costs(config, session.prices)}
     total = total_per_hour(list(costs), costs)
     together = "price unknown" if total is None else f"{'at most ' if config.spot else ''}{shown(total)} together"
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
     date = session.prices.dated(kinds)
     dated = f"; prices of {date}" if date else ""
-    further = f"{_storage(volumes)} and traffic"
-    return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus {further}."
+    further = ", ".join(further_costs(config, session.prices, kinds, volumes))
+    return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus {further} and traffic."
 
 
 def describe_bounds(config: ClusterConfig) -> str:
@@ -58,35 +83,57 @@ def describe_rest(session: Session) -> str:
     """Return a sentence on what a cluster goes on costing without workers, as far as the prices are known."""
     config, kind = session.config, session.config.master_instance_type
     master = session.prices.per_hour([kind], wait_s=3.0)[kind]
-    volumes = _volumes(config, session.prices, 0)
+    volumes = root_volumes(config, session.prices, 0)
     costs = {f"a {kind} master": master, **volumes, **fixed_costs(config, session.prices)}
     total = total_per_hour(list(costs), costs)
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
-    further = [_storage(volumes)]
-    if config.fsx_capacity_gib:
-        further.append(f"{config.fsx_capacity_gib:,} GiB of FSx for Lustre")
-    if endpoints := [name for name in config.vpc_endpoints if name != S3_ENDPOINT]:
-        further.append(f"the endpoints {', '.join(endpoints)}")
-    if config.kms_key == "create":
-        further.append("a KMS key")
+    further = further_costs(config, session.prices, [kind], volumes)
     together = "price unknown" if total is None else shown(total)
     ended = "`fab down` ends it, but for data that are kept" if config.retain_data else "`fab down` ends it"
     return f"what goes on costing without workers: {together} ({each}), plus {', '.join(further)}; {ended}."
 
 
+def further_costs(
+    config: ClusterConfig, prices: Prices, instance_types: Sequence[str], volumes: Mapping[str, float]
+) -> list[str]:
+    """Return what costs beside what has a price by the hour, traffic excluded. `volumes` are those with a price."""
+    usd = {kind: credits_per_hour(kind, prices) for kind in instance_types}
+    kinds = [kind for kind in instance_types if usd[kind] != 0]
+    most, names = total_per_hour(kinds, usd), ", ".join(dict.fromkeys(kinds))
+    bound = "an unknown price" if most is None else f"up to {shown(most)}"
+    found = [f"{bound} for CPU credits ({names})"] if kinds else []
+    found.append("other storage" if volumes else "storage")
+    if config.fsx_capacity_gib:
+        found.append(f"{config.fsx_capacity_gib:,} GiB of FSx for Lustre")
+    if config.kms_key == "create":
+        found.append("a KMS key")
+    return found
+
+
+def credits_per_hour(instance_type: str, prices: Prices) -> float | None:
+    """Return what AWS bills for CPU credits of an instance that is always busy, USD; None if the price is unknown."""
+    family, _, size = instance_type.partition(".")
+    if family not in _CREDITS:
+        return 0.0
+    kind, price = find(instance_type), prices.service(_CREDITS[family])
+    return price.usd * kind.vcpus * (1 - _BASELINES[size]) if kind and price else None
+
+
 def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None]:
-    """Return what costs by the hour beside instances: NAT gateways, public addresses; None where unknown."""
+    """Return what costs by the hour beside instances: gateways, addresses, endpoints; None where unknown."""
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port
+    endpoints = len(config.interface_endpoints) * config.availability_zones
     counted = {
         _counted(gateways, "NAT gateway", "s"): (NAT_GATEWAY, gateways),
         _counted(addresses, "public IPv4 address", "es"): (PUBLIC_IPV4, addresses),
+        _counted(endpoints, "interface endpoint", "s"): (ENDPOINT, endpoints),
     }
     known = {words: (prices.service(item), count) for words, (item, count) in counted.items() if count}
     return {words: price.usd * count if price else None for words, (price, count) in known.items()}
 
 
-def _volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, float]:
+def root_volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, float]:
     """Return the cost of the root volumes of the master and of workers, USD an hour; empty if a price is unknown."""
     master = (config.master_volume_gib, config.master_volume_iops, config.master_volume_mib_s)
     worker = (config.worker_volume_gib, config.worker_volume_iops, config.worker_volume_mib_s)
@@ -101,10 +148,6 @@ def _volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, f
                 return {}
             usd += price.usd * amount / _MONTH_H
     return {_counted(volumes, "root volume", "s"): usd}
-
-
-def _storage(volumes: dict[str, float]) -> str:
-    return "other storage" if volumes else "storage"
 
 
 def _gateways(config: ClusterConfig) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.aws.prices import as_of, shown, total_per_hour
-from cluster.deploy.estimate import fixed_costs
+from cluster.deploy.estimate import credits_per_hour, fixed_costs, further_costs, root_volumes
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.hardware import Hardware
 from cluster.session import Session
@@ -23,6 +23,10 @@ class ClusterPrices:
     by_type: Mapping[str, HourlyPrices]
     fixed: Mapping[str, float | None]
     """What costs by the hour beside the workers, USD; None where the price is unknown, and not in the sums."""
+    included: str
+    """What the prices of workers contain, in words."""
+    excluded: str
+    """What is in no price, in words."""
     date: str
     """Of the table that prices were taken from; "" for AWS's of today."""
 
@@ -33,7 +37,7 @@ class ClusterPrices:
         missing = [name for name, price in self.by_type.items() if price.node is None]
         return (
             *([] if self.region_is_set else [f"no AWS region is set: these are prices of {self.region}"]),
-            f"costs in {self.region}: workers, and {known}{as_of(self.date)}; without storage and traffic",
+            f"costs in {self.region}: {self.included}, and {known}{as_of(self.date)}; not included: {self.excluded}",
             *(["no spot price is known; `fab prices --refresh` asks EC2"] if not self._has_spot else []),
             *([f"no price is known of {', '.join(missing)} in {self.region}"] if missing else []),
         )
@@ -53,17 +57,32 @@ def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> Cl
     names = [kind.instance_type for kind in types]
     every = [*names, config.master_instance_type]
     prices = session.prices.per_hour(every, wait_s)
-    fixed = {f"a {config.master_instance_type} master": prices[config.master_instance_type]}
+    volumes = root_volumes(config, session.prices, 0)
+    fixed = {f"a {config.master_instance_type} master": prices[config.master_instance_type], **volumes}
     fixed |= fixed_costs(config, session.prices)
-    spot = {name: session.prices.spot(name) for name in names}
     rest = total_per_hour([name for name, price in fixed.items() if price is not None], fixed) or 0.0
+    # Of one worker. A cluster that trains is busy all the time.
+    volume = sum(root_volumes(config, session.prices, 1).values()) - sum(volumes.values())
+    credits = {name: credits_per_hour(name, session.prices) for name in names}
+
+    def node(name: str, usd: float | None) -> float | None:
+        more = credits[name]
+        return None if usd is None or more is None else usd + more + volume
+
+    spot = {name: session.prices.spot(name) for name in names}
+    included = "workers with their root volumes" if volumes else "workers"
+    excluded = further_costs(config, session.prices, [config.master_instance_type], volumes)
     return ClusterPrices(
         region=session.aws.price_region,
         region_is_set=bool(session.aws.region),
         by_type={
-            name: HourlyPrices(node=prices[name], spot_node=price.usd if price else None, rest=rest)
+            name: HourlyPrices(
+                node=node(name, prices[name]), spot_node=node(name, price.usd if price else None), rest=rest
+            )
             for name, price in spot.items()
         },
         fixed=fixed,
+        included=f"{included} and CPU credits" if any(credits.values()) else included,
+        excluded=f"{', '.join(excluded)} and traffic",
         date=session.prices.dated(every),
     )

@@ -24,7 +24,13 @@ ONE_NAT_GATEWAY: Final = "one"
 ONE_NAT_GATEWAY_PER_ZONE: Final = "one-per-zone"
 
 S3_ENDPOINT: Final = "s3"
-ENDPOINTS: Final = (S3_ENDPOINT, "ssm", "ecr", "logs")
+# Names in vpc_endpoints of interface endpoints, and the services of each: AWS splits them.
+INTERFACE_ENDPOINTS: Final = {
+    "ssm": ("ssm", "ssmmessages", "ec2messages"),
+    "ecr": ("ecr.api", "ecr.dkr"),
+    "logs": ("logs",),
+}
+ENDPOINTS: Final = (S3_ENDPOINT, *INTERFACE_ENDPOINTS)
 NO_FLOW_LOGS: Final = "off"
 FLOW_LOGS_TO_GROUP: Final = "log-group"
 
@@ -128,6 +134,12 @@ class NetworkKeys:
                 f"opens the master to {share}; give your own address as a /32, "
                 "or confirm it with ssh_from_anywhere = true",
             )
+
+    @property
+    def interface_endpoints(self) -> tuple[str, ...]:
+        """Return the services that get an interface endpoint; none in an existing VPC, which has its own."""
+        chosen = () if self.vpc_id else self.vpc_endpoints
+        return tuple(service for name, each in INTERFACE_ENDPOINTS.items() if name in chosen for service in each)
 
     @property
     def opens_ssh_port(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.aws.price_list import EBS, included_price
 from cluster.aws.prices import Prices
-from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
+from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest, further_costs
 from cluster.session import Session
 
 
@@ -47,8 +47,8 @@ def test_instances_gateways_and_addresses_are_added_up(task: Session, monkeypatc
     volumes = (50 + 2 * 100) * 0.08 / 730
     total = instances + volumes + 0.055
     assert f", ${total:.3f}/h together (instances ${instances:.3f}/h, 3 root volumes ${volumes:.3f}/h, " in said
-    assert "a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h; prices of 2026-07-20), plus other storage" in said
-    assert said.endswith(" and traffic.")
+    assert "a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h; prices of 2026-07-20), plus " in said
+    assert said.endswith("plus up to $0.080/h for CPU credits (t3.medium), other storage and traffic.")
 
 
 def test_iops_and_throughput_above_those_of_every_volume_are_added(
@@ -66,9 +66,9 @@ def test_without_a_price_of_volumes_the_rest_is_added_up(task: Session, monkeypa
     )
     said = at(task, monkeypatch, "us-east-1")
     instances = 0.0416 + 2 * 0.34
-    assert f", ${instances + 0.055:.3f}/h together" in said and said.endswith("plus storage and traffic.")
+    assert f", ${instances + 0.055:.3f}/h together" in said and said.endswith("(t3.medium), storage and traffic.")
     assert "volume" not in said + describe_rest(task)
-    assert "plus storage; " in describe_rest(task)
+    assert "(t3.medium), storage; " in describe_rest(task)
 
 
 def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
@@ -108,7 +108,7 @@ def test_what_goes_on_costing_is_the_master_the_way_out_and_the_storage(
     assert describe_rest(task) == (
         f"what goes on costing without workers: ${master + volume + 0.055:.3f}/h (a t3.medium master "
         f"${master:.3f}/h, a root volume ${volume:.3f}/h, a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h), "
-        "plus other storage; "
+        "plus up to $0.080/h for CPU credits (t3.medium), other storage; "
         "`fab down` ends it, but for data that are kept."
     )
 
@@ -120,4 +120,38 @@ def test_what_has_no_figure_is_named_and_an_unknown_price_is_no_zero(
     at(task, monkeypatch, "eu-west-3", **keys)
     said = describe_rest(task)
     assert "without workers: price unknown (a t3.medium master unknown, a NAT gateway unknown, " in said
-    assert said.endswith("plus storage, 1,200 GiB of FSx for Lustre, the endpoints ssm, a KMS key; `fab down` ends it.")
+    assert "3 interface endpoints unknown), plus" in said
+    assert "an unknown price for CPU credits (t3.medium), storage, " in said
+    assert said.endswith("storage, 1,200 GiB of FSx for Lustre, a KMS key; `fab down` ends it.")
+
+
+def test_an_interface_endpoint_of_each_service_costs_in_each_zone(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"availability_zones": 2, "vpc_endpoints": ("s3", "ecr", "ssm")}
+    assert "10 interface endpoints $0.100/h" in at(task, monkeypatch, "us-east-1", **keys)
+    assert "10 interface endpoints $0.100/h" in describe_rest(task)
+    existing = {"vpc_id": "vpc-01234567", "private_subnet_ids": ("subnet-01234567", "subnet-01234568")}
+    assert "endpoint" not in at(task, monkeypatch, "us-east-1", **keys, **existing)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        (("t3.medium", "c5.2xlarge"), "up to $0.080/h for CPU credits (t3.medium)"),
+        (("c5.large", "t3a.2xlarge"), "up to $0.240/h for CPU credits (t3a.2xlarge)"),
+        (("t4g.large", "t3.nano"), "up to $0.151/h for CPU credits (t4g.large, t3.nano)"),
+        (("t3.medium", "t3.medium"), "up to $0.160/h for CPU credits (t3.medium)"),
+        (("t3.none",), "an unknown price for CPU credits (t3.none)"),
+    ],
+)
+def test_a_burstable_instance_may_cost_cpu_credits(
+    task: Session, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], words: str
+) -> None:
+    at(task, monkeypatch, "us-east-1")
+    assert further_costs(task.config, task.prices, kinds, {})[0] == words
+
+
+def test_other_instances_cost_no_cpu_credits(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    at(task, monkeypatch, "us-east-1")
+    assert further_costs(task.config, task.prices, ["c5.large", "t2.medium"], {}) == ["storage"]

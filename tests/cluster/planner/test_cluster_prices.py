@@ -26,11 +26,21 @@ def unanswered(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_a_cluster_costs_its_workers_and_what_is_beside_them(unanswered: Session) -> None:
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     price = found.by_type["p4d.24xlarge"]
-    assert price.node == 21.9576
-    assert price.rest == pytest.approx(0.0416 + 0.045 + 2 * 0.005)
+    assert price.node == pytest.approx(21.9576 + 100 * 0.08 / 730)
+    assert price.rest == pytest.approx(0.0416 + 50 * 0.08 / 730 + 0.045 + 2 * 0.005)
+    assert "workers with their root volumes, and a t3.medium master" in found.sentences[0]
     assert "a NAT gateway $0.045/h" in found.sentences[0]
     assert "prices of 2026-" in found.sentences[0]
+    assert found.sentences[0].endswith(
+        "not included: up to $0.080/h for CPU credits (t3.medium), other storage and traffic"
+    )
     assert json.dumps(found.document())
+
+
+def test_burstable_workers_cost_their_cpu_credits_since_they_train(unanswered: Session) -> None:
+    found = look_up(unanswered, [hardware_of("t3.xlarge")], wait_s=0)
+    assert found.by_type["t3.xlarge"].node == pytest.approx(0.1664 + 4 * 0.6 * 0.05 + 100 * 0.08 / 730)
+    assert "workers with their root volumes and CPU credits" in found.sentences[0]
 
 
 def test_a_type_without_a_price_is_named_and_its_price_is_none(
@@ -41,6 +51,7 @@ def test_a_type_without_a_price_is_named_and_its_price_is_none(
     assert found.by_type["p4d.24xlarge"].node is None
     assert "no price is known of p4d.24xlarge in eu-nowhere-1" in found.sentences
     assert "a NAT gateway unknown" in found.sentences[0]
+    assert "costs in eu-nowhere-1: workers, and a t3.medium master unknown, " in found.sentences[0]
 
 
 def test_without_a_region_the_prices_are_those_of_one_that_is_named(
@@ -50,7 +61,7 @@ def test_without_a_region_the_prices_are_those_of_one_that_is_named(
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
-    assert found.by_type["p4d.24xlarge"].node == 21.9576
+    assert found.by_type["p4d.24xlarge"].node == pytest.approx(21.9576 + 100 * 0.08 / 730)
     assert found.sentences[0] == "no AWS region is set: these are prices of us-east-1"
     assert found.document()["region_is_set"] is False
 
@@ -65,5 +76,5 @@ def test_a_spot_price_is_the_refreshed_one_and_else_unknown(
     spot = Price(usd=9.5, unit="hour", date="2026-11-24", source="EC2")
     monkeypatch.setattr(unanswered.prices, "spot", {"p4d.24xlarge": spot}.get)
     after = look_up(unanswered, types, wait_s=0)
-    assert after.by_type["p4d.24xlarge"].spot_node == 9.5
+    assert after.by_type["p4d.24xlarge"].spot_node == pytest.approx(9.5 + 100 * 0.08 / 730)
     assert not any("spot" in sentence for sentence in after.sentences)

@@ -55,7 +55,8 @@ def planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Planner:
         return make_inventory(instances=tuple(instances))
 
     prices = dict.fromkeys(("c5.2xlarge", "p3.16xlarge"), HourlyPrices(node=1.0))
-    known = ClusterPrices(region="us-east-1", region_is_set=True, by_type=prices, fixed={}, date="")
+    words = {"included": "workers", "excluded": "storage and traffic"}
+    known = ClusterPrices(region="us-east-1", region_is_set=True, by_type=prices, fixed={}, date="", **words)
     monkeypatch.setattr(sys, "argv", ["fab"])
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
