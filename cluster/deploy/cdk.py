@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
+from cluster.aws.launches import describe_since
 from cluster.cli import CODE, IS_INSTALLED
 from cluster.errors import DeepcdkError
 
@@ -159,7 +160,7 @@ def execute(
     *,
     to_stderr: bool = False,
 ) -> None:
-    """Execute a change set. Boot messages of failed nodes are part of the error, since the nodes are gone by then."""
+    """Execute a change set. The error names failed launches and the boot messages of failed nodes, gone by then."""
     began = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     try:
         run(
@@ -173,7 +174,7 @@ def execute(
         report("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
         raise
     except CdkError as error:
-        messages = last_boot_messages(aws, stack, began)
+        messages = [*describe_since(aws, stack, began), *last_boot_messages(aws, stack, began)]
         if not messages:
             raise
         raise CdkError("\n  ".join([str(error.what), *messages]), where=error.where, remedy=error.remedy) from None

@@ -11,10 +11,11 @@ from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
+from cluster.aws.launches import LaunchFailures
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
 from cluster.nodes.grow import GroupTask
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
-from cluster.nodes.worker_group import POLL_S, LaunchFailures, last_console_lines, read_nodes
+from cluster.nodes.worker_group import POLL_S, last_console_lines, read_nodes
 from cluster.polling import poll
 from cluster.runs.starter import describe_others
 from cluster.runs.supervisor import Supervisor
@@ -123,7 +124,7 @@ def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: floa
     Reports each change. Raises NotReadyError that says what is missing.
     """
     session = task.session
-    state, failures = "", LaunchFailures(session.aws, session.stack)
+    state, failures = "", LaunchFailures(session.aws, session.stack.worker_group)
     for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(task.master)
         new = [node for node in workers(nodes) if node.instance_id not in before]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.aws import limits
@@ -110,13 +110,18 @@ def print_status(
     wait_s: float,
     as_json: bool = False,
     bound: tuple[Limit, ...] | str = (),
+    failures: Sequence[str] = (),
 ) -> None:
-    """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the limits on its workers."""
+    """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the limits on its workers.
+
+    `failures` are lines on launches that failed.
+    """
     now = datetime.datetime.now(datetime.UTC)
     if as_json:
         known_bounds = None if isinstance(bound, str) else [each.to_document(now) for each in bound]
-        print(json.dumps({**read_status(found, prices, wait_s=wait_s), "bounds": known_bounds}, indent=1))
+        document = read_status(found, prices, wait_s=wait_s)
+        print(json.dumps({**document, "bounds": known_bounds, "launch_failures": list(failures)}, indent=1))
     else:
         kinds = [i.type for i in found.instances]
         table = status_table(found, prices.per_hour(kinds, wait_s), now, prices.dated(kinds))
-        print_table(dataclasses.replace(table, footer=(*table.footer, *limits.lines(bound, now))))
+        print_table(dataclasses.replace(table, footer=(*table.footer, *failures, *limits.lines(bound, now))))

@@ -12,14 +12,13 @@ from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
 from cluster.aws.client import aws_errors
 from cluster.aws.console import read_console
 from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
+from cluster.aws.launches import LaunchFailures, last_activity, remedy
 from cluster.aws.stack import Stack
 from cluster.errors import AwsError, DeepcdkError, NotReadyError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn
 
 if TYPE_CHECKING:
-    from types_boto3_autoscaling.type_defs import ActivityTypeDef
-
     from cluster.aws.client import Aws
     from cluster.ssh.master import Master
 
@@ -27,10 +26,6 @@ POLL_S: Final = 1.0
 CONSOLE_LINES: Final = 8
 SHRUNK_POLLS: Final = 3
 """A group counts as shrunk once so many answers in a row say so: the first ones may be older than its growth."""
-ACTIVITY_POLL_S: Final = 10.0
-"""How often a group that lacks instances is asked why."""
-
-
 _ALARM: Final = re.compile(r"\bmonitor alarm (\S+) in state ALARM\b")
 """As EC2 Auto Scaling words the cause of what a policy did."""
 _LATE_S: Final = 60.0
@@ -139,7 +134,7 @@ def wait_ready(
     After the time-out `least` workers are enough, unless that is 0. Raises NotReadyError that names the missing
     instances, with the last lines of their consoles; ShrunkGroupError once the group no longer starts so many.
     """
-    reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack), 0
+    reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack.worker_group), 0
     for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
         ready = len(workers(nodes))
@@ -161,29 +156,6 @@ def wait_ready(
     raise _not_ready(aws, current, {node.instance_id for node in nodes}, ready, wanted, timeout_s)
 
 
-class LaunchFailures:
-    """Explain why a worker group lacks instances, to somebody who waits for them; AWS is asked every ten seconds."""
-
-    def __init__(self, aws: Aws, stack: Stack) -> None:
-        self._aws, self._stack = aws, stack
-        self._ask_at_s, self._explanation = 0.0, ""
-
-    def explain(self, waited_s: float) -> str:
-        """Return the end of a sentence on the group's last launch if it failed; else, or where it is denied, ""."""
-        if waited_s >= self._ask_at_s:
-            self._ask_at_s = waited_s + ACTIVITY_POLL_S
-            failure = self._last_failure()
-            self._explanation = f"; EC2 Auto Scaling tries again after: {failure}" if failure else ""
-        return self._explanation
-
-    def _last_failure(self) -> str:
-        try:
-            last = _activity(self._aws, self._stack)
-        except AwsError:
-            return ""  # The wait goes on all the same.
-        return last.get("StatusMessage", "") if last is not None and last["StatusCode"] == "Failed" else ""
-
-
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
     """Return a sentence on a group that has fewer workers than wanted."""
     return (
@@ -200,17 +172,23 @@ def _not_ready(
         f"{i.id} ({i.state}, {i.private_ip or 'no address'})": last_console_lines(aws, i.id) or "(its console is empty)"
         for i in absent[:4]
     }
+    group, first = current.stack.worker_group, ""
     if len(current.workers) < wanted:
-        consoles[f"{current.stack.worker_group} has started {len(current.workers)} of {wanted}"] = _last_activity(
-            aws, current.stack
-        )
+        last = last_activity(aws, group)
+        message = (last.get("StatusMessage") or last.get("Description", "")) if last else ""
+        shown = f"{last['StatusCode']}: {message}" if last else "(no scaling activity yet)"
+        consoles[f"{group} has started {len(current.workers)} of {wanted}"] = shown
+        first = remedy(message) if last and last["StatusCode"] == "Failed" else ""
     missing = ", ".join(i.id for i in absent) or "not started"
+    otherwise = (
+        f"repeat with --nodes {ready}, or terminate the missing instance so that its group replaces it"
+        if ready
+        else "look at the consoles above; `fab status` shows the nodes"
+    )
     return NotReadyError(
         f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; missing: {missing}",
         consoles,
-        remedy=f"repeat with --nodes {ready}, or terminate the missing instance so that its group replaces it"
-        if ready
-        else "look at the consoles above; `fab status` shows the nodes",
+        remedy=(f"{first}; or repeat with --nodes {ready}" if ready else first) if first else otherwise,
     )
 
 
@@ -242,19 +220,3 @@ def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]
         f"alarm {name} terminated {count} worker{'s' * (count != 1)} at {times[name]:%H:%M:%S} UTC, during the run"
         for name, count in counts.items()
     ]
-
-
-def _last_activity(aws: Aws, stack: Stack) -> str:
-    last = _activity(aws, stack)
-    if last is None:
-        return "(no scaling activity yet)"
-    return f"{last['StatusCode']}: {last.get('StatusMessage') or last.get('Description', '')}"
-
-
-def _activity(aws: Aws, stack: Stack) -> ActivityTypeDef | None:
-    """Return what the worker group did last."""
-    with aws_errors(f"reading the activities of {stack.worker_group}"):
-        activities = aws.client("autoscaling").describe_scaling_activities(
-            AutoScalingGroupName=stack.worker_group, MaxRecords=1
-        )["Activities"]
-    return activities[0] if activities else None

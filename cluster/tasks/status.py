@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import sys
 import time
 from typing import Annotated, Final
 
-from cluster.aws import inventory, limits
+from cluster.aws import inventory, launches, limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
-from cluster.errors import DeepcdkError
+from cluster.errors import AwsError, DeepcdkError
 from cluster.nodes import load as loads
 from cluster.nodes.leftovers import Leftovers, summary
 from cluster.nodes.occupancy import shortened
@@ -24,6 +25,7 @@ from cluster.terminal.tables import print_table
 from stacks.config import MASTER
 
 WATCH_S: Final = 2.0
+_RECENT: Final = datetime.timedelta(hours=1)
 CLEAR: Final = "\x1b[H\x1b[2J"
 """Home, and clear the screen."""
 
@@ -46,8 +48,9 @@ def status(
     if not (load or watch):
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
             asked = pool.submit(limits.read_or_explain, session.aws, session.config.stack_name)
-            found = session.load_inventory()
-            print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
+            found = _load(session)
+            failures = launches.describe_missing(session.aws, found)
+            print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result(), failures=failures)
         if not json:
             _show_runs(session)
         return
@@ -58,6 +61,17 @@ def status(
             if not watch:
                 return
             time.sleep(WATCH_S)
+
+
+def _load(session: Session) -> inventory.Inventory:
+    """Return the deployed cluster. If its first deployment has not ended, report launches that failed, and raise."""
+    try:
+        return session.load_inventory()
+    except AwsError:
+        since = datetime.datetime.now(datetime.UTC) - _RECENT
+        for line in launches.describe_since(session.aws, session.config.stack_name, since):
+            print_note(line)
+        raise
 
 
 def _show_runs(session: Session) -> None:

@@ -81,6 +81,17 @@ def test_a_failed_deployment_is_told_with_its_status(aws: Aws, project: Path) ->
         cdk.destroy(aws, project, "deepcdk", {}, print)
 
 
+def test_a_failed_deployment_names_the_launches_that_failed(
+    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "deepcdk-WorkerGroup-1A cannot launch an instance: Max spot instance count exceeded; do: ask for more"
+    monkeypatch.setattr(cdk, "describe_since", lambda *_: [line])
+    (project / "status").write_text("1")
+    with pytest.raises(cdk.CdkError) as caught:
+        cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
+    assert caught.value.what.splitlines()[1:] == [f"  {line}"]
+
+
 def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
     s3 = aws.client("s3")
     s3.create_bucket(Bucket="runs")

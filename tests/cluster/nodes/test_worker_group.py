@@ -164,12 +164,14 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     monkeypatch.setattr(aws.client("autoscaling"), "describe_scaling_activities", describe_scaling_activities)
     reported: list[str] = []
     both = listing(*workers)
-    with pytest.raises(NotReadyError, match="2 of 3 nodes"):
+    with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
         wait_ready(aws, ListingMaster(both), STACK, 3, timeout_s=25, report=reported.append)
     assert reported == [
         "nodes ready: 2 of 3 (2 instances, 0 s); EC2 Auto Scaling tries again after: "
-        "We currently do not have sufficient capacity"
+        "We currently do not have sufficient capacity; do: wait, since AWS's capacity changes within minutes or hours; "
+        "or name further types in worker_alternatives, or other zones or another region, and `fab up`"
     ]
+    assert caught.value.remedy.startswith("wait, since AWS's capacity changes")
     assert asked == [0, 10, 20, 25], "seldom while it waits, and once at the end"
 
 

@@ -1,4 +1,4 @@
-"""Facts about `fab status --watch`: what it prints, and in which order."""
+"""Facts about `fab status`: what it prints, and in which order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from cluster.errors import AwsError
 from cluster.nodes.occupancy import Occupancy
 from cluster.tasks import status
 from tests.factories import make_inventory, make_node
@@ -32,3 +33,14 @@ def test_warnings_are_printed_where_the_cleared_terminal_does_not_lose_them(
     out = capsys.readouterr().out
     assert out.count("warning: a line is invalid") == 1
     assert (out.index("the nodes") < out.index("warning: ")) == (status.CLEAR in out) == clearing
+
+
+def test_a_first_deployment_without_instances_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = mock.Mock()
+    session.load_inventory.side_effect = AwsError("stack deepcdk (CREATE_IN_PROGRESS) lacks the outputs")
+    monkeypatch.setattr("cluster.aws.launches.describe_since", lambda *_: ["the group cannot launch an instance"])
+    with pytest.raises(AwsError, match="CREATE_IN_PROGRESS"):
+        status._load(session)
+    assert "the group cannot launch an instance" in capsys.readouterr().err

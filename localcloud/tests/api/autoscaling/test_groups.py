@@ -102,6 +102,11 @@ def test_a_launch_that_fails_later_is_a_failed_activity(cloud: Cloud, client: Cl
     latest = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
     assert latest["StatusCode"] == "Failed"
     assert latest["StatusMessage"] == "The key pair 'brief' does not exist. Launching EC2 instance failed."
+    client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=group, ForceDelete=True)
+    assert client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"] == []
+    gone = {"AutoScalingGroupName": group, "IncludeDeletedGroups": True}
+    found = client("autoscaling").describe_scaling_activities(**gone)["Activities"]
+    assert latest["ActivityId"] in {each["ActivityId"] for each in found}
 
 
 def test_a_group_with_instances_is_deleted_only_by_force(cloud: Cloud, client: Client, stacks: Stacks) -> None:

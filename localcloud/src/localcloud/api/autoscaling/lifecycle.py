@@ -33,6 +33,8 @@ _ENDS_AT: Final = "_ends_at"
 _SUCCESSOR: Final = "_localcloud_successor"
 _UP: Final = ("pending", "running")
 _PROCESSES: Final = {"Launch", "Terminate"}
+_ACTIVITIES: Final = "_localcloud_activities"
+"""The backend's attribute with the activities of each group by its name, of deleted groups too."""
 _KEPT: Final = 200
 """Activities of a group; AWS keeps six weeks of them."""
 
@@ -50,7 +52,8 @@ def caused_by(group: Any, cause: str) -> Iterator[None]:
 def record(group: Any, description: str, *, failure: str = "") -> None:
     """Add an activity to a group, successful unless there is a `failure`."""
     now = utcnow()
-    found: list[dict[str, Any]] = group.__dict__.setdefault("_activities", [])
+    every: dict[str, list[dict[str, Any]]] = group.autoscaling_backend.__dict__.setdefault(_ACTIVITIES, {})
+    found = every.setdefault(group.name, [])
     found.append(
         {
             "ActivityId": str(uuid.uuid4()),
@@ -70,12 +73,13 @@ def record(group: Any, description: str, *, failure: str = "") -> None:
 
 @instead(AutoScalingResponse, "describe_scaling_activities")
 def _describe_scaling_activities(self: Any) -> ActionResult:
-    wanted = self._get_param("AutoScalingGroupName")
+    wanted, gone_too = self._get_param("AutoScalingGroupName"), self._get_bool_param("IncludeDeletedGroups")
+    backend = self.autoscaling_backend
     found = [
         activity
-        for group in self.autoscaling_backend.autoscaling_groups.values()
-        if not wanted or group.name == wanted
-        for activity in reversed(group.__dict__.get("_activities", []))
+        for name, activities in backend.__dict__.get(_ACTIVITIES, {}).items()
+        if (not wanted or name == wanted) and (gone_too or name in backend.autoscaling_groups)
+        for activity in reversed(activities)
     ]
     return ActionResult({"Activities": found})
 

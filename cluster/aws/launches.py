@@ -1,0 +1,152 @@
+"""Launches that failed in the cluster's Auto Scaling groups: AWS's reason, and what to do about it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from cluster.aws.client import aws_errors
+from cluster.errors import AwsError
+from stacks.config import MASTER
+
+if TYPE_CHECKING:
+    from types_boto3_autoscaling.type_defs import ActivityTypeDef
+
+    from cluster.aws.client import Aws
+    from cluster.aws.inventory import Inventory
+
+ACTIVITY_POLL_S: Final = 10.0
+"""How often a group that lacks instances is asked why."""
+_MAX_RECORDS: Final = 100
+_QUOTAS: Final = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
+_REMEDIES: Final = tuple(
+    (re.compile(words, re.IGNORECASE), todo)
+    for words, todo in (
+        (
+            r"PendingVerification|being verified|is being validated",
+            "wait for AWS's e-mail, which can take some hours; if there is none, ask AWS Support",
+        ),
+        (
+            r"eligible for Free Tier",
+            "upgrade the account's free plan to a paid one in the Billing console: it has no other instance types",
+        ),
+        (
+            r"OptInRequired|accept terms|not subscribed",
+            "accept the terms at the address in the message, or complete the account's registration in the AWS console",
+        ),
+        (r"\bBlocked\b|currently blocked|AccountProblem", "ask AWS Support to unblock the account"),
+        (
+            r"MaxSpotInstanceCount|Max spot instance count",
+            f"ask for a larger quota of spot vCPUs ({_QUOTAS}), set spot = false, or `fab scale` to fewer nodes",
+        ),
+        (
+            r"VcpuLimit|vCPU limit|InstanceLimitExceeded|current instance limit",
+            f"ask for a larger quota of vCPUs ({_QUOTAS}), or `fab scale` to fewer nodes",
+        ),
+        (r"VolumeLimit|volume storage limit|MaxIOPSLimit", f"ask for a larger quota of EBS volumes ({_QUOTAS})"),
+        (
+            r"ReservationCapacityExceeded|capacity reservation",
+            "`fab scale` to as many nodes as the capacity reservation has room for",
+        ),
+        (
+            r"InsufficientInstanceCapacity|UnfulfillableCapacity|sufficient .*capacity|no (?:\w+ )*capacity",
+            "wait, since AWS's capacity changes within minutes or hours; or name further types in worker_alternatives, "
+            "or other zones or another region, and `fab up`",
+        ),
+        (
+            r"not supported|InvalidParameterCombination|InvalidFleetConfiguration",
+            "`fab doctor` compares the types with zones and images; correct cdk.json by it, and `fab up`",
+        ),
+        (r"InsufficientFreeAddresses|free addresses", "name larger subnets, or terminate what is not used in them"),
+        (
+            r"KMS|InternalError: Client error on launch",
+            "let the policy of kms_key allow what docs/storage.md describes, or leave kms_key empty",
+        ),
+        (
+            r"service-linked role",
+            "create the role once: `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
+        ),
+        (
+            r"UnauthorizedOperation|not authorized|AccessDenied",
+            "ask the administrators of the account: a policy of the organization or a permissions boundary denies it",
+        ),
+    )
+)
+"""What to do, by words in the message of a scaling activity, which has EC2's error code or its text; the first one
+counts (EC2 Auto Scaling user guide, "Troubleshoot issues in Amazon EC2 Auto Scaling"; EC2 API, "Error codes")."""
+
+
+def remedy(message: str) -> str:
+    """Return what to do about a launch that failed with this message; "" if that is not known."""
+    return next((todo for words, todo in _REMEDIES if words.search(message)), "")
+
+
+class LaunchFailures:
+    """Explain why a group lacks instances, to somebody who waits for them; AWS is asked every ten seconds."""
+
+    def __init__(self, aws: Aws, group: str) -> None:
+        self._aws, self._group = aws, group
+        self._ask_at_s, self._explanation = 0.0, ""
+
+    def explain(self, waited_s: float) -> str:
+        """Return the end of a sentence on the group's last launch if it failed; else, or if it is denied, ""."""
+        if waited_s >= self._ask_at_s:
+            self._ask_at_s = waited_s + ACTIVITY_POLL_S
+            failure = last_failure(self._aws, self._group)
+            self._explanation = f"; EC2 Auto Scaling tries again after: {_with_remedy(failure)}" if failure else ""
+        return self._explanation
+
+
+def last_failure(aws: Aws, group: str) -> str:
+    """Return the message of a group's last launch if it failed; else, or if AWS does not answer, ""."""
+    try:
+        last = last_activity(aws, group)
+    except AwsError:
+        return ""
+    return last.get("StatusMessage", "") if last is not None and last["StatusCode"] == "Failed" else ""
+
+
+def last_activity(aws: Aws, group: str) -> ActivityTypeDef | None:
+    """Return what a group did last. Raises AwsError."""
+    with aws_errors(f"reading the activities of {group}"):
+        found = aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=1)
+    return found["Activities"][0] if found["Activities"] else None
+
+
+def describe_missing(aws: Aws, found: Inventory) -> list[str]:
+    """Return why nodes of a cluster are missing, with what to do: lines on each group whose last launch failed."""
+    stack = found.stack
+    has_master = bool(found.unlisted_masters) or any(each.role == MASTER for each in found.instances)
+    groups = [] if has_master else [stack.master_group]
+    groups += [stack.worker_group] if len(found.workers) < found.desired_workers else []
+    return _lines((group, failure) for group in groups if (failure := last_failure(aws, group)))
+
+
+def describe_since(aws: Aws, stack: str, since: datetime.datetime) -> list[str]:
+    """Return why launches of a stack's groups failed since then, with what to do; also of groups that are gone."""
+    try:
+        with aws_errors(f"reading the activities of the groups of {stack}"):
+            activities = aws.client("autoscaling").describe_scaling_activities(
+                IncludeDeletedGroups=True, MaxRecords=_MAX_RECORDS
+            )["Activities"]
+    except AwsError:
+        return []
+    # CloudFormation names a group by its stack and its logical id.
+    own = re.compile(rf"{re.escape(stack)}-(?:Master|Worker)Group-")
+    return _lines(
+        (each["AutoScalingGroupName"], each.get("StatusMessage", ""))
+        for each in activities
+        if own.match(each["AutoScalingGroupName"]) and each["StatusCode"] == "Failed" and each["StartTime"] >= since
+    )
+
+
+def _lines(failures: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each group and message, with what to do."""
+    return [f"{group} cannot launch an instance: {_with_remedy(each)}" for group, each in dict.fromkeys(failures)]
+
+
+def _with_remedy(message: str) -> str:
+    what = remedy(message)
+    return f"{message}; do: {what}" if what else message
