@@ -1,4 +1,4 @@
-"""Follow a run as a stream of JSON lines, and its log as text, until it ends."""
+"""Follow a run and its log as a stream of messages, until it ends."""
 
 from __future__ import annotations
 
@@ -62,9 +62,14 @@ class Tail:
         self._rest = b""
 
     def lines(self, last_bytes: int = sys.maxsize) -> Iterator[str]:
-        """Yield the new complete lines, decoded, up to the present end of the file, and MAX_LINE bytes of each.
+        """Yield the new complete lines one by one, as `batches`."""
+        return itertools.chain.from_iterable(self.batches(last_bytes))
 
-        A last line without an end waits for the rest of it. `last_bytes`: skip what is before them.
+    def batches(self, last_bytes: int = sys.maxsize) -> Iterator[list[str]]:
+        """Yield the new complete lines of each block, decoded, up to the present end of the file.
+
+        MAX_LINE bytes of each line are kept. A last line without an end waits for the rest of it. `last_bytes`: skip
+        what is before them.
         """
         self._is_there = self._is_there or is_listed(self.path)  # The ranks' files are another node's.
         if not self._is_there:
@@ -86,62 +91,102 @@ class Tail:
                 first, *others = block.split(b"\n")
                 pieces = [self._rest + first[: MAX_LINE - len(self._rest)], *others]
                 self._rest = pieces.pop()
-                yield from (line.decode("utf-8", errors="replace") for line in pieces)
+                yield [line.decode("utf-8", errors="replace") for line in pieces]
 
-    def rest(self) -> Iterator[str]:
-        """Yield the last line where it has no end."""
+    def rest(self) -> Iterator[list[str]]:
+        """Yield a batch with the last line where it has no end."""
         if self._rest:
-            yield self._rest.decode("utf-8", errors="replace")
+            yield [self._rest.decode("utf-8", errors="replace")]
 
 
 def follow(
     directory: RunDirectory,
-    from_line: int = 0,
+    from_line: int | None = 0,
     sleep: Callable[[float], None] = time.sleep,
     *,
     log_from: int | None = None,
+    rank: int | None = None,
+    is_once: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what happens in a run until it has ended, as messages of five types:
+    """Yield what happens in a run until it has ended, as messages of six types:
 
     `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
-    beginning with line `from_line`; `log` with `line` and `text`, beginning with line `log_from`, unless that is None;
-    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` after a
-    silence. The last one is the final state.
+    beginning with line `from_line`, unless that is None; `log` with `run_id`, `lines`, and `next`, the number of the
+    line behind them, beginning with line `log_from`, unless that is None, and with `rank` of this rank alone;
+    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` when
+    nothing else was sent for a while. The last one is the final state. With `is_once` and a live run it is `end`,
+    behind all that is there.
     """
-    tail, log, log_number = Tail(directory.metrics), Tail(directory.log), 0
-    number = 0
-    sent: dict[str, Any] = {}
-    inspected = from_line > 0 or log_from is not None  # a reader that comes back has seen it; the log shows it too
     spoke_at = time.monotonic()
+    for message in _messages(directory, from_line, sleep, log_from, rank, is_once=is_once):
+        if message is None and time.monotonic() - spoke_at >= HEARTBEAT_S:
+            message = {"type": "heartbeat", "time": time.time()}
+        if message is not None:
+            spoke_at = time.monotonic()
+            yield message
+
+
+def _messages(
+    directory: RunDirectory,
+    from_line: int | None,
+    sleep: Callable[[float], None],
+    log_from: int | None,
+    rank: int | None,
+    *,
+    is_once: bool,
+) -> Iterator[dict[str, Any] | None]:
+    """Yield the messages of `follow` without its heartbeats, and None in between: it may take long to find the next."""
+    tail, log, number, log_number = Tail(directory.metrics), Tail(directory.log), 0, 0
+    sent: dict[str, Any] = {}
+    inspected = from_line != 0 or log_from is not None  # a reader that comes back has seen it; the log shows it too
     while True:
         state = with_queue_position(directory.effective_state(), directory)
         document = state.to_document()
         essence = {key: value for key, value in document.items() if key != "updated"}
         if essence != sent and not state.has_ended:
-            sent, spoke_at = essence, time.monotonic()
+            sent = essence
             yield {"type": "state", **document, "spent": _spent(directory)}
         if not inspected and (report := _report(directory)):
             inspected = True
             yield {"type": "preflight", **report}
-        for line in tail.lines():
-            if number >= from_line and (record := _record(line)) is not None:
-                spoke_at = time.monotonic()
-                yield {"type": "metric", "line": number, "record": record}
-            number += 1
+        for lines in () if from_line is None else tail.batches():
+            for line in lines:
+                if number >= (from_line or 0) and (record := _record(line)) is not None:
+                    yield {"type": "metric", "line": number, "record": record}
+                number += 1
+            yield None
         if log_from is not None:
-            for text in itertools.chain(log.lines(), log.rest() if state.has_ended else ()):
-                log_number = max(log_number, directory.lines_before(text[:_CUT_LINE].encode()))
-                if log_number >= log_from:
-                    spoke_at = time.monotonic()
-                    yield {"type": "log", "line": log_number, "text": text}
-                log_number += 1
+            is_over = is_once or state.has_ended
+            for lines in itertools.chain(log.batches(), log.rest() if is_over else ()):
+                before = directory.lines_before(lines[0][:_CUT_LINE].encode()) if lines else 0
+                if before > log_number:
+                    for behind, earlier in _cut_off(directory, before, max(log_from, log_number)):
+                        yield _log_message(directory, behind, earlier, rank)
+                log_number = max(log_number, before) + len(lines)
+                yield _log_message(directory, log_number, lines[max(0, log_from - log_number + len(lines)) :], rank)
         if state.has_ended:
             yield {"type": "state", **document, "spent": _spent(directory)}
             return
-        if time.monotonic() - spoke_at >= HEARTBEAT_S:
-            spoke_at = time.monotonic()
-            yield {"type": "heartbeat", "time": time.time()}
+        if is_once:
+            yield {"type": "end"}
+            return
+        yield None
         sleep(POLL_S)
+
+
+def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines from `wanted` to `before` that were cut off the log and are kept, and the number behind them."""
+    count = sum(map(len, Tail(directory.earlier_log).batches()))
+    number = before - count
+    for lines in Tail(directory.earlier_log).batches():
+        yield number + len(lines), lines[max(0, wanted - number) :]
+        number += len(lines)
+
+
+def _log_message(directory: RunDirectory, number: int, lines: Sequence[str], rank: int | None) -> dict[str, Any] | None:
+    """Return the message with the lines before this number; None without a line of the rank."""
+    found = lines if rank is None else [line for line in lines if is_of_rank(line, rank)]
+    return {"type": "log", "run_id": directory.run_id, "next": number, "lines": found} if found else None
 
 
 def _spent(directory: RunDirectory) -> dict[str, Any] | None:
@@ -165,25 +210,9 @@ def _record(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def is_of_rank(line: str, rank: int | None) -> bool:
+def is_of_rank(line: str, rank: int) -> bool:
     """Return whether a line of launcher.log comes from that rank: horovodrun begins it with `[RANK]<stdout>:`."""
-    return rank is None or bool(re.match(rf"(?:[^\[]*)\[{rank}\]<std(?:out|err)>:", line))
-
-
-def log_lines(
-    directory: RunDirectory, *, following: bool, rank: int | None, sleep: Callable[[float], None] = time.sleep
-) -> Iterator[str]:
-    """Yield the lines of launcher.log, of one rank or of all; with `following` until the run has ended."""
-    tail = Tail(directory.log)
-    if directory.lines_before():
-        yield from (line for line in Tail(directory.earlier_log).lines() if is_of_rank(line, rank))
-    while True:
-        live = following and not directory.effective_state().has_ended
-        yield from (line for line in tail.lines() if is_of_rank(line, rank))
-        if not live:
-            yield from (line for line in tail.rest() if is_of_rank(line, rank))
-            return
-        sleep(POLL_S)
+    return bool(re.match(rf"(?:[^\[]*)\[{rank}\]<std(?:out|err)>:", line))
 
 
 def with_queue_position(state: State, directory: RunDirectory) -> State:

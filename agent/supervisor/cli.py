@@ -177,8 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise RuntimeError(handover_wait.UNKNOWN)
             print(f"warning: {handover_wait.UNKNOWN}", file=sys.stderr)
             return _dispatch(runs, options)
-        if options.command in ("follow", "logs"):
-            _ensure_scheduler(runs)  # They may wait for a run that only a scheduler takes up.
+        if options.command == "follow":
+            _ensure_scheduler(runs)  # It may wait for a run that only a scheduler takes up.
         status = _dispatch(runs, options)
         if options.command not in ("schedule", "supervise"):
             _ensure_scheduler(runs)
@@ -247,13 +247,10 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "follow":
             sleep = followed.sleep_while_read(sys.stdout.fileno())
             with resolved(runs, options.run) as directory:
-                for message in followed.follow(directory, options.from_line, sleep, log_from=options.log_from):
+                from_line = None if options.only_log else options.from_line
+                wanted: dict[str, Any] = {"log_from": options.log_from, "rank": options.rank, "is_once": options.once}
+                for message in followed.follow(directory, from_line, sleep, **wanted):
                     print(json.dumps(message), flush=True)
-        case "logs":
-            sleep = followed.sleep_while_read(sys.stdout.fileno())
-            with resolved(runs, options.run) as directory:
-                for line in followed.log_lines(directory, following=options.follow, rank=options.rank, sleep=sleep):
-                    print(line, flush=options.follow)
         case "stop":
             with resolved(runs, options.run) as directory:
                 was_live = not directory.effective_state().has_ended
@@ -290,10 +287,9 @@ def _parser() -> argparse.ArgumentParser:
     follow.add_argument("run", nargs="?", default="")
     follow.add_argument("--from-line", type=int, default=0, help="first line of metrics.jsonl to send")
     follow.add_argument("--log-from", type=int, help="first line of the log to send as well; default: none of it")
-    logs = commands.add_parser("logs", help="print the launcher's log")
-    logs.add_argument("run", nargs="?", default="")
-    logs.add_argument("-f", "--follow", action="store_true", help="until the run ends")
-    logs.add_argument("--rank", type=int, default=None)
+    follow.add_argument("--rank", type=int, help="of the log only the lines of this rank")
+    follow.add_argument("--only-log", action="store_true", help="no metrics")
+    follow.add_argument("--once", action="store_true", help="end behind what is there, and do not wait for the run")
     end = commands.add_parser("stop", help="stop a run")
     end.add_argument("run", nargs="?", default="")
     end.add_argument("--grace", type=float, default=STOP_GRACE_S, help="seconds from SIGTERM to SIGKILL")

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.runs.follow import RunProgress
+from cluster.runs.follow import RunProgress, log_lines
+from cluster.terminal.output import print_note, print_output
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import duration
 from cluster.terminal.wrap import printable
@@ -99,7 +100,7 @@ class PlainDisplay:
 
     def __init__(
         self,
-        write: Callable[[str], None],
+        write: Callable[..., None],
         usd_per_hour: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -115,8 +116,8 @@ class PlainDisplay:
                 return  # The task tells the end, and more of it.
             why = f" ({progress.reason})" if progress.reason else ""
             self._write(printable(f"{progress.run_id}: {progress.state}{why}"))
-        if message["type"] == "log":
-            self._write(str(message.get("text", "")))
+        if lines := log_lines(message):
+            self._write(*lines)
         for line in (*inspection(message), *remarks(message)):
             self._write(line)
         if message["type"] != "metric":
@@ -136,6 +137,19 @@ class PlainDisplay:
 
     def __exit__(self, *_: object) -> None:
         return
+
+
+class LogDisplay:
+    """Print the lines of the log alone. Remarks go to stderr."""
+
+    def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
+        """Print the lines that a message brings."""
+        if lines := log_lines(message):
+            print_output(*lines)
+
+    def note(self, text: str) -> None:
+        """Print a remark on stderr."""
+        print_note(text)
 
 
 class LiveDisplay:
@@ -194,6 +208,6 @@ class LiveDisplay:
         LINE.resume()
 
 
-def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
+def make(*, terminal: bool, write: Callable[..., None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
     """Return a live display for a terminal, else a plain one."""
     return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)

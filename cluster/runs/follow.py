@@ -98,7 +98,8 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
         case "heartbeat":
             return dataclasses.replace(progress, updated=_moment(message, "time", progress.updated))
         case "log":
-            return dataclasses.replace(progress, next_log_line=(_whole(message, "line", -1) or 0) + 1)
+            run_id = _same_run(message.get("run_id", progress.run_id), progress.run_id)
+            return dataclasses.replace(progress, run_id=run_id, next_log_line=_whole(message, "next", 0) or 0)
         case "metric" if isinstance(message.get("record"), dict):
             record = message["record"]
             seen = dataclasses.replace(
@@ -167,6 +168,12 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[str, Callable[..., Any]]]]] = {
 """By the event of a record: the fields of the progress that it changes, each with its key in the record."""
 
 
+def log_lines(message: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the run's log that a message brings; none of any other message."""
+    lines = message.get("lines") if message["type"] == "log" else []
+    return list(map(str, lines)) if isinstance(lines, list) else []
+
+
 class Display(Protocol):
     """Show a run's progress."""
 
@@ -187,7 +194,7 @@ def follow(
     pauses_s: tuple[float, ...] = RECONNECT_PAUSES_S,
     wait: Callable[[float], None],
 ) -> RunProgress:
-    """Follow a run until it has ended; return the last progress.
+    """Follow a run until it or the stream has ended; return the last progress.
 
     `open_stream(progress)` yields the far side's lines from where the progress ends; it is called again after a silence
     or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us; and
@@ -206,7 +213,7 @@ def follow(
                     continue
                 progress = reduce(progress, message)
                 display.show(progress, message)
-                if progress.is_final:
+                if progress.is_final or message["type"] == "end":
                     return progress
             raise SilenceError("the stream ended before the run did", remedy="`fab attach` takes it up again")
         except AnswerError as error:

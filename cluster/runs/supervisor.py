@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from agent.spec.nodes import NODE_PYTHON
@@ -48,6 +48,10 @@ def supervisor_command(stack: Stack, *arguments: str) -> list[str]:
 def _named(run_id: str) -> list[str]:
     """Return the argument that names a run, none for the default run."""
     return [run_id] if run_id else []
+
+
+def _no_such_run(said: str) -> DeepcdkError:
+    return DeepcdkError(said.strip(), remedy="`fab runs` lists them")
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
@@ -105,7 +109,7 @@ class Supervisor:
         if done.status == _LIVE_RUN_STATUS:
             raise _refusal(self._read(arguments[0], done.text, answers.REFUSED), nodes)
         if done.status == _NO_SUCH_RUN_STATUS:
-            raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
+            raise _no_such_run(done.stderr)
         if done.status == _REFUSED_STATUS:
             raise DeepcdkError(done.stderr.strip(), where=self.master.where)
         if done.status != 0:
@@ -213,17 +217,12 @@ class Supervisor:
                 while stream.next(timeout_s=RELEASE_S) is not None:
                     pass
 
-    def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[list[str]]:
-        """Yield the lines of a run's log, as many at once as have come. Raises DeepcdkError without that run."""
-        flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
-        command = supervisor_command(self.stack, "logs", *_named(run_id), *flags)
-        # A quiet run is no dead connection: SSH's own keep-alive finds that one.
-        blocks = self.master.blocks(command, directory=self.directory, silence_s=7 * 24 * 3600.0)
-        stream = BackgroundReader(self.master.batches(blocks))
+    def messages(self, master: Master, run_id: str, words: Sequence[str]) -> Iterator[str]:
+        """Yield the messages about a run as they come, over this connection. Raises DeepcdkError without that run."""
+        command = supervisor_command(self.stack, "follow", *_named(run_id), *words)
         try:
-            while (lines := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:
-                yield lines
+            yield from master.lines(command, directory=self.directory)
         except RemoteError as error:
             if error.status == _NO_SUCH_RUN_STATUS:
-                raise DeepcdkError(error.output.strip(), remedy="`fab runs` lists them") from None
+                raise _no_such_run(error.output) from None
             raise

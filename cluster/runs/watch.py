@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 from agent.spec.states import QUEUED
 from cluster.runs import display
 from cluster.runs.follow import RunProgress, follow
-from cluster.runs.supervisor import Supervisor, supervisor_command
+from cluster.runs.supervisor import Supervisor
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_output
 from cluster.terminal.units import duration
@@ -32,6 +33,40 @@ def watch(
     `connect` opens another connection to the master where the first one breaks. `aside` shows the run in plain lines on
     stderr, for the output is a document.
     """
+
+    def words(seen: RunProgress) -> list[str]:
+        return ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
+
+    shown_on = display.make(
+        terminal=sys.stdout.isatty() and not log and not aside,
+        write=functools.partial(print_output, aside_of_result=aside),
+        usd_per_hour=usd_per_hour,
+    )
+    with _streams(supervisor, connect, words) as open_stream, shown_on:
+        return follow(open_stream, shown_on, run_id=run_id, where=supervisor.master.where, wait=time.sleep)
+
+
+def print_log(
+    supervisor: Supervisor, run_id: str, *, connect: Callable[[], Master], following: bool, rank: int | None
+) -> None:
+    """Print a run's log, with `following` until the run has ended; `connect` is as for `watch`.
+
+    Raises DeepcdkError without that run.
+    """
+    flags = [*([] if following else ["--once"]), *([] if rank is None else ["--rank", str(rank)])]
+
+    def words(seen: RunProgress) -> list[str]:
+        return ["--only-log", "--log-from", str(seen.next_log_line), *flags]
+
+    with _streams(supervisor, connect, words) as open_stream:
+        follow(open_stream, display.LogDisplay(), run_id=run_id, where=supervisor.master.where, wait=time.sleep)
+
+
+@contextlib.contextmanager
+def _streams(
+    supervisor: Supervisor, connect: Callable[[], Master], words: Callable[[RunProgress], list[str]]
+) -> Iterator[Callable[[RunProgress], Iterator[str]]]:
+    """Give what opens the master's stream about a run; `words` returns its flags, by what was seen."""
     opened: list[Master] = []
 
     def open_stream(seen: RunProgress) -> Iterator[str]:
@@ -39,18 +74,10 @@ def watch(
             opened.pop().close()
         master = connect() if opened else supervisor.master
         opened.append(master)
-        lines = ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
-        command = supervisor_command(supervisor.stack, "follow", run_id, *lines)
-        return master.lines(command, directory=supervisor.directory)
+        return supervisor.messages(master, seen.run_id, words(seen))
 
-    shown_on = display.make(
-        terminal=sys.stdout.isatty() and not log and not aside,
-        write=functools.partial(print_output, aside_of_result=aside),
-        usd_per_hour=usd_per_hour,
-    )
     try:
-        with shown_on:
-            return follow(open_stream, shown_on, run_id=run_id, where=supervisor.master.where, wait=time.sleep)
+        yield open_stream
     finally:
         for master in opened[1:]:
             master.close()

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from cluster.ssh.master import SilenceError
 
-MOST_WAITING: Final = 1000
+MOST_WAITING: Final = 32
 """Items that are read ahead: a far side that sends faster than they are used has to wait."""
 _LOOK_S: Final = 1.0
 """Seconds between two checks, while the queue is full, whether the stream was abandoned."""

@@ -15,8 +15,9 @@ from cluster.planner.expected_and_actual import outcomes
 from cluster.runs import starter
 from cluster.runs.archive import archived, fetch_run
 from cluster.runs.tables import record_table, result_table, runs_table
+from cluster.runs.watch import print_log
 from cluster.session import Session, confirm
-from cluster.terminal.output import print_line, print_note, print_output, print_result
+from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.tables import print_table
 
@@ -55,8 +56,7 @@ def logs(
     """
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
-        for lines in session.supervisor(master).log_lines(run, following=follow, rank=rank):
-            print_output(*lines)
+        print_log(session.supervisor(master), run, connect=session.connect, following=follow, rank=rank)
 
 
 @task(word="--run")

@@ -145,7 +145,7 @@ def test_numbers_texts_and_lists_are_parsed_as_json_has_them(value: Any) -> None
 MESSAGES: list[dict[str, Any]] = [
     {**SUMMARY, "type": "state"},
     {"type": "heartbeat", "time": 3.0},
-    {"type": "log", "line": 1, "text": "x"},
+    {"type": "log", "run_id": "one", "next": 2, "lines": ["x"]},
     {"type": "metric", "line": 1, "record": {"event": "start", "epochs": 2, "steps_per_epoch": 3, "ranks": 1}},
     {"type": "metric", "line": 2, "record": {"event": "step", "epoch": 1, "step": 2, "loss": 0.5, "eta_s": 2.0}},
     {"type": "metric", "line": 3, "record": {"event": "epoch", "epoch": 1, "train_loss": 0.5, "weights_agree": True}},

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from agent.files.atomic_write import open_to_append
 from agent.launch.rank_parent import BAR_S, Lines
 from agent.runs.directory import RunDirectory
-from agent.runs.follow import follow, log_lines
+from agent.runs.follow import follow
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.runs.follow import RunProgress
 from cluster.runs.supervisor import Supervisor
-from cluster.runs.watch import describe_end
-from cluster.ssh.master import Master
-from cluster.terminal.output import print_output
+from cluster.runs.watch import describe_end, print_log
+from cluster.ssh.master import Master, SilenceError
 from tests.factories import make_stack, make_state
 
 
@@ -82,27 +82,65 @@ def test_lines_beside_a_bar_are_kept() -> None:
 
 
 class FakeMaster(Master):
-    """A master whose command writes these blocks, and ends with this status."""
+    """A master that sends a run's log, and whose connection breaks after so many bytes."""
 
-    def __init__(self, blocks: list[bytes], status: int = 0) -> None:
-        self.written, self.status, self.where = blocks, status, "master"
+    def __init__(self, directory: RunDirectory, breaks_after: int | None = None) -> None:
+        self.directory, self.breaks_after, self.where = directory, breaks_after, "master"
+        self.asked: list[str] = []
 
-    def blocks(self, *_: Any, **__: Any) -> Iterator[bytes]:  # type: ignore[override]
-        yield from self.written
-        if self.status:
-            raise RemoteError("a command failed", status=self.status, output="2 runs are live: one, two\n", where="")
+    def blocks(self, argv: Sequence[str], **_: Any) -> Iterator[bytes]:  # type: ignore[override]
+        self.asked = list(argv)
+        start = int(argv[argv.index("--log-from") + 1])
+        messages = follow(self.directory, None, log_from=start, is_once="--once" in argv)
+        data = "".join(f"{json.dumps(each)}\n" for each in messages).encode()[: self.breaks_after]
+        yield from (data[at : at + 32_749] for at in range(0, len(data), 32_749))
+        if self.breaks_after is not None:
+            raise SilenceError("the connection to the master broke")
 
 
-def test_log_is_printed_as_it_was_written_in_large_pieces(capsys: pytest.CaptureFixture[str]) -> None:
-    """Report of this project: `fab logs` of 53 MB took 99 s, for it printed each line by itself."""
+@pytest.fixture
+def long_log(tmp_path: Path) -> tuple[RunDirectory, str]:
+    """Write a log of 20,000 lines, of a live run."""
+    directory = RunDirectory(path=tmp_path / "one")
+    directory.path.mkdir()
+    directory.write_state(make_state(run_id="one"))
     text = "".join(f"[0]<stdout>:line {number} \u00e9\n" for number in range(20_000)) + "the end"
-    data = text.encode()
-    master = FakeMaster([data[at : at + 32_749] for at in range(0, len(data), 32_749)])
-    batches = list(Supervisor(master, make_stack(), "/tree").log_lines("one", following=False, rank=None))
-    assert len(batches) < 30
-    for batch in batches:
-        print_output(*batch)
-    assert capsys.readouterr().out == f"{text}\n"
+    directory.log.write_text(text)
+    return directory, f"{text}\n"
+
+
+def show_log(*masters: FakeMaster, run_id: str = "one", following: bool = False) -> None:
+    first, *others = masters
+    waiting = iter(others)
+    supervisor = Supervisor(first, make_stack(), "/tree")
+    print_log(supervisor, run_id, connect=lambda: next(waiting), following=following, rank=None)
+
+
+def test_log_is_printed_as_it_was_written_in_large_pieces(
+    long_log: tuple[RunDirectory, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Report of this project: `fab logs` of 53 MB took 99 s, for it printed each line by itself."""
+    directory, text = long_log
+    assert len(list(follow(directory, None, log_from=0, is_once=True))) < 20
+    show_log(FakeMaster(directory))
+    assert capsys.readouterr() == (text, "")
+
+
+@pytest.mark.parametrize("following", [False, True])
+def test_log_is_complete_if_the_connection_breaks_within_a_line(
+    long_log: tuple[RunDirectory, str], following: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Report of this project: the log was incomplete, and with --follow the task waited for a lost connection."""
+    directory, text = long_log
+    if following:
+        directory.write_state(make_state(run_id="one", state="succeeded"))
+    broken, other = FakeMaster(directory, breaks_after=300_000), FakeMaster(directory)
+    other.close = lambda: None  # type: ignore[method-assign]
+    show_log(broken, other, run_id="", following=following)
+    out, said = capsys.readouterr()
+    assert out == text
+    assert "connection lost" in said
+    assert other.asked[6] == "one" and int(other.asked[other.asked.index("--log-from") + 1]) > 1000
 
 
 def test_last_lines_of_a_failed_run_are_printed_once() -> None:
@@ -111,16 +149,28 @@ def test_last_lines_of_a_failed_run_are_printed_once() -> None:
     assert ["the last" in describe_end(progress, None, log=log)[0] for log in (False, True)] == [True, False]
 
 
-def test_logs_of_several_runs_asks_for_one() -> None:
+def test_logs_of_several_runs_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Report of this project: it printed "a command on the master failed (status 4)" first."""
-    lines = Supervisor(FakeMaster([], 4), make_stack(), "/tree").log_lines("", following=False, rank=None)
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise RemoteError("a command failed", status=4, output="2 runs are live: one, two\n", where="")
+
+    monkeypatch.setattr(FakeMaster, "blocks", refuse)
     with pytest.raises(DeepcdkError, match=r"^2 runs are live: one, two\n"):
-        list(lines)
+        show_log(FakeMaster(RunDirectory(path=tmp_path)), run_id="")
+
+
+def numbered(messages: Iterable[dict[str, Any]]) -> list[tuple[int, str]]:
+    """Return the number and the text of each line of the log."""
+    log = [each for each in messages if each["type"] == "log"]
+    return [pair for each in log for pair in enumerate(each["lines"], each["next"] - len(each["lines"]))]
 
 
 def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
     """Report of this project: nothing bounded `launcher.log`, on billed storage."""
-    directory = RunDirectory(path=tmp_path)
+    directory = RunDirectory(path=tmp_path / "one")
+    directory.path.mkdir()
+    directory.write_state(make_state(run_id="one"))
     written = 0
     with open_to_append(directory.log, buffering=0) as log:  # as the launcher has it, all the time
         for _ in range(3):
@@ -130,12 +180,12 @@ def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
             assert directory.cut_log(4000, 1000)
             assert not directory.cut_log(4000, 1000)
         log.write(b"[0]<stdout>:the end\n")
-    files = sorted(path.name for path in tmp_path.iterdir())
-    assert files == ["launcher-1.log", "launcher.log"]
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1500
+    files = sorted(directory.path.glob("launcher*"))
+    assert [path.name for path in files] == ["launcher-1.log", "launcher.log"]
+    assert sum(path.stat().st_size for path in files) < 1500
     note, last = directory.log.read_text().splitlines()
     assert note.startswith("[supervisor] 902 lines were before this one") and last == "[0]<stdout>:the end"
-    lines = list(log_lines(directory, following=False, rank=None))
+    lines = [text for _, text in numbered(follow(directory, None, log_from=0, is_once=True))]
     assert lines[-3:] == ["[0]<stdout>:line 899", note, last]
     assert lines[0].startswith("[0]<stdout>:line ") and 30 < len(lines) < 60
     assert "line 899\n" in directory.last_text(200)
@@ -168,8 +218,7 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
             if (move := next(left, None)) is not None:
                 move()
 
-        messages = follow(directory, sleep=sleep, log_from=log_from)
-        return [(each["line"], each["text"]) for each in messages if each["type"] == "log"]
+        return numbered(follow(directory, sleep=sleep, log_from=log_from))
 
     def append(text: str) -> None:
         with open_to_append(directory.log) as log:
@@ -182,7 +231,8 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
     assert [number for number, _ in seen] == list(range(52))
     assert seen[50][1].startswith("[supervisor] 50 lines were before this one") and seen[51] == (51, "later")
     assert read(51) == [(51, "later")]
-    assert read(20) == seen[50:]
+    assert read(20) == seen[44:], "what was cut off is kept in part"
+    assert read(47) == seen[47:]
 
 
 @pytest.mark.parametrize("place", ["link", "directory", "none"])

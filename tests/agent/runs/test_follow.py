@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs.directory import RunDirectory
-from agent.runs.follow import MAX_LINE, Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
+from agent.runs.follow import HEARTBEAT_S, MAX_LINE, Tail, follow, is_of_rank, sleep_while_read, summary
 from agent.runs.store import Runs
 from tests.factories import make_state
 from tests.nfs import nfs_client
@@ -75,8 +76,29 @@ def test_a_heartbeat_alone_is_no_change_of_state(directory: RunDirectory) -> Non
 def test_the_log_comes_to_who_asks_for_it_from_the_line_that_was_asked(directory: RunDirectory) -> None:
     append(directory.log, "first\nsecond\nthird")
     end(directory)
-    assert [m["text"] for m in follow(directory, log_from=1) if m["type"] == "log"] == ["second", "third"]
+    log = [m for m in follow(directory, log_from=1) if m["type"] == "log"]
+    assert [(m["next"], m["lines"]) for m in log] == [(2, ["second"]), (3, ["third"])]
     assert [m["type"] for m in follow(directory)] == ["state"]
+
+
+def test_the_log_alone_comes_once_to_its_present_end(directory: RunDirectory) -> None:
+    append(directory.metrics, '{"event": "start"}\n')
+    append(directory.log, "[0]<stdout>:zero\n[1]<stdout>:one\n[1]<stdout>:half")
+    messages = list(follow(directory, None, log_from=0, rank=1, is_once=True))
+    assert [m["type"] for m in messages] == ["state", "log", "log", "end"]
+    assert [m["lines"] for m in messages[1:3]] == [["[1]<stdout>:one"], ["[1]<stdout>:half"]]
+
+
+def test_reader_of_a_later_part_hears_that_the_master_lives(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two blocks of the log that are skipped much time passes, as on a slow file system."""
+    append(directory.log, "a line\n" * 50_000)
+    end(directory)
+    now = itertools.count(0.0, HEARTBEAT_S)
+    monkeypatch.setattr("agent.runs.follow.time.monotonic", lambda: next(now))
+    kinds = [m["type"] for m in follow(directory, log_from=50_000)]
+    assert set(kinds[:-1]) == {"heartbeat"} and kinds[-1] == "state"
 
 
 def test_a_reader_goes_on_where_it_left(directory: RunDirectory) -> None:
@@ -92,17 +114,17 @@ def test_a_reader_goes_on_where_it_left(directory: RunDirectory) -> None:
         ("Fri Nov 20 12:00:00 2026[1]<stderr>:x", 1, True),
         ("[11]<stdout>:x", 1, False),
         ("[supervisor] x", 1, False),
-        ("[supervisor] x", None, True),
     ],
 )
-def test_lines_are_told_apart_by_rank(line: str, rank: int | None, told: bool) -> None:
+def test_lines_are_told_apart_by_rank(line: str, rank: int, told: bool) -> None:
     assert is_of_rank(line, rank) is told
 
 
 def test_a_log_is_followed_to_its_unfinished_last_line(directory: RunDirectory) -> None:
     append(directory.log, "one\n")
     sleep = steps(lambda: append(directory.log, "two\nthree"), lambda: end(directory))
-    assert list(log_lines(directory, following=True, rank=None, sleep=sleep)) == ["one", "two", "three"]
+    log = [m["lines"] for m in follow(directory, None, sleep, log_from=0) if m["type"] == "log"]
+    assert log == [["one"], ["two"], ["three"]]
 
 
 def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:

@@ -134,9 +134,14 @@ def test_the_log_of_one_rank_is_told_apart(efs: Path, supervisor: Call) -> None:
         "start", stdin=spec(efs, "one", "echo '[0]<stdout>:zero'; echo '[10]<stderr>:ten'; printf '[0]<stderr>:last'")
     )
     final_state(efs, "one")
-    assert supervisor("logs", "one", "--rank", "0").stdout.splitlines() == ["[0]<stdout>:zero", "[0]<stderr>:last"]
-    assert supervisor("logs", "one", "-f", "--rank", "10").stdout.splitlines() == ["[10]<stderr>:ten"]
-    assert "ten" in supervisor("logs").stdout
+
+    def read(*words: str) -> list[str]:
+        said = supervisor("follow", *words, "--only-log", "--log-from", "0").stdout
+        return [line for each in said.splitlines() for line in json.loads(each).get("lines", [])]
+
+    assert read("one", "--rank", "0", "--once") == ["[0]<stdout>:zero", "[0]<stderr>:last"]
+    assert read("one", "--rank", "10") == ["[10]<stderr>:ten"]
+    assert "[10]<stderr>:ten" in read()
 
 
 def test_a_run_id_is_used_once_and_an_unknown_one_is_named(efs: Path, supervisor: Call) -> None:
@@ -182,8 +187,8 @@ def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
     ("words", "shown"),
     [
         (("status", "one"), '"failed"'), (("status", "--list"), '"failed"'), (("status", "--live"), '"live": []'),
-        (("show", "one"), '"failed"'), (("follow", "one"), '"failed"'), (("logs", "one"), "a line"),
-        (("follow", "one", "--log-from", "0"), "a line"), (("logs", "one", "-f"), "a line"),
+        (("show", "one"), '"failed"'), (("follow", "one"), '"failed"'),
+        (("follow", "one", "--log-from", "0"), "a line"), (("follow", "one", "--log-from", "0", "--once"), "a line"),
     ],
 )  # fmt: skip
 def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothing(

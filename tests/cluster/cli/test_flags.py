@@ -115,7 +115,7 @@ def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: s
     except UsageError as error:
         assert "must be a run's id, 1 to 128 of" in error.rule
         return
-    for verb in ("status", "show", "remove", "follow", "logs", "stop"):
+    for verb in ("status", "show", "remove", "follow", "stop"):
         assert PARSER.parse_args(supervisor_command(STACK, verb, word)[3:]).run == text
 
 

@@ -106,7 +106,7 @@ def test_a_straggler_is_told_as_a_warning_and_that_it_keeps_up_again_as_none() -
 
 def test_the_log_is_printed_as_it_came() -> None:
     lines: list[str] = []
-    PlainDisplay(lines.append).show(RunProgress(), {"type": "log", "line": 0, "text": "[0]<stdout>:[bold] \x1b[1m"})
+    PlainDisplay(lines.append).show(RunProgress(), {"type": "log", "next": 1, "lines": ["[0]<stdout>:[bold] \x1b[1m"]})
     assert lines == ["[0]<stdout>:[bold] \x1b[1m"]
 
 

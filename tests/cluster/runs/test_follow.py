@@ -114,7 +114,7 @@ def test_no_record_breaks_the_picture(event: str, values: dict[str, Any]) -> Non
 
 def test_the_log_is_taken_up_after_the_last_line_that_was_seen() -> None:
     assert fold(STATE).next_log_line == 0
-    assert reduce(fold(STATE), {"type": "log", "line": 41, "text": "hello"}).next_log_line == 42
+    assert reduce(fold(STATE), {"type": "log", "run_id": "one", "next": 42, "lines": ["hello"]}).next_log_line == 42
 
 
 def stream(*messages: dict[str, Any], error: Exception | None = None) -> Iterator[str]:

@@ -48,7 +48,7 @@ def foreign(text: str) -> list[str]:
 
 def follow_log(text: str) -> None:
     display = PlainDisplay(print_output)
-    display.show(RunProgress(run_id="one"), {"type": "log", "line": 0, "text": text})
+    display.show(RunProgress(run_id="one"), {"type": "log", "run_id": "one", "next": 1, "lines": [text]})
     display.show(RunProgress(run_id="one", state="running", reason=text), {"type": "state"})
     display.note(text)
 
