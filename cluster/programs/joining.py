@@ -66,7 +66,10 @@ _LIBRARIES: Final = dict.fromkeys(
 )
 """Libraries that can join the ranks. They count if nothing of `_CALLS` is found."""
 _TORCHS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
-_HOROVODS: Final = ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+_HOROVODS: Final = (
+    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"),
+)
 _EVERYONES: Final = ("DEEPCDK_NODES", "DEEPCDK_NODE", "DEEPCDK_NODE_RANK", "DEEPCDK_NODE_ADDRESSES")
 _VARIABLES: Final = {
     HOROVOD: (*_HOROVODS, *_EVERYONES),
@@ -75,6 +78,13 @@ _VARIABLES: Final = {
 }
 """The variables with a rank's place that each launcher sets."""
 _NAMES: Final = frozenset(name for names in _VARIABLES.values() for name in names)
+_OF_MPI: Final = {"OMPI_COMM_WORLD_RANK": "rank", "PMIX_RANK": "rank", "OMPI_COMM_WORLD_SIZE": "world_size"}
+_OTHERS: Final = {
+    **_OF_MPI,
+    **dict.fromkeys(("SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK"), "rank"),
+    **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"), "world_size"),
+}
+"""The variables of Open MPI (with `--controller mpi`), Slurm and other MPIs, with the placeholder of the same value."""
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
 """The launchers whose programs another one also serves: `plain` sets all variables of PyTorch's `env://`."""
 _TORCHRUN: Final = ("nnodes",), ("node_rank", "rdzv_endpoint", "rdzv_backend")
@@ -104,6 +114,9 @@ _VERBS: Final = {
 }
 """The first words with which programs of several uses are launchers."""
 _PLACES: Final = ("node_rank", "machine_rank")
+_GPU_TYPES: Final = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
+_GPU_FLAGS: Final = {"multi_gpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"}
+"""Types in accelerate's configuration, and flags, for which it starts torchrun."""
 _HOROVODS_OWN: Final = ("horovodrun", "mpirun", "mpiexec")
 _BEFORE: Final = frozenset(
     (
@@ -158,6 +171,7 @@ _GPUS: Final = ("gpu", "cuda")
 _GPU_CALLS: Final = ("torch.cuda.set_device",)
 _FRAMEWORKS: Final = ("torch.", "deepspeed.")
 _GROUPS: Final = (".init_process_group", ".init_rpc", ".init_distributed")
+_JAX: Final = "jax.distributed.initialize"
 _IS_GUARD: Final = re.compile(r"cuda|gpu|is_available|accelerator", re.IGNORECASE)
 
 
@@ -188,6 +202,8 @@ class Joining:
     calls: list[Use] = dataclasses.field(default_factory=list)
     libraries: list[Use] = dataclasses.field(default_factory=list)
     variables: list[Use] = dataclasses.field(default_factory=list)
+    others: list[Use] = dataclasses.field(default_factory=list)
+    """Variables of other launchers, such as Slurm, that a process reads whatever the launcher gives."""
     launchers: list[Use] = dataclasses.field(default_factory=list)
     """Launchers that the entry starts by itself."""
     colliding: list[Use] = dataclasses.field(default_factory=list)
@@ -269,8 +285,16 @@ class Joining:
             return f"{self.colliding[0]} itself, {other}: give --launcher plain"
         if self.launchers or self.has_placeholder or not self.files:
             return ""
-        if any(use.name in _VARIABLES[launcher] for use in self.variables):
+        given = {*_VARIABLES[launcher], *variables}
+        given = given | {*_OF_MPI} if launcher == HOROVOD and controller == MPI else given - {*_OF_MPI}
+        if any(use.name in given for use in self.variables):
             return ""
+        others = [use for use in self.others if use.name not in given]
+        if others and all(use.name.startswith("torch.distributed") for use in self.uses):
+            words = " ".join(f"{name}={{{_OTHERS[name]}}}" for name in dict.fromkeys(use.name for use in others))
+            mpi = ", or give --controller mpi" if others[0].name in _OF_MPI else ""
+            what = f"{others[0]}, which --launcher {launcher} does not set"
+            return f"{what}: begin --entry with `env {words} python`{mpi}"
         found = [*self.uses, *(use for use in self.libraries if use.is_guarded)]
         if served := [use for use in found if use.launcher in _SERVES[launcher]]:
             if controller != MPI and all(use.name.startswith("mpi4py") for use in served):
@@ -639,6 +663,9 @@ def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
             return f"{name} in the entry gives each node the {flag} {value}, not {{node_rank}}"
         if _LOCALHOST.fullmatch(value):
             return f"{name} in the entry meets the other nodes at {value}, the own node of each, not at {{master_addr}}"
+    uses_gpus = settings.get("distributed_type") in _GPU_TYPES or settings.keys() & _GPU_FLAGS
+    if name.startswith("accelerate") and is_whole and uses_gpus and "main_process_ip" not in settings:
+        return f"{name} in the entry has no --main_process_ip, and no node finds the others"
     addresses = _ADDRESSES.get(name, ())
     if settings.get("rdzv_backend") == "c10d":
         addresses = tuple(flag for flag in addresses if flag != "master_addr")  # It is not read then.
@@ -687,19 +714,23 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _NAMES:
             found.variables.append(Use(file=file, line=node.lineno, name=node.value))
     asked, around = _asked(tree, is_entry=file == found.files[0]), _functions(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in _OTHERS and id(node) not in asked:
+            found.others.append(Use(file=file, line=node.lineno, name=str(node.value)))
     chosen = asked | _chosen(tree)
     found.names |= names_in(tree)
     found.sure_names |= _names_outside(tree, asked)
     found.free_names |= _names_outside(tree, chosen)
     for node, name in _own_addresses(tree):
         if id(node) not in chosen:
-            reason = f"{file}:{node.lineno} sets {name}, to an address of the own node: other nodes do not join"
+            value = "1" if name == "WORLD_SIZE" else "an address of the own node"
+            reason = f"{file}:{node.lineno} sets {name}, to {value}: other nodes do not join"
             found.addresses.append((around.get(id(node), ""), reason))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = _meant(dotted(node.func), names)
-        if name.startswith(_FRAMEWORKS) and name.endswith(_GROUPS):
+        if (name.startswith(_FRAMEWORKS) and name.endswith(_GROUPS)) or name == _JAX:
             reason = "" if id(node) in asked else _call_alone(node)
             text = f"{file}:{node.lineno} {reason}: other nodes do not join" if reason else ""
             found.groups.append((around.get(id(node), ""), text))
@@ -808,8 +839,8 @@ def _functions(tree: ast.AST) -> dict[int, str]:
     return found
 
 
-def _own_addresses(tree: ast.AST) -> Iterator[tuple[ast.Assign, str]]:
-    """Yield statement and name of each variable for the meeting that is set to the own node."""
+def _own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Yield the value and the name of each variable that excludes other nodes: an own address, or a world of one."""
     values = dict[str, list[ast.AST]]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -817,23 +848,41 @@ def _own_addresses(tree: ast.AST) -> Iterator[tuple[ast.Assign, str]]:
                 if isinstance(target, ast.Name):
                     values.setdefault(target.id, []).append(node.value)
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign):
-            continue
+        for owner, name, value in _settings_of(node):
+            if dotted(owner).endswith("environ") and (
+                (name in _MEETING and _is_own(value, values))
+                or (name == "WORLD_SIZE" and isinstance(value, ast.Constant) and str(value.value) == "1")
+            ):
+                yield value, name
+
+
+def _settings_of(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr]]:
+    """Yield the dictionary, the key and the value that a statement `d["key"] = value` or a call `d.update` sets."""
+    if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-                name = str(target.slice.value)
-                if name in _MEETING and dotted(target.value).endswith("environ") and _is_own(node.value, values):
-                    yield node, name
+                yield target.value, str(target.slice.value), node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+        for word in node.keywords:
+            yield node.func.value, word.arg or "", word.value
+        for given in node.args:
+            if isinstance(given, ast.Dict):
+                for key, value in zip(given.keys, given.values, strict=True):
+                    if isinstance(key, ast.Constant):
+                        yield node.func.value, str(key.value), value
 
 
 def _call_alone(call: ast.Call) -> str:
     """Return how a call of init_process_group excludes other nodes, "" if it does not, as far as its words tell."""
     given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
-    if any(isinstance(word, ast.Constant) and _OWN_ADDRESS.match(str(word.value)) for word in call.args):
+    first = [word.value for word in call.args[:2] if isinstance(word, ast.Constant)]
+    places = [*first, given.get("init_method")]
+    if dotted(call.func).rpartition(".")[2] == "initialize":  # of JAX, whose address has no scheme
+        named = (*first[:1], given.get("coordinator_address"))
+        places = [f"tcp://{place}" for place in named if isinstance(place, str)]
+    if any(_OWN_ADDRESS.match(str(place)) for place in places):
         return "meets at an address of the own node"
-    if _OWN_ADDRESS.match(str(given.get("init_method"))):
-        return "meets at an address of the own node"
-    return "joins one rank alone (world_size=1)" if given.get("world_size") == 1 else ""
+    return "joins one rank alone (world_size=1)" if 1 in (given.get("world_size"), given.get("num_processes")) else ""
 
 
 def _asks(node: ast.AST, known: Collection[str]) -> bool:

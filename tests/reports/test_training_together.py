@@ -190,23 +190,41 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
             ("--num_machines 2", "", "one node only"),
             ("--num_machines {num_nodes} --machine_rank {node_rank} --main_process_ip {master_addr}", "", ""),
         )),
+        *((f"accelerate launch {flags} --num_machines 2 --machine_rank {{node_rank}} t.py", {"t": DDP}, PLAIN, says)
+          for flags, says in (
+            ("--multi_gpu", "no --main_process_ip, and no node finds the others"),
+            ("--use_fsdp", "no --main_process_ip"),
+            ("--multi_gpu --main_process_ip {master_addr}", ""),
+            ("--cpu", ""),
+        )),
+        # Variables of other launchers.
+        *(("t.py", {"t": f"import os\n{DDP}rank = {text}\n"}, TORCHRUN, says) for text, says in (
+            ("int(os.environ['SLURM_PROCID'])", "t.py:4 uses SLURM_PROCID, which --launcher torchrun does not set: "
+             "begin --entry with `env SLURM_PROCID={rank} python`"),
+            ("os.environ.get('PMI_RANK', 0)", "env PMI_RANK={rank} python"),
+            ("os.environ.get('SLURM_PROCID', os.environ.get('RANK'))", ""),
+            ("0\nif 'SLURM_PROCID' in os.environ:\n    rank = int(os.environ['SLURM_PROCID'])", ""),
+        )),
+        ("env SLURM_PROCID={rank} python t.py", {"t": f"import os\n{DDP}os.environ['SLURM_PROCID']\n"}, TORCHRUN, ""),
+        ("t.py", {"t": "import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, "or give --controller mpi"),
+        ("t.py", {"t": f"{HVD}import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, ""),
         *((f"torchrun --nnodes 2 --node_rank {{node_rank}} {flag} t.py", {"t": DDP}, launcher, says)
           for flag, launcher, says in (
             ("--master_addr {master_addr}", TORCHRUN, "the entry starts torchrun itself, below another torchrun"),
-            ("--master_addr $MASTER_ADDR --master_port $MASTER_PORT", TORCHRUN, "below another torchrun"),
+            ("--master_addr {master_addr} --master_port {master_port}", TORCHRUN, "below another torchrun"),
             ("--master_addr {master_addr}", PLAIN, ""),
             ("--rdzv-endpoint {master_addr}:29501", TORCHRUN, ""),
             ("--master-addr={master_addr} --master-port=29501", TORCHRUN, ""),
             ("", PLAIN, "no --master-addr, and each node meets itself alone at localhost"),
             ("--rdzv-backend c10d", PLAIN, "no --rdzv-endpoint"),
             ("--rdzv-backend c10d --master_addr {master_addr}", PLAIN, "no --rdzv-endpoint"),
-            ("$FLAGS", PLAIN, ""),
         )),
         ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} t.py", {"t": DDP}, PLAIN, "no --main-address"),
         ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} --main-address {master_addr} t.py", {"t": DDP},
          PLAIN, ""),
         *((command, {"t": DDP}, PLAIN, says) for command, says in (
             ("sh -c 'torchrun $DISTRIBUTED_ARGS t.py'", ""),
+            ("sh -c 'torchrun --nnodes 2 --node_rank $NODE_RANK $FLAGS t.py'", ""),
             ("sh -c 'PET_NNODES=2 PET_NODE_RANK=$NODE_RANK PET_MASTER_ADDR=$MASTER_ADDR torchrun t.py'", ""),
             ("deepspeed -H hosts t.py", ""),
             ("deepspeed t.py", "one node only"),
@@ -227,6 +245,19 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "own node: other nodes"),
         ("t.py", {"t": DDP.replace("'gloo'", "'gloo', rank=0, world_size=1")}, TORCHRUN, "one rank alone"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://10.0.0.1:1', world_size=2")}, TORCHRUN, ""),
+        *(("t.py", {"t": f"import os, jax\njax.distributed.initialize({words})\n"}, PLAIN, says) for words, says in (
+            ("'localhost:1234', 1, 0", "t.py:2 meets at an address of the own node"),
+            ("coordinator_address='127.0.0.1:1', num_processes=2", "own node: other nodes"),
+            ("num_processes=1", "joins one rank alone"),
+            ("'10.0.0.1:1234', 2, 0", ""),
+        )),
+        *(("t.py", {"t": f"import os\n{text}\n{DDP}"}, TORCHRUN, says) for text, says in (
+            ("os.environ['WORLD_SIZE'] = '1'", "t.py:2 sets WORLD_SIZE, to 1: other nodes do not join"),
+            ("os.environ.update(MASTER_ADDR='127.0.0.1')", "t.py:2 sets MASTER_ADDR"),
+            ("os.environ.update({'RANK': '0', 'MASTER_ADDR': 'localhost'})", "t.py:2 sets MASTER_ADDR"),
+            ("os.environ.setdefault('MASTER_ADDR', 'localhost')", ""),
+            ("if 'RANK' not in os.environ:\n    os.environ.update(WORLD_SIZE='1', MASTER_ADDR='localhost')", ""),
+        )),
         ("t.py --dist-url tcp://127.0.0.1:1234", {"t": DDP}, TORCHRUN, "tcp://127.0.0.1:1234 in the entry"),
         ("t.py --dist-url=tcp://{master_addr}:1234", {"t": DDP}, TORCHRUN, ""),
         ("t.py distributed.init_method=tcp://localhost:1", {"t": DDP}, TORCHRUN, "in the entry is an address of the"),
