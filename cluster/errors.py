@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+_OF_OUTPUT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 MAX_SHOWN: Final = 300
 """Characters of an invalid value in its message."""
 
@@ -39,6 +41,19 @@ class UsageError(DeepcdkError, ValueError):
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
+
+
+class SystemRefusedError(DeepcdkError):
+    """Report what the operating system refused: a full disk, a file that cannot be read, a limit of the process."""
+
+    def __init__(self, error: OSError) -> None:
+        self.errno, reason = error.errno, error.strerror or str(error)
+        what, remedy = reason, "repeat the command"
+        if error.filename is not None:
+            what, remedy = f"cannot use {error.filename}: {reason}", "check this path, then repeat"
+        elif error.errno in _OF_OUTPUT:
+            what, remedy = f"the output cannot be written: {reason}", "make room, or send it elsewhere"
+        super().__init__(what, remedy=remedy)
 
 
 class AwsError(DeepcdkError, OSError):

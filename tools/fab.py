@@ -11,7 +11,10 @@ from pathlib import Path
 def main() -> None:
     """Run the program. Ctrl-C while it is imported ends it as at any later time."""
     try:
-        folders = (Path.cwd(), *Path.cwd().parents)
+        try:
+            folders = (Path.cwd(), *Path.cwd().parents)
+        except FileNotFoundError:
+            sys.exit("deepcdk: the current directory was deleted\n  do: go to another one, with cd")
         checkout = next((folder for folder in folders if (folder / "cluster" / "cli" / "program.py").is_file()), None)
         if checkout is None and Path(sys.argv[0]).name != "deepcdk":
             from fabric.main import make_program

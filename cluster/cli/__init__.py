@@ -67,5 +67,8 @@ def check_platform() -> None:
 
 
 def drop_output() -> None:
-    """Print nothing more: the reader of our output has gone, as `head` does, and Python would say so at its exit."""
-    sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function
+    """Print nothing more if nothing can be printed: Python would report that at its exit, too."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # Its reader has gone, as `head` does, or its disk is full.
+        sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function

@@ -20,6 +20,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, VERSION, completion, drop_output, loader, words
+from cluster.errors import SystemRefusedError
 
 
 def provide_user() -> None:
@@ -34,6 +35,13 @@ def provide_user() -> None:
         if not os.environ.get("HOME"):
             print(f"deepcdk: user {os.getuid()} has no home directory\n  do: set HOME", file=sys.stderr)
             sys.exit(1)
+
+
+def provide_streams() -> None:
+    """Open the standard streams that are closed, as after `<&-`. Python has None for them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # for the whole life of the process
 
 
 class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
@@ -67,10 +75,15 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         A reader that goes before the end, as `head` does, ends it with 1 and no message.
         """
         try:
+            provide_streams()
             provide_user()
             super().run(argv, exit=exit)
         except BrokenPipeError:
             drop_output()
+            sys.exit(1)
+        except OSError as error:  # Fabric reads settings in the home, and prints its help.
+            drop_output()
+            print(f"deepcdk: {SystemRefusedError(error)}", file=sys.stderr)
             sys.exit(1)
         except SystemExit as ended:
             if not isinstance(ended.__context__, KeyboardInterrupt):

@@ -17,7 +17,7 @@ from agent.spec.horovod import KnobError
 from cluster.aws.client import explain
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.cli.flags import REPEATED, call, flags_of, parse_run_id, whole
-from cluster.errors import DeepcdkError
+from cluster.errors import DeepcdkError, SystemRefusedError
 from cluster.terminal.wrap import fitted
 from stacks.config import ConfigError
 
@@ -89,7 +89,10 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
             drop_output()
             raise Exit(code=1) from None
         except Exception as error:
-            explained = explain(error)  # What no `aws_errors` has caught.
+            explained: DeepcdkError | None = explain(error)  # What no `aws_errors` has caught.
+            if explained is None and isinstance(error, OSError) and error.errno:
+                drop_output()
+                explained = SystemRefusedError(error)
             if explained is None:
                 raise
             raise Exit(fitted(f"deepcdk: {explained}", sys.stderr), code=1) from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.spec.frameworks import LOCK_FILE
+from agent.spec.launchers import PLACEHOLDERS
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.programs.joining import SHELLS, Joining, examine, starts
@@ -28,8 +29,12 @@ from cluster.terminal.paths import expanded, is_directory, is_file, resolved
 MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
 PYTHONS: Final = ("python", "python3")
-_OPERATOR: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s))""", re.DOTALL)
-"""Quoted parts of an entry, and in group 1 what separates the commands of a shell."""
+_OPERATOR: Final = re.compile(
+    r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|"""
+    r"""((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s)|(?<=\s)&$|(?<=\s)[0-9&]?(?:>>?|<)\S*|\$(?:\w+|[{(])|`)""",
+    re.DOTALL,
+)
+"""Quoted parts of an entry, and in group 1 what only a shell reads."""
 _IPYTHON: Final = "get_ipython"
 _MAGICS: Final = ("system", "getoutput", "run_line_magic", "run_cell_magic", "magic")
 """What nbconvert makes of `!` and `%` commands."""
@@ -158,9 +163,13 @@ class Program:
         except ValueError as error:
             raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
         if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
-            rule = f"has {operator}, which only a shell reads: give sh -c '...', a script, or quote it"
+            name = operator.removeprefix("$").lower()
+            instead = f"{{{name}}}, " if name in PLACEHOLDERS else ""
+            rule = f"has {operator}, which only a shell reads: give {instead}sh -c '...', a script, or quote it"
             raise UsageError("--entry", entry, rule)
         directory = resolved(payload)
+        if is_file(directory):
+            raise UsageError("--payload", payload, f"must be a directory: give {directory.parent}, and --entry")
         if requirements:
             requirements = _located("--requirements", requirements, directory)
             refuse_others(requirements)

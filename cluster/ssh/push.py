@@ -11,6 +11,7 @@ import io
 import os
 import sys
 import tarfile
+import tokenize
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -137,15 +138,16 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
             continue
         path = root / relative
         try:
+            source = path.read_bytes()
+            source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0])  # compile() skips comments.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+                compile(source, str(path), "exec", dont_inherit=True)
         except (RecursionError, MemoryError):
             continue  # A very long expression: the limit differs between versions of Python.
         except SyntaxError as error:
-            raise BrokenPackageError(
-                f"{path}:{error.lineno}: {error.msg}", remedy="correct it; nothing was uploaded"
-            ) from None
+            line = f":{error.lineno}" if error.lineno else ""
+            raise BrokenPackageError(f"{path}{line}: {error.msg}", remedy="correct it; nothing was uploaded") from None
         except (ValueError, OSError) as error:
             raise BrokenPackageError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 

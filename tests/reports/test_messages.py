@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +13,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cluster.aws.client import aws_errors
+from cluster.cli import CODE
 from cluster.deploy import bootstrap
 from cluster.deploy.effects import change_table
 from cluster.errors import AwsError, DeepcdkError, UsageError
 from cluster.programs.program import Program
 from cluster.runs.tables import record_table, result_table
+from cluster.ssh.push import BrokenPackageError
 from cluster.tasks import deploy
 
 
@@ -29,6 +33,7 @@ def project(tmp_path: Path) -> Path:
         "windows.sh": b"#!/bin/bash\r\ntrue\r\n",
         "bare.sh": b"true\n",
         "bin/tool": b"\x7fELF and so on",
+        "latin.py": b"import os\nimport re\n# caf\xe9\n",
     }
     for name, content in files.items():
         path = tmp_path / "project" / name
@@ -56,6 +61,13 @@ def project(tmp_path: Path) -> Path:
         ("python -m nomod.train --x", "is a module neither in"),
         ("-m package.nomod", "is not a module in .* that can run"),
         ("-m package", "is not a module in .* that can run"),
+        ("train.py --rank $RANK", r"has \$RANK, which only a shell reads: give \{rank\}, sh -c"),
+        ("train.py --n ${COUNT}", r"has \$\{, which only a shell reads: give sh -c"),
+        ("train.py --n $(nproc)", "only a shell reads"),
+        ("train.py --n `nproc`", "only a shell reads"),
+        ("train.py > out.txt 2>&1", "has >, which only a shell reads"),
+        ("train.py 2>/dev/null", "has 2>/dev/null, which"),
+        ("train.py &", "has &, which only a shell reads"),
     ],
 )
 def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry: str, reason: str) -> None:
@@ -75,6 +87,18 @@ def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry:
 def test_entry_that_can_start_is_accepted(project: Path, entry: str) -> None:
     """Report of this project, as above: commands of the nodes, scripts under a shell and modules stay possible."""
     assert Program.from_arguments(str(project), entry, ()).entry
+
+
+def test_entry_that_is_not_utf_8_is_rejected(project: Path) -> None:
+    """Report of this project, as above: compile() reads over what is wrong in a comment."""
+    with pytest.raises(BrokenPackageError, match=r"latin\.py: .*utf-?8"):
+        Program.from_arguments(str(project), "latin.py", ())
+
+
+def test_payload_that_is_a_file_is_named(project: Path) -> None:
+    """Report of this project: the message was about --entry."""
+    with pytest.raises(UsageError, match=r"--payload.*must be a directory: give .*project, and --entry"):
+        Program.from_arguments(str(project / "train.py"), "train.py", ())
 
 
 def test_module_of_the_requirements_is_accepted(project: Path) -> None:
@@ -160,3 +184,34 @@ def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
     with pytest.raises(DeepcdkError) as caught:
         deploy._show_plan(session, there, as_json=False, update_images=False)
     assert ("new cluster" in str(caught.value)) == (there is None)
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "says"),
+    [
+        ("{} recipes >/dev/full", 1, "deepcdk: the output cannot be written: No space left on device\n  do: "),
+        ("{} status --help >/dev/full", 1, "deepcdk: the output cannot be written: No space left on device\n  do: "),
+        ("{} recipes <&- >&-", 0, ""),
+        ("HOME=/etc/passwd {} recipes", 1, "deepcdk: cannot use /etc/passwd/.fabric.yaml: Not a directory\n  do: "),
+    ],
+)
+def test_streams_and_homes_that_cannot_be_used_cause_no_traceback(command: str, status: int, says: str) -> None:
+    """Report of this project: a full disk, closed streams and a home that is a file ended in tracebacks."""
+    program = f"{sys.executable} -c 'from cluster.cli.program import make_program; make_program().run()'"
+    done = subprocess.run(
+        ["sh", "-c", command.format(program)], cwd=CODE, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr[: len(says)]) == (status, says), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_task_in_a_deleted_directory_says_so(tmp_path: Path) -> None:
+    """Report of this project: it ended in a traceback of pathlib."""
+    command = [
+        sys.executable,
+        "-c",
+        f"import os, sys; os.rmdir(os.getcwd()); sys.path.insert(0, {str(CODE)!r}); from tools import fab; fab.main()",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, "the current directory was deleted" in done.stderr) == (1, True), done.stderr
+    assert "Traceback" not in done.stderr
