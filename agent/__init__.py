@@ -1,4 +1,4 @@
-"""What runs any program on the nodes: prepares them, launches, supervises and records runs, moves data.
+"""The code that runs on the nodes: it prepares them, launches, supervises and records runs, and moves data.
 
-Standard library only: nodes have nothing else before their runtime is made.
+It uses only the standard library: a node has no other packages until its runtime is installed.
 """

@@ -1,4 +1,4 @@
-"""Wait for something with a deadline. Our own, since the nodes' own Python has the standard library alone."""
+"""Wait for a condition with a deadline, with the standard library only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ Value = TypeVar("Value")
 
 
 def wait_until(condition: Callable[[], Value], *, timeout_s: float, poll_s: float) -> Value:
-    """Call `condition` every `poll_s` until it is true; return its last value, a false one after `timeout_s`.
+    """Call `condition` every `poll_s` until its result is true, or until `timeout_s` have passed.
 
-    It is called at least once, and once more at the deadline. What it raises passes.
+    Returns the last result, which is false after a timeout. `condition` is called at least once, and once more at the
+    deadline. Its exceptions propagate.
     """
     deadline = time.monotonic() + timeout_s
     while not (value := condition()) and (left := deadline - time.monotonic()) > 0:

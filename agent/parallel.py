@@ -1,4 +1,4 @@
-"""Work on several files at once: reading waits for a shared file system, and hashing releases Python's lock."""
+"""Process several files concurrently. Reads wait for a shared file system, and hashing releases the GIL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 WORKERS: Final = 8
-"""Threads: a shared file system is fastest with many requests at once."""
+"""Number of threads. A shared file system is fastest with many concurrent requests."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -17,8 +17,9 @@ Result = TypeVar("Result")
 def map_unordered(work: Callable[[Item], Result], items: Sequence[Item], workers: int = WORKERS) -> Iterator[Result]:
     """Call `work` on the items in threads; yield the results in the order of completion.
 
-    After an error, or once the iterator is closed, no further item is begun, and the first error is raised when all
-    threads have ended. Our own, since concurrent.futures imports for 20 ms and takes three locks for each item.
+    After an error, or after the iterator is closed, no further item is started. The first error is raised after all
+    threads have exited. None is not a valid item. This replaces concurrent.futures, which takes 20 ms to import and
+    three locks per item.
     """
     remaining = iter(items)
     lock = threading.Lock()
@@ -48,7 +49,7 @@ def map_unordered(work: Callable[[Item], Result], items: Sequence[Item], workers
             working -= is_last
             failure = failure or error
             if not is_last and failure is None:
-                yield result  # type: ignore[misc]  # what `work` returned
+                yield result  # type: ignore[misc]  # the result of `work`
         if failure is not None:
             raise failure
     finally:

@@ -1,1 +1,1 @@
-"""Build the nodes' Python: TensorFlow, Horovod from source, our custom op, a program's own packages."""
+"""Build the Python environments of nodes: TensorFlow, Horovod from source, the custom op, a program's packages."""

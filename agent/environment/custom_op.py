@@ -2,9 +2,9 @@
 
     python -m agent.environment.custom_op install    # 2 seconds with a C++ compiler; the last line is its path
 
-`agent.environment.runtime` does so for each runtime, `make setup` for a clone. The library is kept in a cache outside
-the tree, by a fingerprint of its inputs, so that a node without a compiler can use one that another node has built.
-Linux only, as Horovod is. Standard library only.
+`agent.environment.runtime` builds it for each runtime, `make setup` for a clone. The library is cached outside the
+tree under a fingerprint of its inputs, so a node without a compiler can use a library that another node has built.
+Linux only, like Horovod. Standard library only.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from agent.files.listing import is_listed
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")
 FRAMEWORK: Final = "libtensorflow_framework.so.2"
-"""The library with TensorFlow's C API. It is loaded before the op is, so that no path to it is needed."""
+"""The library with TensorFlow's C API. TensorFlow loads it before the op, so the op needs no path to it."""
 
 
 class CustomOpError(ReportedError, RuntimeSetupError):
-    """Report an op that could not be built or is not installed, and what to do."""
+    """Report that the custom op could not be built or is not installed, and how to fix it."""
 
 
 def identity() -> str:
-    """Return the SHA-256 of the op's source and of its compiler flags."""
+    """Return the SHA-256 of the op's source and compiler flags."""
     return hashlib.sha256("\0".join([SOURCE.read_text(encoding="utf-8"), *FLAGS]).encode()).hexdigest()
 
 
 def file_name() -> str:
-    """Return the name of the installed library."""
+    """Return the file name of the installed library."""
     return f"deepcdk_custom_op_{identity()[:16]}.so"
 
 
 def installed() -> Path:
-    """Return the path of the installed library: beside the TensorFlow that this Python imports.
+    """Return the path for the installed library: next to the TensorFlow that this Python imports.
 
-    TensorFlow may belong to another environment than this Python, as in an overlay over the runtime.
+    TensorFlow can be in a different environment than this Python, for example under an overlay.
     """
     spec = importlib.util.find_spec("tensorflow")
     beside = spec.origin if spec is not None else None
@@ -60,7 +60,7 @@ def installed() -> Path:
 
 
 def check_installed() -> Path:
-    """Return the path of the installed library. Raises CustomOpError where it is not installed."""
+    """Return the path of the installed library. Raises CustomOpError if it is not installed."""
     place = installed()
     if not place.is_file():
         raise CustomOpError(
@@ -71,8 +71,8 @@ def check_installed() -> Path:
 
 
 def load() -> Any:
-    """Load the installed library into TensorFlow; return its operations. Raises CustomOpError."""
-    import tensorflow as tf  # Not at the top: what builds the library must import without it.
+    """Load the installed library into TensorFlow and return its operations. Raises CustomOpError."""
+    import tensorflow as tf  # Not at the top: this module also builds the library, without importing TensorFlow.
 
     place = check_installed()
     try:
@@ -85,7 +85,7 @@ def load() -> Any:
 
 
 def cached(tensorflow: str, cache: Path) -> Path:
-    """Return the path of the library for this version of TensorFlow and this platform in the folder `cache`."""
+    """Return the library's path in the folder `cache`, for this platform and this version of TensorFlow."""
     here = this_platform()
     inputs = {"op": identity(), "tensorflow": tensorflow, "machine": here.machine, "libc": here.libc}
     return cache / "custom_op" / f"{digest(inputs)}.so"
@@ -94,8 +94,8 @@ def cached(tensorflow: str, cache: Path) -> Path:
 def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, report: Callable[[str], None]) -> Path:
     """Return the path of the library in `cache`; compile it first if it is missing.
 
-    `tensorflow`: its version; `include`: the folder of its C++ headers; `search_path`: a PATH to find the compiler.
-    Raises CustomOpError.
+    `tensorflow` is the version of TensorFlow, `include` the folder of its C++ headers, and `search_path` the PATH in
+    which to find the compiler. Raises CustomOpError.
     """
     kept = cached(tensorflow, cache)
 
@@ -113,9 +113,9 @@ def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, repo
 
 
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
-    """Copy the library from `cache`, where it is built if missing, to `installed`; return that path.
+    """Copy the library from `cache` to the path from `installed`, and return that path.
 
-    Raises CustomOpError.
+    Builds the library first if the cache does not have it. Raises CustomOpError.
     """
     if (system := this_platform().system) != "Linux":
         raise CustomOpError(f"this is {system}, and our custom TensorFlow op is built on Linux alone")

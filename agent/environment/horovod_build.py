@@ -1,18 +1,19 @@
 """Build Horovod's source distribution into a wheel for the TensorFlow, Python and settings at hand.
 
-The environment of the build holds what current versions of TensorFlow need: two more include folders of TensorFlow's
-own wheel, and one forwarding header (`include` beside this module). Horovod's source gets one patch (`horovod_source`).
-Wheels are kept in a cache outside the tree, by a fingerprint of their inputs. Run it with the Python that has
+The build environment adds what current versions of TensorFlow need: two more include folders of TensorFlow's own
+wheel, and one forwarding header (`include` beside this module). `horovod_source` applies one patch to Horovod's source.
+Wheels are cached outside the tree under a fingerprint of their inputs. Run this module with the Python that has
 TensorFlow:
 
     python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
     python -m agent.environment.horovod_build prove    # after installing it: two ranks, an allreduce, a training step
 
-Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
-is found beside Horovod, in the virtual environment's `lib`, wherever that lies. For GPUs (`--operations gpu --cc 90`)
-it is built with the NCCL of NVIDIA's package, found beside it too: run on one H200, by two ranks at most.
-For PyTorch (`--frameworks torch`, or with TensorFlow `tensorflow,torch`) it was built and run with 2.13 on CPUs, and
-with 2.11 for CUDA 13.0 on one H200.
+Supported: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on CPUs over Gloo and over Open MPI 4. The wheel finds
+Open MPI's library relative to itself, in the virtual environment's `lib`, so the environment can be at any path.
+For GPUs (`--operations gpu --cc 90`) Horovod is built with the NCCL of NVIDIA's package, which the wheel also finds
+relative to itself. This was run on one H200 with at most two ranks.
+PyTorch (`--frameworks torch`, or `tensorflow,torch` with TensorFlow) was built and run with 2.13 on CPUs, and with 2.11
+for CUDA 13.0 on one H200.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ SHOWN_LINES: Final = 12
 
 
 class BuildError(HorovodError):
-    """Report a failed build. Carries the path of the `log` and its error `lines`."""
+    """Report a failed build. Carries the path of the build `log` and the log's error `lines`."""
 
     def __init__(self, step: str, log: Path, lines: Sequence[str]) -> None:
         self.log, self.lines = log, tuple(lines)
@@ -59,9 +60,9 @@ class BuildError(HorovodError):
 
 
 def linkable_nccl(home: Path, scratch: Path) -> Path:
-    """Return a folder under `scratch` with links to the NCCL in `home`, in which the linker finds `libnccl.so`.
+    """Return a folder under `scratch` with links to the NCCL in `home`, so that the linker finds `libnccl.so`.
 
-    NVIDIA's Python package has libnccl.so.2 alone.
+    NVIDIA's Python package contains only libnccl.so.2.
     """
     library = home / "lib" / "libnccl.so.2"
     if not library.exists() or not (home / "include" / "nccl.h").exists():
@@ -75,7 +76,7 @@ def linkable_nccl(home: Path, scratch: Path) -> Path:
 
 
 def packaged_nccl(search_path: Sequence[str]) -> Path:
-    """Return the folder of NVIDIA's Python package of NCCL, which builds of TensorFlow and PyTorch for GPUs require."""
+    """Return the folder of NVIDIA's NCCL package, which GPU builds of TensorFlow and PyTorch require."""
     for entry in search_path:
         if (home := Path(entry) / "nvidia" / "nccl").is_dir():
             return home
@@ -85,15 +86,15 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
 
 
 def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
-    """Write the compiler that Horovod 0.28.1 needs, in terms of the machine's; return its path.
+    """Write a wrapper around the machine's C++ compiler with the options that Horovod 0.28.1 needs; return its path.
 
-    Its common.h uses std::logic_error without <stdexcept>, which other headers of GCC bring, but not of every version:
-    so that comes first, and changes nothing of a wheel that is built without it.
-    `cxx17`: by C++17, whatever it is told before. PyTorch's headers need it since 2.1, and Horovod asks for C++14
-    (horovod/horovod#3996; mended after its last release, by #3998). CMake puts its own -std last but one: what is
-    appended here is what counts.
-    nvcc calls it too: to preprocess Horovod's kernels, by the standard that nvcc itself goes by, and then to compile
-    what has become of that, which has all its headers in it already.
+    Horovod's common.h uses std::logic_error without including <stdexcept>. Only some versions of GCC include it through
+    other headers, so the wrapper always includes it first. Wheels that build without it are unchanged.
+    With `cxx17` the wrapper appends -std=gnu++17. PyTorch's headers need C++17 since 2.1, but Horovod sets C++14
+    (horovod/horovod#3996; fixed by #3998 after the last release). CMake's own -std comes earlier on the command line,
+    and the last -std is the effective one.
+    nvcc calls the wrapper too. When nvcc preprocesses Horovod's kernels, the wrapper keeps nvcc's own -std. The
+    result (.cudafe1.cpp) already contains all headers, so the wrapper adds nothing when it is compiled.
     """
     wrapper = scratch / "c++"
     last = " -std=gnu++17" if cxx17 else ""
@@ -111,14 +112,14 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
 
 
 def error_lines(log: str) -> list[str]:
-    """Return the last lines of a build's `log` that name an error, or its last lines when none does."""
+    """Return the last lines of a build's `log` that report an error, or the last lines if none does."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.search(line)]
     return (errors or lines)[-SHOWN_LINES:]
 
 
 def cached_wheel(directory: Path) -> Path | None:
-    """Return the wheel in a fingerprint's `directory`, or None."""
+    """Return the wheel in the cache folder of a fingerprint, or None."""
     return next(iter(sorted(directory.glob("horovod-*.whl"))), None)
 
 
@@ -131,9 +132,10 @@ def build(
     jobs: int,
     report: Callable[[str], None],
 ) -> Path:
-    """Return the wheel for `toolchain` from `cache`; build it first where it is missing.
+    """Return the path of Horovod's wheel for `toolchain` in `cache`; build it first if it is missing.
 
-    `base` is the environment to start from; `report` gets a line for each step that takes time. Raises BuildError.
+    `base` is the environment to start from, and `jobs` the number of concurrent compilers. `report` receives a line
+    before each step that takes time. Raises BuildError.
     """
     directory = cache / "horovod" / fingerprint(settings, toolchain)
     lock = directory.with_suffix(".lock")
@@ -160,7 +162,7 @@ def build(
 
 
 def built_for(toolchain: Toolchain) -> str:
-    """Return the frameworks that a wheel is for, in words."""
+    """Return the frameworks with their versions that Horovod is built for, as text for messages."""
     versions = (("TensorFlow", toolchain.tensorflow), ("PyTorch", toolchain.torch))
     return " and ".join(f"{name} {version}" for name, version in versions if version)
 
@@ -183,16 +185,16 @@ def _build_environment(
 
 
 def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
-    """Download, unpack and build Horovod in the folder `scratch`, and return its wheel there."""
+    """Download, unpack and build Horovod in the folder `scratch`; return the path of its wheel there."""
     with log.open("w") as output:
 
         def run(step: str, *command: str, cwd: Path = scratch) -> None:
-            """Run one command of the build with its output in the log."""
+            """Run one command of the build and append its output to the log."""
             done = subprocess.run(command, cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT, check=False)
             if done.returncode != 0:
                 raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
 
-        # The environment has no pip. This one comes with Python, and works inside of the environment.
+        # The environment has no pip. `venv` installs Python's bundled pip, which can work on another environment.
         run("Making an environment with pip", base_python(), "-m", "venv", str(scratch / "pip"))
         pip = [str(scratch / "pip" / "bin" / "python"), "-m", "pip", "--python", sys.executable]
         run("Downloading Horovod", *pip, *download_arguments(scratch))
@@ -206,19 +208,19 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the cache for builds, outside the tree."""
+    """Return the folder of the build cache: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk."""
     base = environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "deepcdk"
 
 
 def default_jobs() -> int:
-    """Return the number of compilers to run at once: one for each core and for each 1.5 GiB of memory."""
+    """Return the number of concurrent compilers: one per core, but at most one per 1.5 GiB of memory."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return max(1, min(len(os.sched_getaffinity(0)), int(memory_gib / 1.5)))
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options from which `settings_from` makes Settings."""
+    """Add the options that `settings_from` reads."""
     parser.add_argument("--operations", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
     parser.add_argument(
         "--cuda-home",
@@ -233,7 +235,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the Settings of the options of `add_settings`."""
+    """Return the Settings from the parsed options of `add_settings`. Raises ValueError."""
     numbers = [number for number in arguments.cc.split(",") if number]
     if wrong := [number for number in numbers if not re.fullmatch("[1-9][0-9]{1,2}", number)]:
         raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, as 90")

@@ -1,4 +1,4 @@
-"""What Horovod is built for, as settings, a fingerprint and an environment. Pure; standard library only."""
+"""Settings of Horovod's build, with the fingerprint and environment that follow from them. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from agent.environment.virtual_environment import Platform, digest
 from agent.spec.frameworks import FRAMEWORKS, TENSORFLOW, TORCH
 
 INCLUDE: Final = Path(__file__).parent / "include"
-# The header that TensorFlow gave up, relative to an include folder. Only where it is missing does ours come in.
+# A header that TensorFlow removed, relative to an include folder. Our copy is used only if TensorFlow lacks it.
 XLA_BUILDER: Final = Path("tensorflow/compiler/xla/client/xla_builder.h")
-# Headers inside TensorFlow's wheel that its public headers include by a path from these folders.
 LIBRARIES: Final = "$ORIGIN/../../../.."
-"""Where Horovod's library, in lib/pythonX.Y/site-packages/horovod/tensorflow, finds Open MPI's: in lib."""
+"""Where Horovod's library, in lib/pythonX.Y/site-packages/horovod/tensorflow, finds Open MPI's library: lib."""
 NCCL_LIBRARY: Final = "$ORIGIN/../../nvidia/nccl/lib"
-"""Where it finds NCCL's, of NVIDIA's Python package."""
+"""Where Horovod's library finds the NCCL of NVIDIA's Python package."""
 CONTROLLERS: Final = "gloo, mpi"
+# Folders in TensorFlow's wheel. TensorFlow's public headers include other headers by paths relative to these folders.
 EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/src")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What Horovod is built for."""
+    """What Horovod is built for: operations, CUDA, and frameworks."""
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL
-    cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `toolchain.find_toolkit` finds
-    compute_capabilities: tuple[int, ...] = ()  # times ten: 80: A100, 90: H100 and H200; for gpu only
+    cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the result of `toolchain.find_toolkit`
+    compute_capabilities: tuple[int, ...] = ()  # multiplied by ten: 80: A100, 90: H100 and H200; only for gpu
     frameworks: tuple[str, ...] = (TENSORFLOW,)  # tensorflow, torch, or both
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that breaks a rule."""
+        """Raise ValueError for an invalid value."""
         if self.operations not in ("cpu", "gpu"):
             raise ValueError(f"operations = {self.operations!r}: must be cpu or gpu")
         if self.operations == "gpu" and not self.compute_capabilities:
@@ -46,12 +46,12 @@ class Settings:
 
     @property
     def gpu(self) -> bool:
-        """Return whether the wheel is to allreduce on GPUs."""
+        """Return whether Horovod's allreduce runs on GPUs."""
         return self.operations == "gpu"
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the options of `agent.environment.horovod_build` for these settings."""
+        """Return these settings as command-line options of `agent.environment.horovod_build`."""
         options = ["--operations", self.operations, "--frameworks", ",".join(self.frameworks)]
         options += ["--cc", ",".join(map(str, self.compute_capabilities))] if self.compute_capabilities else []
         options += ["--cuda-home", str(self.cuda_home)] if self.cuda_home is not None else []
@@ -59,8 +59,8 @@ class Settings:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Return those settings by which wheels differ."""
-        # Wheels for TensorFlow alone keep the names that they had before there were others.
+        """Return the settings that make one wheel different from another."""
+        # Wheels for TensorFlow alone keep the fingerprint from before there were other frameworks.
         built = {} if self.frameworks == (TENSORFLOW,) else {"frameworks": ",".join(sorted(self.frameworks))}
         if not self.gpu:
             return {"operations": "cpu", **built}
@@ -73,7 +73,7 @@ class Settings:
 
 
 def known_inputs(settings: Settings, here: Platform) -> dict[str, str]:
-    """Return the inputs of the wheel that are known before TensorFlow is installed."""
+    """Return the inputs of the wheel that are known before TensorFlow is installed, for a digest."""
     return {
         "horovod": VERSION,
         "sdist": SDIST_SHA256,
@@ -86,7 +86,7 @@ def known_inputs(settings: Settings, here: Platform) -> dict[str, str]:
 
 
 def fingerprint(settings: Settings, toolchain: Toolchain) -> str:
-    """Return 16 hex digits that are the same for the same wheel, and for no other."""
+    """Return the wheel's fingerprint, 16 hex digits: equal inputs give equal fingerprints."""
     inputs = known_inputs(settings, toolchain.platform)
     found = {"compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
     versions = {"tensorflow": toolchain.tensorflow, "torch": toolchain.torch}
@@ -104,12 +104,12 @@ def environment(
     compiler: Path | None = None,
     nccl: Path | None = None,
 ) -> dict[str, str]:
-    """Return the environment of the build: `base` without what would change the build unseen, and Horovod's settings.
+    """Return the environment variables of the build: Horovod's settings, and `base` without variables that interfere.
 
-    `jobs` is the number of compilers at once (1 to 1.5 GiB each); `lacks_header`: TensorFlow has no XLA_BUILDER;
-    `compiler`: the program to run in place of the machine's c++; `nccl`: the folder of NCCL, for GPUs.
+    `jobs` is the number of concurrent compilers (1 to 1.5 GiB each). `lacks_header` means that TensorFlow does not
+    contain XLA_BUILDER. `compiler` runs instead of the machine's c++. `nccl` is the folder of NCCL, for GPUs.
     """
-    # A make above this one hands down MAKEFLAGS with a job server that is closed here.
+    # A parent make passes MAKEFLAGS with a job server that is closed here.
     stray = ("HOROVOD_", "CPLUS_INCLUDE_PATH", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     kept = {name: value for name, value in base.items() if not name.startswith(stray)}
     headers = toolchain.tensorflow_include
@@ -134,7 +134,7 @@ def environment(
         result |= {
             "HOROVOD_GPU_OPERATIONS": "NCCL",
             "HOROVOD_CUDA_HOME": str(toolchain.cuda.home),
-            "CUDA_HOME": str(toolchain.cuda.home),  # PyTorch otherwise names the folders of the nvcc in PATH
+            "CUDA_HOME": str(toolchain.cuda.home),  # otherwise PyTorch uses the folders of the nvcc in PATH
             "HOROVOD_NCCL_HOME": str(nccl),
             "HOROVOD_NCCL_LINK": "SHARED",
             "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, sorted(settings.compute_capabilities))),

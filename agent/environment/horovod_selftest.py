@@ -1,7 +1,7 @@
-"""Test on this machine that Horovod works: two ranks, an allreduce, and a training step that leaves equal weights.
+"""Test that Horovod works on this machine: two ranks run an allreduce and one training step, then compare weights.
 
-It runs over Gloo and then over MPI. Keras 3 and Horovod can be combined so that nothing fails and nothing is averaged.
-So the ranks get different data, take a step as payload.train does, and their weights are compared afterwards.
+The test runs over Gloo and then over MPI. Keras 3 and Horovod can be combined such that nothing fails and gradients are
+not averaged. So the ranks get different data, take a step as payload.train does, and compare their weights afterwards.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TIMEOUT_S: Final = 180
 
 
 def command(python: str, controller: str) -> list[str]:
-    """Return the command that starts the ranks. No script of a virtual environment is used: those hold its path."""
-    # An address and not `localhost`: a name that cannot be resolved is taken for another host, and tried over SSH.
+    """Return the command that starts the ranks. It avoids scripts in bin/, which contain the environment's path."""
+    # 127.0.0.1 rather than `localhost`: Horovod takes a name that does not resolve for another host, and uses SSH.
     hosts = ["-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
     launcher = [python, "-m", "agent.launch.horovodrun", f"--{controller}", *hosts]
     rank = ["env", "-C", str(ROOT), python, "-m", "agent.environment.horovod_selftest"]
@@ -32,7 +32,7 @@ def command(python: str, controller: str) -> list[str]:
 
 
 def unresolved_name() -> str | None:
-    """Return this machine's own name where it does not resolve: Gloo's ranks then crash in hvd.init() (observed)."""
+    """Return this machine's host name if it does not resolve, else None. Gloo's ranks then crash in hvd.init()."""
     try:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError:
@@ -41,7 +41,7 @@ def unresolved_name() -> str | None:
 
 
 def prove(*, environ: Mapping[str, str]) -> str:
-    """Run the test with this Python; return a line that describes it. Raises HorovodError where Horovod fails."""
+    """Run the test with this Python; return a line that summarizes the result. Raises HorovodError if it fails."""
     if (name := unresolved_name()) is not None:
         raise HorovodError(
             f"This machine's own name, {name}, has no address, and Horovod's ranks crash then. Give it one: "
@@ -52,8 +52,8 @@ def prove(*, environ: Mapping[str, str]) -> str:
 
 
 def _prove(controller: str, environ: Mapping[str, str]) -> float:
-    """Run the test over one controller; return how long it took, s."""
-    # One thread a rank and no GPU start-up noise: the test is small and the machine may be too.
+    """Run the test over one controller; return its duration in seconds. Raises HorovodError."""
+    # One thread per rank and no GPU start-up messages: the test is small, and the machine may be too.
     env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     began = time.monotonic()
     try:
@@ -77,7 +77,7 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:
-    """Exit with a message unless the ranks added up exactly, and a training step left them equal weights."""
+    """Exit with a message unless the allreduce was exact and the training step left all ranks with equal weights."""
     if ranks != RANKS or sum_error != 0:
         sys.exit(f"Horovod's allreduce over {ranks} ranks is wrong by {sum_error:g}")
     if weights_moved == 0 or weights_differ != 0:
@@ -85,7 +85,7 @@ def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ:
 
 
 def main() -> None:
-    """Run one rank of the test."""
+    """Run the test as one of the ranks."""
     import horovod.tensorflow as hvd
     import keras
     import tensorflow as tf
@@ -95,7 +95,7 @@ def main() -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
-    # On every rank: the sum of 1000 numbers that say which rank they are from.
+    # On every rank: the sum of 1000 numbers, each the rank plus one.
     numbers, place = tf.fill([1000], float(hvd.rank() + 1)), "/GPU:0" if gpus else ""
     summed = hvd.allreduce(numbers, op=hvd.Sum, name="proof", device_dense=place)
     expected = hvd.size() * (hvd.size() + 1) / 2

@@ -1,12 +1,12 @@
-"""Horovod's source distribution: download it, check its hash, unpack and patch it. Standard library only.
+"""Horovod's source distribution: download, verify, unpack and patch it. Standard library only.
 
-The patch stops Horovod at a lost connection over Gloo. Unpatched, its background thread reports the failed allreduce
-to the framework and continues: it agrees with the other ranks on the next collective, by an allreduce of 8 bytes over
-the same context, with the same tag. A rank whose neighbour has not noticed the loss yet then receives that neighbour's
-share of the tensor instead of 8 bytes, and Gloo aborts the process in a thread of its own (`enforce fail at
-gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes`, seen with 8 ranks after one was killed). Such a
-SIGABRT looks like the first failure of the run, so the supervisor would blame a healthy host. A program with process
-sets of its own is still aborted: to remove them, Horovod has all ranks agree once more.
+The patch makes Horovod stop at a lost connection over Gloo. Unpatched, Horovod's background thread reports the failed
+allreduce to the framework and continues. It negotiates the next collective with the other ranks, by an allreduce of
+8 bytes over the same context, with the same tag. A rank whose neighbour has not yet noticed the loss then receives that
+neighbour's share of the tensor instead of 8 bytes, and Gloo aborts the process in one of its own threads (`enforce fail
+at gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes`, seen with 8 ranks after one was killed). Such a
+SIGABRT looks like the first failure of the run, so the supervisor would blame a healthy host. Programs that define
+process sets are still aborted: to remove the sets, Horovod negotiates once more among all ranks.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ EDITS: Final = (
     ),
 )
 DIGEST: Final = hashlib.sha256("\0".join(text for edit in EDITS for text in (edit.old, edit.new)).encode()).hexdigest()
-"""Of the patch, as an input of the wheel's fingerprint."""
+"""SHA-256 of the patch, an input of the wheel's fingerprint."""
 
 
 def patch(source: Path) -> None:
-    """Patch the release that is unpacked in the folder `source`. Raises HorovodError if a passage is not there once."""
+    """Patch the unpacked release in the folder `source`. Raises HorovodError unless each passage occurs once."""
     path = source / FILE
     text = path.read_text()
     for edit in EDITS:
@@ -106,16 +106,16 @@ def patch(source: Path) -> None:
 
 
 def download_arguments(scratch: Path) -> list[str]:
-    """Return pip's arguments to download the source distribution, checked by its hash, to scratch/sdist."""
+    """Return pip's arguments that download the source distribution to scratch/sdist and check its hash."""
     wanted = scratch / "horovod.txt"
     wanted.write_text(f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n")
-    # No isolation: the installed setuptools are pinned, and those that pip would download lack pkg_resources.
+    # No isolation: the installed setuptools are pinned. The version that pip would download lacks pkg_resources.
     options = ["--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"]
     return ["download", *options, "--requirement", str(wanted), "--dest", str(scratch / "sdist")]
 
 
 def unpack(scratch: Path) -> Path:
-    """Check the hash of the source distribution in scratch/sdist, unpack and patch it, and return its folder."""
+    """Verify, unpack and patch the source distribution in scratch/sdist; return the unpacked folder."""
     archive = scratch / "sdist" / f"horovod-{VERSION}.tar.gz"
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != SDIST_SHA256:

@@ -2,9 +2,9 @@
 
     python -m agent.environment.master_environment ensure [--root /opt/deepcdk/runtime]
 
-The last line of the output is its Python. The master only starts ranks and shows runs in TensorBoard, so its
-environment takes seconds to make and needs no compiler. It does not depend on the workers' environment: the master may
-have another processor.
+The last line of the output is the path of the environment's Python. The master only starts ranks and runs TensorBoard,
+so its environment takes seconds to make and needs no compiler. It is independent of the workers' environment, because
+the master can have another processor architecture.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from agent.files.build_once import temporary_directory_of
 
 LOCK: Final = Path(__file__).parent / "requirements-master.txt"
 PARTS: Final = ("__init__.py", "common", "runner")
-"""The parts of the package `horovod` that its launcher imports."""
+"""The parts of the package `horovod` that Horovod's launcher imports."""
 CHECK: Final = "from horovod.runner import launch; import tensorboard.main"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MasterEnvironment(LockedEnvironment):
-    """The master's environment."""
+    """The Python environment of the master."""
 
     name: ClassVar[str] = "the master's environment"
     command: ClassVar[str] = "agent.environment.master_environment ensure"
@@ -40,11 +40,11 @@ class MasterEnvironment(LockedEnvironment):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the packages, the platform and the release of Horovod."""
+        """Return the inputs of the fingerprint: the packages, the platform and Horovod's release."""
         return {**super().inputs, "horovod": VERSION, "sdist": SDIST_SHA256}
 
     def finish(self, wheels: Path) -> None:
-        """Copy the Python files of Horovod's launcher from its source distribution, and import them."""
+        """Copy the Python files of Horovod's launcher from its source distribution, and check that they import."""
         with tempfile.TemporaryDirectory(prefix="horovod-", dir=temporary_directory_of(self.directory)) as name:
             scratch = Path(name)
             self.pip("Downloading Horovod", *download_arguments(scratch))
@@ -63,7 +63,7 @@ def _all_but_python(directory: str, names: list[str]) -> list[str]:
 
 
 def ensure(root: Path = DEFAULT_ROOT) -> Path:
-    """Return the environment's Python; make the environment first unless it is complete.
+    """Return the path of the environment's Python; make the environment first unless it is complete.
 
     Raises RuntimeSetupError or OSError.
     """

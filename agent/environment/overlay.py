@@ -1,8 +1,8 @@
-"""Install a program's own packages over the runtime, without a change to the runtime, which other programs use.
+"""Install a program's packages on top of the runtime, without changing the runtime that other programs use.
 
-The laptop locks the packages that the runtime lacks. One node brings them as wheels to the shared file system; every
-node installs from there. For a notebook, which the laptop does not resolve, that node resolves the requirements too. An
-overlay is a virtual environment ROOT/FINGERPRINT in the login user's home.
+The laptop locks the packages that the runtime lacks. One node stores them as wheels on the shared file system, and
+every node installs them from there. The laptop does not resolve a notebook's requirements, so that node resolves them.
+An overlay is the virtual environment ROOT/FINGERPRINT in the login user's home.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent.files.build_once import temporary_directory_of
 from agent.spec.frameworks import KEPT, KEPT_PREFIX
 
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
-"""One package under two names. Each satisfies a requirement for the other."""
+"""The same package under two names. Each satisfies a requirement for the other."""
 _PACKAGES: Final = """
 import importlib.metadata, json, re, sysconfig
 found = importlib.metadata.distributions()
@@ -35,19 +35,19 @@ print(json.dumps([sysconfig.get_path('purelib'), found]))
 
 
 _CONFLICT: Final = ("ResolutionImpossible", "conflicting dependencies", "No matching distribution found")
-"""Words of pip about versions that do not fit. Other failures have nothing to do with the versions of the nodes."""
+"""Phrases in pip's output that report incompatible versions. Other failures are unrelated to the nodes' versions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer(VirtualEnvironment):
-    """Packages over the runtime."""
+    """A virtual environment that also imports the packages of the runtime below it."""
 
     name: ClassVar[str] = "the environment with the program's packages"
     runtime: Path
-    """The runtime's Python."""
+    """Path of the runtime's Python."""
 
     def prepare(self) -> None:
-        """Have the runtime's packages found after the overlay's own, and TensorFlow under both of its names."""
+        """Make the runtime's packages importable after the overlay's own, and provide both names of TensorFlow."""
         below, kept = self.runtime_packages()
         (self.site_packages / "runtime.pth").write_text(f"import site; site.addsitedir({below!r})\n")
         for name in TENSORFLOW:
@@ -55,13 +55,13 @@ class Layer(VirtualEnvironment):
                 self._stand_in(name, next(kept[other] for other in TENSORFLOW if other in kept))
 
     def runtime_packages(self) -> tuple[str, dict[str, str]]:
-        """Return the runtime's folder of packages, and the versions of those that must not change."""
+        """Return the runtime's package folder, and the versions of the packages that must not change, by name."""
         output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
         below, found = json.loads(output.splitlines()[-1])
         return below, {name: found[name] for name in found if name in KEPT or name.startswith(KEPT_PREFIX)}
 
     def _stand_in(self, name: str, version: str) -> None:
-        """Add metadata of TensorFlow under its other name, for packages that require it by that name."""
+        """Add metadata for TensorFlow under its other name, for packages that require it by that name."""
         folder = self.site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -71,28 +71,28 @@ class Layer(VirtualEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LockedOverlay(Layer, LockedEnvironment):
-    """The packages of a program's lock file over the runtime."""
+    """The packages of a program's lock file, on top of the runtime."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the platform, the packages and the runtime."""
+        """Return the inputs of the fingerprint: the platform, the packages and the runtime."""
         return {**super().inputs, "runtime": str(self.runtime)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlay(Layer):
-    """Requirements that a node resolves, over the runtime."""
+    """Requirements that a node resolves, on top of the runtime."""
 
     program: Path
-    """The pushed program's directory. Requirements may name files in it."""
+    """Directory of the pushed program. Requirements can refer to files in it."""
     requirements: str
-    """Path of the requirements file in it; empty: only `further`."""
+    """Path of the requirements file in `program`; empty if there are only `further` requirements."""
     further: tuple[str, ...]
-    """More requirements, as pip reads them."""
+    """More requirements, in pip's syntax."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the requirements and the runtime, and the program's tree if the requirements name files."""
+        """Return the requirements and the runtime, and the program's tree if the requirements refer to files."""
         text = self._text
         inputs = {"runtime": str(self.runtime), "further": "\n".join(self.further)}
         inputs |= {"requirements": "\n".join(requirement_lines(text))}
@@ -109,7 +109,7 @@ class Overlay(Layer):
             raise RuntimeSetupError(f"cannot read {self.requirements}: {error}") from None
 
     def bring(self, wheels: Path) -> None:
-        """Resolve what the runtime lacks, and bring wheels of it. Packages that Horovod depends on cannot change."""
+        """Resolve and build wheels for packages that the runtime lacks. Those that Horovod depends on never change."""
         temporary = temporary_directory_of(self.directory)
         constraints, report, sources = (temporary / name for name in ("constraints.txt", "report.json", "sources.txt"))
         _, kept = self.runtime_packages()
@@ -136,7 +136,7 @@ class Overlay(Layer):
 
 
 def refers_to_files(requirements: str) -> bool:
-    """Return whether requirements name other files of the program, whose content then counts too."""
+    """Return whether the requirements refer to files of the program, so that those files are inputs too."""
     name = re.compile(
         r"(-[rcef]\b|--(requirement|constraint|editable|find-links)\b|\.|/|file:|[^ ]+\.whl)|.*@ *(file:|\.)"
     )
@@ -144,7 +144,7 @@ def refers_to_files(requirements: str) -> bool:
 
 
 def parse_report(report: Mapping[str, Any]) -> list[str]:
-    """Parse pip's installation report: the packages that the runtime lacks, each with its source."""
+    """Parse pip's installation report into one requirement per package to install, each with its source URL."""
     sources = []
     for entry in report["install"]:
         download = entry["download_info"]

@@ -1,7 +1,7 @@
-"""Package indexes of nodes: whether pip reaches one, and how pip gets credentials that no command line shows.
+"""Package indexes: check that pip can reach one from a node, and pass pip credentials without a command line.
 
-To build a package that has no wheel, pip starts another pip with each index's URL on its command line. So credentials
-in URLs are moved to a netrc file, which only this user may read.
+To build a package that has no wheel, pip starts another pip with each index URL on its command line. So credentials in
+URLs are moved to a netrc file that only this user can read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIES: Final = 2
 _PAUSE_S: Final = 1.0
 _CONNECT_S: Final = 10.0
 NETRC: Final = "NETRC"
-"""Environment variable with the path of the netrc file that pip reads."""
+"""Environment variable with the path of pip's netrc file."""
 _OPTION: Final = re.compile(
     r"(?P<option>-i|-f|--index-url|--extra-index-url|--find-links)(?P<gap>\s*=\s*|\s*)(?P<url>\S+)"
 )
@@ -32,9 +32,9 @@ REMEDY: Final = (
     "the requirements, with the lines --no-index and --find-links; an embedded cloud has this machine's index with "
     "`start --packages`"
 )
-# pip's parser knows its defaults, all its configuration files and variables; no command of pip prints their sum.
 _PROXIES: Final = frozenset({"http", "https", "all"})
-"""Of the variables about proxies those that name one; `no_proxy` alone names none."""
+"""The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
+# pip's parser knows its defaults and all its configuration files and variables. No pip command prints the result.
 _QUESTION: Final = """
 import json
 from pip._internal.commands import create_command
@@ -45,11 +45,11 @@ print(json.dumps([indexes, bool(options.no_index)]))
 
 
 def missing(python: Path) -> str:
-    """Return why the pip of a Python reaches no package index from here, and what to do; "" if it may reach one.
+    """Return why the pip of `python` cannot reach a package index from here, and how to fix it; "" if it may reach one.
 
-    It may if it uses a proxy or does not print where it looks.
+    The result is also "" if pip uses a proxy or if its configuration cannot be read.
     """
-    import urllib.request  # Not at the top: HTTP and TLS take time, and few nodes bring packages.
+    import urllib.request  # Not at the top: it imports HTTP and TLS, which takes time, and few nodes fetch packages.
 
     done = subprocess.run([str(python), "-c", _QUESTION], capture_output=True, text=True, check=False)
     if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
@@ -60,7 +60,7 @@ def missing(python: Path) -> str:
 
 
 def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
-    """Return the unreachable servers, each with the reason; "" if one is reachable, or an index is a directory."""
+    """Return the unreachable servers with reasons; "" if any server is reachable, or if an index is a directory."""
     found: dict[str, str] = {}
     for url in urls:
         parts = urlsplit(url)
@@ -73,7 +73,7 @@ def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
 
 
 def _connect(host: str, port: int, tries: int) -> str:
-    """Return why a connection to a server fails; "" if it works."""
+    """Return why a connection to a server fails, or "" if it works."""
     trouble = ""
     for number in range(tries):
         if number:
@@ -87,13 +87,13 @@ def _connect(host: str, port: int, tries: int) -> str:
 
 
 def is_named_in(requirements: str) -> bool:
-    """Return whether requirements themselves name the indexes that pip asks, or forbid all."""
+    """Return whether the requirements themselves set the package indexes for pip, or disable them."""
     option = re.compile(r"(-[irc]|--index-url\b|--extra-index-url\b|--no-index\b|--(requirement|constraint)\b)")
     return any(option.match(line.strip()) for line in requirements.splitlines())
 
 
 def with_absolute_paths(lock: str, directory: Path) -> str:
-    """Return a lock file whose --find-links are absolute: pip reads others relative to the lock file."""
+    """Return a lock file with absolute --find-links paths. pip resolves relative paths from the lock file's folder."""
 
     def absolute(option: re.Match[str]) -> str:
         given = " ".join(shlex.split(option[2], comments=True))
@@ -103,9 +103,9 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
 
 
 def without_credentials(lock: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return a lock file whose options name no credentials, and the user and password of each host.
+    """Return the lock file without credentials in its URLs, and the user and password for each host.
 
-    A netrc file has one user for a host. Another user's credentials stay in the URL.
+    A netrc file has one user per host. If a host has several users, the others' credentials stay in the URLs.
     """
     found: dict[str, tuple[str, str]] = {}
     lines = []
@@ -124,9 +124,10 @@ def without_credentials(lock: str) -> tuple[str, dict[str, tuple[str, str]]]:
 def netrc_environment(
     credentials: Mapping[str, tuple[str, str]], environ: Mapping[str, str], directory: Path
 ) -> dict[str, str]:
-    """Return `environ` for a pip that finds these credentials; write them to a file in `directory` for this user only.
+    """Return `environ` with NETRC set to a new file in `directory`, readable by this user only, with the credentials.
 
-    The entries of the netrc file of `environ` are kept.
+    The new file also contains the entries of the netrc file that `environ` refers to. Without credentials, `environ` is
+    unchanged.
     """
     if not credentials:
         return dict(environ)
@@ -137,11 +138,11 @@ def netrc_environment(
     before = Path(environ.get(NETRC) or Path.home() / ".netrc")
     there = before.read_text(encoding="utf-8") if before.is_file() else ""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as output:
-        # Python's netrc takes the last entry of a host.
+        # Python's netrc uses the last entry of a host.
         output.write("".join([there, "\n" if there else "", *entries]))
     return {**environ, NETRC: str(file)}
 
 
 def _token(text: str) -> str:
-    """Return a word as Python's netrc reads it back: in quotes, with a backslash before what would end them."""
+    """Quote a word for Python's netrc parser: in double quotes, with quotes and backslashes escaped."""
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'

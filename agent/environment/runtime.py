@@ -3,8 +3,8 @@
     python -m agent.environment.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]
     python -m agent.environment.runtime ensure --operations gpu --cc 80,90    # for GPUs of these compute capabilities
 
-The last line of the output is the environment's Python. The runtime's packages come from a lock file beside this
-module: one for CPUs, one for GPUs, one for aarch64.
+The last line of the output is the path of the environment's Python. The runtime's packages come from a lock file beside
+this module: one for CPUs, one for GPUs, one for aarch64.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ LOCKS: Final = {
     ("x86_64", "gpu"): "requirements-gpu.txt",
     ("aarch64", "cpu"): "requirements-aarch64.txt",
 }
-"""By processor and Horovod's operations. TensorFlow has no build for GPUs on aarch64."""
+"""Lock files by processor and Horovod's operations. TensorFlow has no GPU build for aarch64."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HorovodEnvironment(LockedEnvironment):
-    """An environment with Horovod, which is built against its packages."""
+    """An environment with Horovod, built against the environment's packages."""
 
     settings: Settings | None
-    """None: without Horovod."""
+    """Settings of Horovod's build; None: without Horovod."""
     cache: Path = dataclasses.field(compare=False)
-    """Of Horovod's wheels on this node."""
+    """Folder on this node where Horovod's wheels are cached."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the packages, the platform and what Horovod is built for; not the compiler.
+        """Return the packages, the platform and what Horovod is built for, but not the compiler.
 
         So a node without a compiler can use an environment that another node has made.
         """
@@ -64,7 +64,7 @@ class HorovodEnvironment(LockedEnvironment):
 
     @property
     def check(self) -> str:
-        """Return a program that imports what was built."""
+        """Return a Python program that imports what was built."""
         if self.settings is None:
             return ""
         lines = [f"import horovod.{framework} as hvd" for framework in self.settings.frameworks]
@@ -72,7 +72,7 @@ class HorovodEnvironment(LockedEnvironment):
         return "; ".join(lines)
 
     def build(self, wheels: Path) -> None:
-        """Add Horovod's wheel from the cache, where it is built if missing, with this environment's Python."""
+        """Add Horovod's wheel to `wheels`. It comes from the cache, or is built with this environment's Python."""
         if self.settings is None:
             return
         command = [str(self.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(self.cache)]
@@ -83,7 +83,7 @@ class HorovodEnvironment(LockedEnvironment):
         partial.rename(wheels / built.name)
 
     def finish(self, wheels: Path) -> None:
-        """Make Gloo the default, link NVIDIA's libraries, and import what was built."""
+        """Link NVIDIA's libraries, make Gloo the default, and check that Horovod imports."""
         if linked := site_changes.link_libraries(self.site_packages):
             self.report(f"linked for TensorFlow: {', '.join(linked)}")
         if self.settings is not None:
@@ -93,23 +93,23 @@ class HorovodEnvironment(LockedEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runtime(HorovodEnvironment):
-    """The environment of recipes and of programs without a lock file."""
+    """The environment for recipes and for programs without a lock file."""
 
     name: ClassVar[str] = "the runtime"
     command: ClassVar[str] = "agent.environment.runtime ensure"
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return those of any environment with Horovod, and the custom op."""
+        """Return the inputs of an environment with Horovod, and the custom op."""
         return {**super().inputs, "custom op": custom_op.identity()}
 
     @property
     def check(self) -> str:
-        """Return a program that imports what recipes need."""
+        """Return a Python program that imports what recipes need."""
         return f"{super().check}; import keras, sklearn; from agent.environment.custom_op import load; load()"
 
     def install(self, wheels: Path) -> None:
-        """Install the wheels. Raises RuntimeSetupError if the lock file does not have one of them, except Horovod's."""
+        """Install the wheels. Raises RuntimeSetupError if the lock file lacks a wheel's hash (except Horovod's)."""
         for line in requirement_lines((wheels / LOCK).read_text(encoding="utf-8")):
             name, _, sha256 = line.partition(" --hash=sha256:")
             if not name.startswith("horovod==") and sha256 not in self.lock:
@@ -117,12 +117,12 @@ class Runtime(HorovodEnvironment):
         super().install(wheels)
 
     def build(self, wheels: Path) -> None:
-        """Build our custom op too. Its library stays beside the wheels, for nodes without a compiler."""
+        """Also build the custom op. Its library stays beside the wheels, for nodes without a compiler."""
         super().build(wheels)
         self._install_custom_op(wheels)
 
     def finish(self, wheels: Path) -> None:
-        """Install our custom op too."""
+        """Also install the custom op."""
         self._install_custom_op(wheels)
         super().finish(wheels)
 
@@ -133,13 +133,13 @@ class Runtime(HorovodEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnEnvironment(HorovodEnvironment):
-    """The environment of a program with a lock file of its own, which was resolved on the laptop."""
+    """The environment of a program with its own lock file, which the laptop has resolved."""
 
     name: ClassVar[str] = "the program's own environment"
 
 
 def lock_file(here: Platform, settings: Settings) -> Path:
-    """Return the lock file of the runtime for these settings. Raises NotCoveredError if there is none."""
+    """Return the path of the runtime's lock file for these settings. Raises NotCoveredError if there is none."""
     name = LOCKS.get((here.machine, settings.operations))
     if name is None:
         with_gpus = " with GPUs" if settings.gpu else ""
@@ -155,7 +155,7 @@ def runtime_for(
     """Return the runtime for these settings on this machine. Raises NotCoveredError."""
     here = this_platform()
     check_platform(here)
-    # The locked packages of the runtime all have wheels: a source distribution is an error.
+    # All locked packages of the runtime have wheels, so a source distribution is an error.
     lock = f"--only-binary :all:\n{lock_file(here, settings).read_text(encoding='utf-8')}"
     return Runtime(root=root, wheelhouse=wheelhouse, lock=lock, settings=settings, cache=cache)
 
@@ -168,12 +168,12 @@ def options_for(kind: RuntimeKind) -> tuple[str, ...]:
 
 
 def current(options: Sequence[str]) -> Runtime:
-    """Return the runtime that `ensure` makes with these options. Raises as `ensure`."""
+    """Return the runtime that `ensure` makes with these options. Raises the same errors as `ensure`."""
     return _runtime(_parser().parse_args(["ensure", *options]))
 
 
 def ensure(*options: str) -> Path:
-    """Run the command `ensure` with these options in this process; return the runtime's Python.
+    """Run the command `ensure` with these options in this process; return the path of the runtime's Python.
 
     Raises RuntimeSetupError, ValueError or OSError.
     """
@@ -190,9 +190,10 @@ def ensure_own(
     options: Sequence[str],
     log: Path | None = None,
 ) -> Path:
-    """Return the Python of a program's own environment on this node, made first unless it is there.
+    """Return the path of the Python in a program's own environment on this node; make the environment if necessary.
 
-    `lock` is the pushed lock file; `options` are those of `ensure` for the node's kind. Raises as `ensure`.
+    `lock` is the pushed lock file, and `options` are the options of `ensure` for the node's kind. Raises the same
+    errors as `ensure`.
     """
     check_platform(this_platform())
     arguments = _parser().parse_args(["ensure", *options, "--frameworks", ",".join(frameworks)])

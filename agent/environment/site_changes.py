@@ -1,12 +1,12 @@
-"""Changes to installed packages: NVIDIA's libraries where TensorFlow looks, and Gloo as Horovod's default controller.
+"""Fix installed packages: link NVIDIA's libraries where TensorFlow looks, and make Gloo Horovod's default controller.
 
-TensorFlow opens NVIDIA's libraries by name, in folders that its own library lists. The list of TensorFlow 2.21.0 lacks
-the folder of cuSOLVER, although its wheel for GPUs requires cuSOLVER: TensorFlow then prints "Cannot dlopen some GPU
-libraries" and computes on the CPU (seen on an H200). A library outside of the listed folders gets a link in one of
-them.
+TensorFlow opens NVIDIA's libraries by name, in folders that are listed in its own library. The list of TensorFlow
+2.21.0 lacks cuSOLVER's folder, although its GPU wheel requires cuSOLVER. TensorFlow then prints "Cannot dlopen some GPU
+libraries" and computes on the CPU (seen on an H200). A library outside the listed folders gets a link in one of them.
 
-Built with Gloo and MPI, Horovod tries MPI first, and Open MPI would start a daemon for a single process, such as a
-notebook or a program under `fab run`. A line that every start of a Python executes makes Gloo the default.
+If Horovod is built with Gloo and MPI, it tries MPI first. Open MPI would then start a daemon even for a single process,
+such as a notebook or a program under `fab run`. A .pth file, which Python executes at every start, makes Gloo the
+default.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ LINE: Final = (
     "import os; 'OMPI_COMM_WORLD_RANK' in os.environ or "
     "[os.environ.setdefault(name, 'gloo') for name in ('HOROVOD_CONTROLLER', 'HOROVOD_CPU_OPERATIONS')]\n"
 )
-"""Under an mpirun of the user's own it sets nothing; the launchers here set both themselves."""
+"""Sets nothing under an mpirun that the user has started. Our own launchers set both variables themselves."""
 OPENED: Final = ("cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn")
-"""What TensorFlow 2.21 opens before it registers a GPU, in this order; one that is missing is enough."""
+"""Libraries that TensorFlow 2.21 opens before it registers a GPU, in this order. If one is missing, it uses no GPU."""
 OPENER: Final = Path("tensorflow/libtensorflow_framework.so.2")
 _LISTED: Final = re.compile(rb"\$ORIGIN/\.\./(nvidia/\w+/lib)\b")
-"""A folder of its list, relative to the folder of packages."""
+"""A folder in TensorFlow's list, relative to site-packages."""
 
 
 def listed_folders(packages: Path) -> tuple[Path, ...]:
-    """Return the folders of NVIDIA's packages in which TensorFlow looks; none for a TensorFlow without GPUs."""
+    """Return the folders where TensorFlow looks for NVIDIA's libraries; none for a TensorFlow without GPUs."""
     try:
         content = (packages / OPENER).read_bytes()
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def listed_folders(packages: Path) -> tuple[Path, ...]:
 
 
 def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
-    """Return the installed libraries that TensorFlow opens but does not find."""
+    """Return the installed libraries that TensorFlow needs but cannot find in its listed folders."""
     listed = listed_folders(packages)
     found = {library.name for folder in listed for library in folder.glob("lib*.so.*")}
     installed = [library for name in OPENED for library in sorted(packages.glob(f"nvidia/*/lib/lib{name}.so.[0-9]*"))]
@@ -46,7 +46,7 @@ def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
 
 
 def link_libraries(packages: Path) -> tuple[str, ...]:
-    """Link those libraries into a folder in which TensorFlow looks; return their names."""
+    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names."""
     libraries = unlisted_libraries(packages)
     if libraries:
         folder = next(folder for folder in listed_folders(packages) if folder.is_dir())
@@ -56,7 +56,7 @@ def link_libraries(packages: Path) -> tuple[str, ...]:
 
 
 def make_gloo_default(environment: Path) -> None:
-    """Write the line into a virtual environment. Raises FileNotFoundError for any other directory."""
+    """Write the .pth file into a virtual environment. Raises FileNotFoundError for any other directory."""
     packages = next((environment / "lib").glob("python3*/site-packages"), None)
     if packages is None:
         raise FileNotFoundError(f"{environment} is not a virtual environment")

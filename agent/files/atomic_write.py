@@ -1,8 +1,8 @@
-"""Write files and directories atomically; report a full disk by its path.
+"""Write files and directories atomically; report the path of a full disk.
 
-Our own, since the nodes' own Python has the standard library alone. Two other ways to write files
-remain: `agent.staging.dataset_files.write_verified` streams thousands, reads each back and syncs none;
-`payload.data.records.shards` streams the files of a shard and renames them together.
+Standard library only. Two modules write files in other ways. `agent.staging.dataset_files.write_verified` writes
+thousands of files, reads each one back and syncs none. `payload.data.records.shards` writes the files of a shard and
+renames them together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def full_disk(path: Path, text: str) -> str:
-    """Return the host and the directory of a full disk if `text` reports one, else an empty string."""
+    """Return a message with the host and the directory of a full disk if `text` reports one, else an empty string."""
     if not any(os.strerror(number) in text for number in _FULL):
         return ""
     free = _free_bytes(path)
@@ -32,7 +32,7 @@ def full_disk(path: Path, text: str) -> str:
 
 
 class StorageError(ReportedError, OSError):
-    """Report a file that could not be written. Carries `path` and `free_bytes` (None where unknown)."""
+    """Report a file that could not be written. Carries `path` and `free_bytes` (None if unknown)."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class StorageError(ReportedError, OSError):
 
 @contextlib.contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a StorageError that names `path`."""
+    """Turn an OSError in the block into a StorageError for `path`."""
     try:
         yield
     except StorageError:
@@ -56,7 +56,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames within a directory durable."""
+    """Make earlier renames within a directory durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -65,9 +65,9 @@ def sync_directory(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
-    """Replace a file so that a reader sees the old content or the new one, never a part. Raises OSError.
+    """Replace a file such that readers see either the old or the new content, never a part. Raises OSError.
 
-    `mode`, less the umask, holds from the first byte on. A text is written in UTF-8.
+    The file has the permissions `mode`, less the umask, from the start. Text is encoded as UTF-8.
     """
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
@@ -83,22 +83,22 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
 
 
 def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
-    """Open a file to append to it, made where it is missing; never through a link. Raises OSError (ELOOP) for one.
+    """Open a file to append to it, or create it. A symbolic link is never followed: OSError (ELOOP) is raised.
 
-    Every rank can write where runs lie, and a link there would lead what the master appends into a file of its own.
+    Every rank can write to the directory of runs. A link there could redirect the master's output to another file.
     """
     return open(path, "ab", buffering=buffering, opener=no_follow)
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file, but no link in its place: an `opener` for files where another user may write. Raises OSError."""
+    """Open a file unless it is a symbolic link: an `opener` for directories that other users can write to."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, and durably: a crash of the machine does not undo it.
+    """Write a file atomically and durably: it survives a crash of the machine.
 
-    Raises StorageError; the old content is then untouched.
+    Raises StorageError, and then keeps the old content.
     """
     with storing(path):
         write_atomically(path, content)
@@ -107,10 +107,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yield a directory to fill. It is renamed to `path` at the end of the block, or removed after an error.
+    """Yield a new directory to fill. It is renamed to `path` at the end of the block, or removed after an error.
 
-    `path` must not exist. Directories that replace another (checkpoints, saved models) or are merged into one (`fab
-    fetch`) are renamed where they are written, as is what a push unpacks: its code is sent as text.
+    `path` must not exist. Some code renames directories itself: if they replace another directory (checkpoints,
+    saved models), if they are merged into one (`fab fetch`), or if they come from a push (its code is sent as text).
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
@@ -118,7 +118,7 @@ def new_directory(path: Path) -> Iterator[Path]:
         yield partial
         partial.rename(path)
     except BaseException:
-        import shutil  # Not at the top: it imports every compression, and few callers come here.
+        import shutil  # Not at the top: it imports all compression modules, and this branch is rare.
 
         shutil.rmtree(partial, ignore_errors=True)
         raise

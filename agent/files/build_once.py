@@ -1,9 +1,9 @@
-"""Build something once and let every later process use it, on one machine or on all that share a file system.
+"""Build something once and let all later processes use it, on one machine or on all that share a file system.
 
-One process builds under a lock while the others wait; what a crash leaves unfinished is not taken for a result.
+One process builds under a lock while the others wait. An unfinished build after a crash is never used.
 
-A build's temporary files are on the volume of what it builds. Not in /tmp: Amazon Linux 2023, Debian 13 and others have
-it in memory, which wheels and a compiler's files would fill.
+A build's temporary files are on the same volume as its result, not in /tmp. On Amazon Linux 2023, Debian 13 and others,
+/tmp is in memory, which wheels and a compiler's files would fill.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent.files.file_lock import file_lock
 from agent.files.listing import is_listed
 
 COMPLETE: Final = ".complete"
-"""The file that marks a complete directory. It is written last."""
+"""The file that marks a directory as complete. It is written last."""
 
 Built = TypeVar("Built")
 
@@ -31,10 +31,10 @@ def build_once(
     lock: Path,
     on_wait: Callable[[], None] | None = None,
 ) -> Built:
-    """Return what `find` finds, or else build it under `lock`; call `on_wait` once if another process is building.
+    """Return the result of `find`, or build it under `lock`. Call `on_wait` once if another process is building.
 
-    `find` returns None for what is missing or incomplete. It is called again under the lock. What it finds at once
-    needs no lock, and may be on a read-only file system.
+    `find` returns None if the result is missing or incomplete, and is called again under the lock. If the first call
+    succeeds, no lock is needed, so the result can be on a read-only file system.
     """
     if (found := find()) is not None:
         return found
@@ -50,10 +50,10 @@ def build_directory_once(
     on_wait: Callable[[], None] | None = None,
     keep_partial: bool = False,
 ) -> bool:
-    """Fill `directory` once and mark it complete; return whether this call has filled it.
+    """Fill `directory` once and mark it as complete; return whether this call filled it.
 
-    `build` makes the directory and returns the text of the mark. What an interrupted build left is removed first, or
-    with `keep_partial` left for `build` to continue with.
+    `build` makes the directory and returns the text for the mark. The files of an interrupted build are removed first,
+    or kept for `build` to continue with if `keep_partial` is set.
     """
 
     def fill() -> bool:
@@ -72,15 +72,15 @@ def is_complete(directory: Path) -> bool:
 
 
 def temporary_directory_of(directory: Path) -> Path:
-    """Return the path for the temporary files of the build of `directory`: beside it, under its name with .tmp."""
+    """Return the path for temporary files of the build of `directory`: the same name with .tmp added."""
     return directory.with_name(f"{directory.name}.tmp")
 
 
 @contextlib.contextmanager
 def temporary_files_beside(directory: Path) -> Iterator[Path]:
-    """Make `temporary_directory_of(directory)` for the block; return its path, and remove it afterwards.
+    """Make `temporary_directory_of(directory)` for the block and yield its path; remove it afterwards.
 
-    The caller has the lock of the build. What a killed build left is removed first.
+    The caller must hold the lock of the build. The files of a killed build are removed first.
     """
     temporary = temporary_directory_of(directory)
     if temporary.exists():
@@ -89,12 +89,12 @@ def temporary_files_beside(directory: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # An error of the block counts more; the next build removes it.
+        shutil.rmtree(temporary, ignore_errors=True)  # Do not hide an error of the block; the next build retries this.
 
 
 def with_temporary_files(environ: Mapping[str, str], temporary: Path) -> dict[str, str]:
-    """Return `environ` with TMPDIR, where pip, compilers and Python's tempfile write.
+    """Return `environ` with TMPDIR set to `temporary`, for pip, compilers and Python's tempfile.
 
-    Without that directory, outside of `temporary_files_beside`, TMPDIR stays as it is: programs would ignore it.
+    If that directory does not exist, TMPDIR is unchanged, because programs would ignore it.
     """
     return {**environ, **({"TMPDIR": os.fspath(temporary)} if temporary.is_dir() else {})}

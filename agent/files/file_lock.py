@@ -1,7 +1,4 @@
-"""A lock between processes, on one machine or on all that share a file system.
-
-Our own, since the nodes' own Python has the standard library alone.
-"""
+"""A lock between processes on one machine, or on all machines that share a file system. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,24 +11,24 @@ from agent.files.atomic_write import no_follow
 
 
 class AlreadyLockedError(OSError):
-    """Report a lock that another process has."""
+    """Report a lock that another process holds."""
 
 
 @contextlib.contextmanager
 def file_lock(
     path: Path, *, on_wait: Callable[[], None] | None = None, wait: bool = True, shared: bool = False
 ) -> Iterator[None]:
-    """Lock the file `path` during the block; call `on_wait` once if another process has the lock.
+    """Hold a lock on the file `path` during the block. Call `on_wait` once if another process holds the lock.
 
-    Without `wait` it raises AlreadyLockedError then. Several processes can have a `shared` lock at once.
+    Without `wait`, AlreadyLockedError is raised instead. Several processes can hold a `shared` lock at the same time.
 
-    The kernel releases the lock when the process ends, however it ends: there is nothing to clean up after a crash. On
-    NFS (EFS) it also works between machines. The file stays: if it were removed, two processes could lock two files of
-    one name.
+    The kernel releases the lock when the process exits for any reason, so a crash needs no cleanup. On NFS (EFS) the
+    lock also works between machines. The file is never removed: otherwise two processes could lock two different files
+    with the same name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    with open(path, "a+b", opener=no_follow) as file:  # NFS gives a shared lock only to a file that is open to read.
+    with open(path, "a+b", opener=no_follow) as file:  # NFS grants a shared lock only on a file that is open to read.
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,11 +1,11 @@
-"""Read files that others write: of another node on a shared file system, or of a rank.
+"""Read files that others write: another node on a shared file system, or a rank.
 
-An NFS client keeps what it learned: a file that it did not find may stay missing here for a minute after another node
-has written it (nfs(5), `lookupcache`; the default of `acdirmax` is 60 s). A listing asks the server. So a file of
-another node is looked for in the listing of its directory first, and by its name only once it is there.
+An NFS client caches failed lookups. A file that was missing can stay missing here for a minute after another node has
+written it (nfs(5), `lookupcache`; the default of `acdirmax` is 60 s). A directory listing asks the server. So a file
+from another node is first searched for in its directory's listing, and opened by name only if it is listed.
 
-A file that others can make is read only if it is regular: no link to another one, no pipe that keeps its reader
-waiting, no giant.
+A file that others can create is read only if it is a regular file: not a link, not a pipe that blocks its reader, and
+not larger than a limit.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 MOST_BYTES: Final = 8 << 20
-"""Parsed as JSON, a file takes up to thirty times as much memory."""
+"""Maximum size of a file to read. Parsed as JSON, a file takes up to thirty times its size in memory."""
 
 MAX_ENTRIES: Final = 200_000
-"""Names of files and directories that are listed; a rank can make millions."""
+"""Maximum number of directory entries to read. A rank can create millions."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read it. Raises OSError for what is none, and for a link to one."""
+    """Open a regular file for reading. Raises OSError for anything else, including links."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -39,26 +39,26 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file. Raises OSError as `open_regular`, and for more than `most_bytes`."""
+    """Return the content of a regular file. Raises OSError if it is not regular or larger than `most_bytes`."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
             raise OSError(errno.EFBIG, f"it has {size} bytes, and may have {most_bytes}", str(path))
-        return file.read(size)  # It takes the memory for as many bytes first.
+        return file.read(size)  # read() allocates this many bytes first.
 
 
 def names_in(directory: Path) -> frozenset[str]:
-    """List a directory; nothing where there is none."""
+    """Return the names in a directory, or an empty set if the directory does not exist."""
     try:
-        return frozenset(os.listdir(directory))  # noqa: PTH208  # thousands of them, of which the names are enough
+        return frozenset(os.listdir(directory))  # noqa: PTH208  # only names are needed, of thousands of files
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
 
 
 def is_listed(path: Path) -> bool:
-    """Return whether the listing of a directory has the file `path`; False where there is no such directory.
+    """Return whether the listing of its directory contains `path`; False if the directory does not exist.
 
-    After MAX_ENTRIES names it asks for the file itself.
+    In a directory with more than MAX_ENTRIES names, the file may be looked up by its name instead.
     """
     try:
         with os.scandir(path.parent) as entries:
@@ -70,9 +70,9 @@ def is_listed(path: Path) -> bool:
 
 
 def count_files(directory: Path) -> tuple[int, int]:
-    """Return how many plain files are below a directory, and their bytes, of the first MAX_ENTRIES entries.
+    """Return the number of regular files below a directory and their total bytes, among its first MAX_ENTRIES entries.
 
-    Links are not followed. What cannot be read is left out: another node may remove it meanwhile, and a rank can nest
+    Links are not followed. Unreadable entries are skipped: another node may be removing them, and a rank can nest
     folders until their path is too long.
     """
     files = size = entries_seen = 0
@@ -93,14 +93,14 @@ def count_files(directory: Path) -> tuple[int, int]:
 
 
 def read_listed(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the content of a file that another node may just have written. Raises OSError, as `read_regular`."""
+    """Return the content of a file that another node may just have written. Raises OSError like `read_regular`."""
     if not is_listed(path):
         raise FileNotFoundError(f"{path} is not there")
     return read_regular(path, most_bytes)
 
 
 def listed_below(directory: Path, paths: Iterable[str]) -> frozenset[str]:
-    """Return those of these paths, relative to a directory, that are listed: each folder once, from the top down."""
+    """Return the given paths, relative to `directory`, that exist. Each folder is listed once, from the top down."""
     known: dict[str, frozenset[str]] = {}
 
     def names(folder: str) -> frozenset[str]:
