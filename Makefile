@@ -17,8 +17,8 @@ help: ## list the commands
 setup: ## install all that is needed, once (system packages through apt, Python, what is built here, Node)
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
-demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, IMAGE=debian-12, PACKAGES=1), fetch the result, write its report, take all down
-	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages)
+demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, IMAGE=debian-12, PACKAGES=1, VERBOSE=1), fetch the result, write its report, take all down
+	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages) $(if $(VERBOSE),--verbose)
 
 test: setup lint ## check style and types, run the unit tests and the main path end to end (17 minutes on two cores)
 	$(python) -m pytest -m "$(unit) and not full" -n auto --dist worksteal --durations=20

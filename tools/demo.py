@@ -1,9 +1,10 @@
 """Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results and their report.
 
-    .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--packages] [--keep]
+    .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--packages] [--keep] [--verbose]
 
-Every command is printed as a user would type it on a laptop, with the time it took. The cloud is taken down at the end,
-also after an error or Ctrl-C; `--keep` leaves it up and says how to go on. `--image debian-12` runs all nodes on
+Each command is one line: its time, the command, and its result. With `--verbose` it is printed as a user would type it
+on a laptop, with its whole output; so is the output of a command that fails. The cloud is taken down at the end, also
+after an error or Ctrl-C; `--keep` leaves it up and says how to go on. `--image debian-12` runs all nodes on
 Debian's own root, made by mmdebstrap at its first use, with its own cloud-init and apt. `--packages` lets the
 hosts reach the package index that pip is configured with here, for programs with requirements; with `--image debian-13`
 they do, and make their own training environment, since its Python is another one than here.
@@ -12,7 +13,9 @@ they do, and make their own training environment, since its Python is another on
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +25,9 @@ from pathlib import Path
 
 from agent.environment.horovod_build import default_cache
 from agent.environment.virtual_environment import DEFAULT_ROOT
+from cluster.terminal.output import print_line
+from cluster.terminal.status_line import doing, now
+from cluster.terminal.units import duration
 from tools.setup import node_environments
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,29 +84,77 @@ def shell(command: Sequence[str]) -> str:
     return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
 
 
-def step(title: str, shown: Sequence[str], command: Sequence[str]) -> None:
-    """Print and run one command, then print its time. Raises StepFailedError if it fails."""
-    print(
-        f"\n\033[1m{title}\033[0m\n$ {shlex.join(shown)}"
-        if sys.stdout.isatty()
-        else f"\n{title}\n$ {shlex.join(shown)}"
-    )
-    sys.stdout.flush()
-    began = time.monotonic()
-    exit_code = subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode
-    if exit_code:
-        raise StepFailedError(shown, exit_code)
-    print(f"({time.monotonic() - began:.1f} s)", flush=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One command of the demo."""
+
+    title: str
+    shown: Sequence[str]
+    """The command as a user would type it."""
+    command: Sequence[str]
+    result: str = ""
+    """Regular expression for the part of the output that is the result. If nothing matches, it is the first line."""
+
+    def run_verbosely(self) -> None:
+        """Print the command, its output and its time. Raises StepFailedError."""
+        title = f"\033[1m{self.title}\033[0m" if sys.stdout.isatty() else self.title
+        print(f"\n{title}\n$ {shlex.join(self.shown)}", flush=True)
+        began = time.monotonic()
+        exit_code = subprocess.run(self.command, cwd=ROOT, env=environment(), check=False).returncode
+        if exit_code:
+            raise StepFailedError(self.shown, exit_code)
+        print(f"({time.monotonic() - began:.1f} s)", flush=True)
+
+    def run(self) -> None:
+        """Print the time, the command and the result in one line. Until then a terminal shows its last line.
+
+        Raises StepFailedError, after printing the whole output.
+        """
+        began, lines, brief = time.monotonic(), list[str](), brief_command(self.shown)
+        with (
+            doing(brief, plain=False),
+            subprocess.Popen(
+                self.command, cwd=ROOT, env=environment(), text=True, errors="replace", stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ) as process,
+        ):  # fmt: skip
+            try:
+                for line in process.stdout or ():
+                    lines.append(line.rstrip())
+                    now(f"{brief}: {lines[-1]}" if lines[-1] else brief)
+            except KeyboardInterrupt:
+                process.kill()
+                raise
+        if process.returncode:
+            print("\n".join([f"$ {shlex.join(self.shown)}", *lines]), flush=True)
+            raise StepFailedError(self.shown, process.returncode)
+        print_line(f"{duration(time.monotonic() - began):>6}  {brief}: {self.result_in(lines)}")
+
+    def result_in(self, lines: Sequence[str]) -> str:
+        """Return the result in the lines of the output."""
+        found = re.search(self.result, "\n".join(lines), re.MULTILINE) if self.result else None
+        return found[0] if found else next(iter(lines), "done")
 
 
-def commands(nodes: int, image: str = "") -> list[tuple[str, list[str]]]:
-    """Return the commands from an empty account to results on the user's disk, each with its title."""
+def brief_command(shown: Sequence[str]) -> str:
+    """Return a command without its settings and answers, and with `...` in their place."""
+    words, left_out = list[str](), False
+    for word in shown:
+        if word.startswith("-") and word not in ("--nodes", "--recipe", "-m"):
+            left_out = True
+        if not left_out:
+            words.append(word)
+    return " ".join([*words, "..."] if left_out else words)
+
+
+def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
+    """Return the commands from an empty account to results on the user's disk, each with its title and its result."""
     return [
-        ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes, image)]),
-        ("Look at it", ["fab", "status"]),
-        ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"]),
-        ("Fetch the results", ["fab", "fetch"]),
-        ("See them on one page", ["fab", "report"]),
+        ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),
+        ("Look at it", ["fab", "status"], r"^workers: .*"),
+        ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"], r"^run .* succeeded .*%"),
+        ("Fetch the results", ["fab", "fetch"], r"^\d+ files, .*"),
+        ("See them on one page", ["fab", "report"], r"(?<=: )runs/.*"),
     ]
 
 
@@ -135,24 +189,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12 or 13")
     parser.add_argument("--packages", action="store_true", help="let the hosts reach this machine's package index")
     parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
+    parser.add_argument("--verbose", action="store_true", help="print all that the commands print")
     options = parser.parse_args(argv)
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
     began = time.monotonic()
     owner = [] if options.keep else owned()
     start = localcloud("start", "--name", CLOUD, *owner, *start_options(options.image, packages=options.packages))
+    run = Step.run_verbosely if options.verbose else Step.run
     started = False
     try:
-        step("Start the embedded cloud", ["python", *start[1:]], start)
+        run(Step(title="Start the embedded cloud", shown=["python", *start[1:]], command=start))
         started = True
-        step(
-            "Make an SSH key on the laptop, as you have one already", SSH_KEYGEN, laptop("sh", "-c", shell(SSH_KEYGEN))
-        )
-        for title, command in commands(options.nodes, options.image):
-            step(title, command, laptop(*command))
+        own = "Make an SSH key on the laptop, as you have one already"
+        run(Step(title=own, shown=SSH_KEYGEN, command=laptop("sh", "-c", shell(SSH_KEYGEN))))
+        for title, command, result in commands(options.nodes, options.image):
+            run(Step(title=title, shown=command, command=laptop(*command), result=result))
         if not options.keep:
             down = ["fab", "down", "--yes", "--set", "retain_data=false"]
-            step("Destroy the cluster", down, laptop(*down))
+            run(Step(title="Destroy the cluster", shown=down, command=laptop(*down), result=r"^gone: .*"))
     except StepFailedError as error:
         print(f"\nThe demo stopped: {error}.", file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from cluster.aws.client import IgnoredCodes, aws_errors
 from cluster.aws.stack import describe_stack
@@ -188,13 +188,18 @@ def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | N
     return None
 
 
-def make(aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, to_stderr: bool = False) -> None:
+def make(
+    aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, events: TextIO | None = None
+) -> None:
     """Bootstrap the account and region; another machine may be doing it at the same time."""
     report(f"bootstrapping {found.place} for the CDK (once)")
+    operation = cdk.Operation(
+        noun="the bootstrap", doing=f"bootstrapping {found.place}", remedy="correct the cause, then repeat `fab up`"
+    )
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
         try:
             command = found.command(cdk.find_cli(project))
-            cdk.run(command, Path(empty), "the bootstrap", aws.environment(), to_stderr=to_stderr)
+            cdk.run(command, Path(empty), operation, aws.environment(), events=events)
         except CdkError:
             # CloudFormation executes one change set of a stack: of two bootstraps at the same time one fails.
             for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):

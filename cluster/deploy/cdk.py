@@ -1,24 +1,30 @@
-"""Deploy and destroy with the CDK CLI, whose output passes through."""
+"""Deploy and destroy with the CDK CLI. Its output becomes a line of progress, or passes through with --verbose."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import datetime
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
 from cluster.aws.launches import describe_since
 from cluster.cli import CODE, IS_INSTALLED
 from cluster.errors import DeepcdkError
+from cluster.terminal import status_line
+from cluster.terminal.units import duration
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import ObjectIdentifierTypeDef
@@ -34,6 +40,14 @@ CLI: Final = Path("node_modules", "aws-cdk", "bin", "cdk")
 REINSTALL: Final = "install deepcdk again" if IS_INSTALLED else "run `make setup`"
 LAST_LINES: Final = 30
 """Of the CLI's output, in the error of a command whose output did not pass through."""
+_EVENT: Final = re.compile(
+    r"\S+ \| +(?:(?P<done>\d+)(?:/ *(?P<total>\d+))? \| )?[^|]+ \| (?P<state>[A-Z_]+) *(?P<skipped>\(skipped\))? *"
+    r"\| (?P<type>\S+) *\| (?P<name>\S+) ?(?:\(\w+\) ?)?(?P<reason>.*)"
+)
+"""A line in which the CLI reports an event of CloudFormation."""
+_OF_STACK: Final = "AWS::CloudFormation::Stack"
+_CANCELLED: Final = re.compile(r"Resource (?:creation|update|deletion) cancelled")
+"""CloudFormation's reason for a resource that it gives up because another one failed."""
 
 
 class CdkError(DeepcdkError, RuntimeError):
@@ -97,14 +111,75 @@ def destroy_command(cli: Path, stack: str, assembly: Path, overrides: Mapping[st
     return [str(cli), "destroy", stack, "--force", "--output", str(assembly), *context(overrides)]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What the CLI does to a stack, in words."""
+
+    noun: str
+    """As in "the deployment failed"."""
+    doing: str
+    """As in "deploying stack deepcdk"."""
+    remedy: str
+    """What to do if it fails."""
+
+
+class Activity:
+    """Show how far a stack is, and keep why its resources failed, from the CLI's output line by line."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._part, self._in_reason = title, 0, ""
+        self.failures = dict[str, str]()
+        """Reasons by the resource's name."""
+        self.skipped = list[str]()
+        """Resources that an update did not delete; they may still cost money."""
+
+    def read(self, line: str) -> None:
+        """Read one line of output."""
+        event = _EVENT.match(line)
+        if event is None:
+            if not line.strip() or "\N{CROSS MARK}" in line:
+                self._in_reason = ""
+            elif self._in_reason and not line.startswith("\t"):  # After a tab is where the CDK app made the resource.
+                self.failures[self._in_reason] += f" {line.strip()}"
+            return
+        self._in_reason = ""
+        name, resource, of_stack = event["name"], f"{event['name']} ({event['type']})", event["type"] == _OF_STACK
+        if event["skipped"]:
+            self.skipped.append(resource)
+        elif event["state"].endswith("_FAILED") and not (of_stack or _CANCELLED.match(event["reason"])):
+            self._in_reason = resource
+            self.failures[resource] = event["reason"].strip()
+        if event["done"]:
+            self._show(int(event["done"]), int(event["total"] or 0), "" if of_stack else f", {name}")
+
+    def _show(self, done: int, total: int, name: str) -> None:
+        title = f"{self._title} failed; it is being undone" if self.failures else self._title
+        text = f"{title}: {done} of {total} resources" if total else f"{title}: {done} resources"
+        status_line.now(text + name)
+        part = done * 4 // total if total else done // 20
+        if part > self._part:
+            self._part = part
+            status_line.plain(text)
+
+
 def run(
-    command: Sequence[str], directory: Path, what: str, inherited: Mapping[str, str], *, to_stderr: bool = False
+    command: Sequence[str],
+    directory: Path,
+    operation: Operation,
+    inherited: Mapping[str, str],
+    *,
+    events: TextIO | None = None,
 ) -> None:
-    """Run the CLI with its output passed through. Raises CdkError if it fails, KeyboardInterrupt on Ctrl-C."""
+    """Run the CLI and show its progress, or its whole output on `events`.
+
+    Raises CdkError if it fails, with the reasons of the resources that failed, and KeyboardInterrupt on Ctrl-C.
+    """
+    if events is None:
+        _run_with_progress(command, directory, operation, inherited)
+        return
     sys.stdout.flush()
-    output = sys.stderr if to_stderr else None
     process = subprocess.Popen(
-        command, cwd=directory, env=environment(find_node(), inherited), stdout=output, text=True
+        command, cwd=directory, env=environment(find_node(), inherited), stdout=events, text=True
     )
     try:
         status = process.wait()
@@ -113,32 +188,58 @@ def run(
         raise
     if status != 0:
         raise CdkError(
-            f"{what} failed: the CDK CLI ended with status {status}",
+            f"{operation.noun} failed: the CDK CLI ended with status {status}",
             where=" ".join(command[:3]),
-            remedy="its messages are above",
+            remedy=f"its messages are above; {operation.remedy}",
         )
 
 
-def run_quietly(command: Sequence[str], directory: Path, what: str, inherited: Mapping[str, str]) -> None:
-    """Run the CLI without showing its output. Raises CdkError with its last lines if it fails."""
+def _run_with_progress(
+    command: Sequence[str], directory: Path, operation: Operation, inherited: Mapping[str, str]
+) -> None:
+    activity = Activity(operation.doing)
+    try:
+        with status_line.doing(operation.doing, plain=False):
+            run_quietly(command, directory, operation.noun, inherited, activity.read)
+    except CdkError as error:
+        reasons = [f"{name}: {reason}" for name, reason in activity.failures.items()]
+        what = "\n  ".join([f"{operation.noun} failed", *reasons]) if reasons else error.what
+        remedy = f"{operation.remedy}; --verbose shows all events of CloudFormation"
+        raise CdkError(what, where=error.where, remedy=remedy) from None
+    for each in dict.fromkeys(activity.skipped):
+        status_line.warn(f"CloudFormation could not delete {each}; it may still cost money, so delete it by hand")
+
+
+def run_quietly(
+    command: Sequence[str],
+    directory: Path,
+    what: str,
+    inherited: Mapping[str, str],
+    read: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Run the CLI without showing its output, and give each line to `read`. Raises CdkError with its last lines."""
     process = subprocess.Popen(
         command,
         cwd=directory,
-        env=environment(find_node(), inherited),
+        env={**environment(find_node(), inherited), "FORCE_COLOR": "0"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
     )
+    last = collections.deque[str](maxlen=LAST_LINES)
     try:
-        output, _ = process.communicate()
+        for line in process.stdout or ():
+            read(line)
+            if line.strip():
+                last.append(line.rstrip())
+        status = process.wait()
     except KeyboardInterrupt:
         _wait_for_end(process)
         raise
-    if process.returncode != 0:
-        lines = [line for line in output.splitlines() if line.strip()]
-        raise CdkError("\n  ".join([f"{what} failed", *lines[-LAST_LINES:]]), where=" ".join(command[:3]))
+    if status != 0:
+        raise CdkError("\n  ".join([f"{what} failed", *last]), where=" ".join(command[:3]))
 
 
 def _wait_for_end(process: subprocess.Popen[str]) -> None:
@@ -158,18 +259,16 @@ def execute(
     assembly: Path,
     report: Callable[[str], None],
     *,
-    to_stderr: bool = False,
+    events: TextIO | None = None,
 ) -> None:
     """Execute a change set. The error names failed launches and the boot messages of failed nodes, gone by then."""
-    began = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
+    command = execute_command(find_cli(project), stack, change_set, assembly)
+    operation = Operation(
+        noun="the deployment", doing=f"deploying stack {stack}", remedy="correct the cause, then repeat `fab up`"
+    )
     try:
-        run(
-            execute_command(find_cli(project), stack, change_set, assembly),
-            project,
-            "the deployment",
-            aws.environment(),
-            to_stderr=to_stderr,
-        )
+        run(command, project, operation, aws.environment(), events=events)
     except KeyboardInterrupt:
         report("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
         raise
@@ -178,6 +277,7 @@ def execute(
         if not messages:
             raise
         raise CdkError("\n  ".join([str(error.what), *messages]), where=error.where, remedy=error.remedy) from None
+    report(f"stack {stack}: deployed in {duration(time.monotonic() - clock)}")
 
 
 def destroy(
@@ -187,17 +287,22 @@ def destroy(
     overrides: Mapping[str, str],
     report: Callable[[str], None],
     *,
-    to_stderr: bool = False,
+    events: TextIO | None = None,
 ) -> None:
     """Destroy the stack. Its templates have a directory of their own, so that two may be destroyed at once."""
     report(f"destroying stack {stack}")
+    clock = time.monotonic()
+    operation = Operation(
+        noun="the destruction", doing=f"destroying stack {stack}", remedy="correct the cause, then repeat `fab down`"
+    )
     try:
         with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
             command = destroy_command(find_cli(project), stack, Path(assembly), overrides)
-            run(command, project, "the destruction", aws.environment(), to_stderr=to_stderr)
+            run(command, project, operation, aws.environment(), events=events)
     except KeyboardInterrupt:
         report("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
         raise
+    report(f"stack {stack}: destroyed in {duration(time.monotonic() - clock)}")
 
 
 def empty_bucket(aws: Aws, bucket: str) -> int:

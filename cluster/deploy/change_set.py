@@ -14,7 +14,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TextIO, Unpack
 
 from cluster.aws.client import aws_errors, entries
 from cluster.aws.stack import describe_stack, read_template
@@ -138,14 +138,16 @@ def planned(
             _delete(aws, stack, name, before)
 
 
-def execute(aws: Aws, project: Path, plan: Plan, report: Callable[[str], None], *, to_stderr: bool = False) -> None:
-    """Execute the change set of a plan.
+def execute(
+    aws: Aws, project: Path, plan: Plan, report: Callable[[str], None], *, events: TextIO | None = None
+) -> None:
+    """Execute the change set of a plan; `events`: where to show CloudFormation's events.
 
     Raises OvertakenError if another deployment has changed the stack since the plan was made, or CdkError.
     """
     _check_current(aws, plan)
     try:
-        cdk.execute(aws, project, plan.stack, plan.change_set, plan.assembly, report, to_stderr=to_stderr)
+        cdk.execute(aws, project, plan.stack, plan.change_set, plan.assembly, report, events=events)
     except CdkError:
         _check_current(aws, plan)
         raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json as json_format
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 from invoke.exceptions import Exit
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cluster.doctor.finding import Finding
 
 CHANGE: Final = "the change"
+Verbose = Annotated[bool, "show CloudFormation's events, and all that the CDK CLI prints"]
 Force = Annotated[bool, "do it although a run is live: each live run is stopped first, with a checkpoint"]
 
 
@@ -88,6 +90,7 @@ def up(
     force: Annotated[
         bool, "deploy although the account's limits forbid it, or a run is live: it is stopped first, with a checkpoint"
     ] = False,
+    verbose: Verbose = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
@@ -105,6 +108,7 @@ def up(
     for caution in cautions(session.config):
         print_note(f"warning: {caution}")
     stack, progress = session.config.stack_name, progress_printer(json=json)
+    events = _events_stream(verbose=verbose, json=json)
     there = describe_stack(session.aws, stack)
     if there is not None and there["StackStatus"] == DELETING:
         raise BeingDestroyedError(stack)
@@ -124,7 +128,7 @@ def up(
         confirm(found_bootstrap.question(), yes=yes)
     _provide_key_pair(session, progress, new=new)
     if not found_bootstrap.is_complete:
-        bootstrap.make(session.aws, PROJECT, found_bootstrap, progress, to_stderr=json)
+        bootstrap.make(session.aws, PROJECT, found_bootstrap, progress, events=events)
     with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
         if new and not planned.is_new:
             _check_same_zones(session)
@@ -136,7 +140,7 @@ def up(
         else:
             agreed = _permit(session, planned, progress, asked=new, force=force, yes=yes, aside=json)
             with _runs_kept_away(session, agreed, progress, force=force):
-                change_set.execute(session.aws, PROJECT, agreed, progress, to_stderr=json)
+                change_set.execute(session.aws, PROJECT, agreed, progress, events=events)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         document = status.read_status(found, session.prices, wait_s=2.0)
@@ -145,6 +149,11 @@ def up(
         status.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
         progress(worker_group.describe_shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
+
+
+def _events_stream(*, verbose: bool, json: bool) -> TextIO | None:
+    """Return where to show CloudFormation's events; None: nowhere."""
+    return (sys.stderr if json else sys.stdout) if verbose else None
 
 
 def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
@@ -318,7 +327,14 @@ def describe_stop(live: live_run.LiveRuns) -> str:
 
 
 @task()
-def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = False, key: Key = "") -> None:
+def down(
+    set_: Set = (),
+    verbose: Verbose = False,
+    json: Json = False,
+    yes: Yes = False,
+    force: Force = False,
+    key: Key = "",
+) -> None:
     """
     Destroy the cluster. Its data stay where it was deployed with retain_data.
 
@@ -328,6 +344,7 @@ def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = Fa
     """
     session = Session(PROJECT, set_, key=key)
     stack, progress = session.deployed_stack, progress_printer(json=json)
+    events = _events_stream(verbose=verbose, json=json)
     retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS what holds data"):
         holders = retained.find(session.aws, stack.name)
@@ -343,7 +360,7 @@ def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = Fa
                 with status_line.doing(f"emptying bucket {each.physical_id}"):
                     deleted = cdk.empty_bucket(session.aws, each.physical_id)
                 progress(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
-        cdk.destroy(session.aws, PROJECT, session.config.stack_name, session.overrides, progress, to_stderr=json)
+        cdk.destroy(session.aws, PROJECT, session.config.stack_name, session.overrides, progress, events=events)
     if json:
         data = [dataclasses.asdict(each) for each in holders]
         print_result({"stack": stack.name, "stopped_runs": ended, "data": data}, json=True)

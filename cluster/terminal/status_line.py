@@ -1,12 +1,15 @@
 """Show on stderr what a task is doing while it prints nothing: a spinner on a terminal, else one plain line.
 
-Nothing is shown of steps that end within a second. The spinner is rich's own, in its Live: rich's Status would send to
-stderr what a task prints on a standard output that is no terminal.
+Nothing is shown of steps that end within a second. After ten seconds a terminal shows the step's time too.
+
+The spinner is rich's own, in its Live: rich's Status would send to stderr what a task prints on a standard output that
+is no terminal.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import getpass
 import os
@@ -16,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TextIO
 
+from cluster.terminal.units import duration
 from cluster.terminal.wrap import fitted, printable
 
 QUIET_S: Final = 1.0
@@ -23,6 +27,17 @@ QUIET_S: Final = 1.0
 AGAIN_S: Final = 10.0
 """Time between two plain lines, so that a log does not fill with them."""
 CHECK_S: Final = 0.1
+TIMED_S: Final = 10.0
+"""After this time a terminal shows how long the step takes."""
+
+
+@dataclasses.dataclass
+class _Step:
+    """A step, and whether a plain line may still show it."""
+
+    what: str
+    plain: bool
+    began: float
 
 
 class StatusLine:
@@ -32,10 +47,11 @@ class StatusLine:
         """Show the step on what `stream` returns."""
         self._stream, self._clock = stream, clock
         self._lock = threading.RLock()
-        self._steps: list[tuple[str, bool]] = []
-        """Nested steps, the current one last, and whether a plain line may still show it."""
+        self._steps: list[_Step] = []
+        """Nested steps, the current one last."""
         self._last_output, self._delay_s = clock(), QUIET_S
         self._live: Any = None
+        self._shown = ""
         self._displays = 0
         self._thread: threading.Thread | None = None
 
@@ -46,7 +62,7 @@ class StatusLine:
         Without `plain` it is shown only on terminals, as the block itself reports what it waits for.
         """
         with self._lock:
-            self._steps.append((what, plain))
+            self._steps.append(_Step(what, plain, self._clock()))
             self.update()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -65,8 +81,14 @@ class StatusLine:
         """Replace the text of the current step."""
         with self._lock:
             if self._steps:
-                self._steps[-1] = (what, self._steps[-1][1])
+                self._steps[-1].what = what
                 self._redraw()
+
+    def plain(self, text: str) -> None:
+        """Print a line on progress within the current step, unless a terminal shows the step itself."""
+        with self._lock:
+            if not self._is_live(self._stream()):
+                self._print(text)
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -91,19 +113,33 @@ class StatusLine:
             self._last_output = self._clock()
 
     def update(self) -> None:
-        """Show the current step if nothing was printed for too long."""
+        """Show the current step if nothing was printed for too long, or its time."""
         with self._lock:
+            if self._live and self._text() != self._shown:
+                self._redraw()
             is_silent = self._clock() - self._last_output >= self._delay_s
             if self._displays or not self._steps or self._live or not is_silent:
                 return
-            stream, (what, may_print) = self._stream(), self._steps[-1]
-            if stream.isatty() and os.environ.get("TERM") != "dumb":
+            stream, step = self._stream(), self._steps[-1]
+            if self._is_live(stream):
                 self._show(stream)
-            elif may_print:
-                self._steps[-1] = (what, False)
-                self._last_output, self._delay_s = self._clock(), AGAIN_S
-                with contextlib.suppress(OSError, ValueError):  # The stream is closed.
-                    print(printable(what), file=stream, flush=True)
+            elif step.plain:
+                step.plain = False
+                self._print(step.what)
+
+    @staticmethod
+    def _is_live(stream: TextIO) -> bool:
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    def _print(self, text: str) -> None:
+        self._last_output, self._delay_s = self._clock(), AGAIN_S
+        with contextlib.suppress(OSError, ValueError):  # The stream is closed.
+            print(printable(text), file=self._stream(), flush=True)
+
+    def _text(self) -> str:
+        step = self._steps[-1]
+        seconds = self._clock() - step.began
+        return printable(step.what if seconds < TIMED_S else f"{step.what} ({duration(seconds)})")
 
     def _watch(self) -> None:
         while True:
@@ -118,10 +154,11 @@ class StatusLine:
         from rich.console import Console
         from rich.live import Live
 
+        console = Console(file=stream)
         # What the task prints meanwhile must stay on its own stream.
         self._live = Live(
-            self._spinner(),
-            console=Console(file=stream),
+            self._spinner(console.width),
+            console=console,
             refresh_per_second=10,
             transient=True,
             redirect_stdout=False,
@@ -129,15 +166,18 @@ class StatusLine:
         )
         self._live.start(refresh=True)
 
-    def _spinner(self) -> Any:
+    def _spinner(self, columns: int) -> Any:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        return Spinner("dots", text=Text(printable(self._steps[-1][0])), style="cyan")
+        self._shown = self._text()
+        text = Text(self._shown)
+        text.truncate(max(columns - 2, 1), overflow="ellipsis")  # Two columns are the spinner's.
+        return Spinner("dots", text=text, style="cyan")
 
     def _redraw(self) -> None:
         if self._live is not None:
-            self._live.update(self._spinner())
+            self._live.update(self._spinner(self._live.console.width))
 
     def _hide(self) -> None:
         if self._live is not None:
@@ -157,7 +197,7 @@ def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
 
 LINE: Final = StatusLine(lambda: sys.stderr)
 """The one of this process."""
-doing, now, aside = LINE.doing, LINE.now, LINE.aside
+doing, now, plain, aside = LINE.doing, LINE.now, LINE.plain, LINE.aside
 
 
 def ask_secret(question: str) -> str:

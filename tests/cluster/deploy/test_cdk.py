@@ -78,6 +78,89 @@ def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
 def test_a_failed_deployment_is_told_with_its_status(aws: Aws, project: Path) -> None:
     (project / "status").write_text("7")
     with pytest.raises(cdk.CdkError, match=r"the destruction failed.*status 7"):
+        cdk.destroy(aws, project, "deepcdk", {}, print, events=sys.stderr)
+
+
+RESOURCE = "deepcdk | {}{:<29} | {:<30} | {}\n"
+
+
+def event(progress: str, state: str, kind: str, rest: str) -> str:
+    """Return a line as the CDK CLI prints it (HistoryActivityPrinter)."""
+    return RESOURCE.format(f"{progress} | " if progress else "", f"11:39:25 PM | {state}", kind, rest)
+
+
+CREATED = (
+    " \N{HOURGLASS WITH FLOWING SAND}  Bootstrapping environment aws://1/us-east-1...\n"
+    + event("0/4", "REVIEW_IN_PROGRESS", "AWS::CloudFormation::Stack", "deepcdk User Initiated")
+    + event(
+        "0/4", "CREATE_IN_PROGRESS", "AWS::EC2::VPC", "Network/Vpc (NetworkVpc7FB7348F) Resource creation Initiated"
+    )
+    + event("1/4", "CREATE_COMPLETE", "AWS::EC2::VPC", "Network/Vpc (NetworkVpc7FB7348F) ")
+    + event("2/4", "CREATE_COMPLETE", "AWS::S3::Bucket", "RunBucket ")
+    + event("4/4", "CREATE_COMPLETE", "AWS::CloudFormation::Stack", "deepcdk ")
+    + "\nStack ARN:\narn:aws:cloudformation:us-east-1:1:stack/deepcdk/1\n"
+)
+GROUP = "Workers/Group (WorkersGroup1A2B3C) "
+FAILED = (
+    event(
+        "3/9", "CREATE_FAILED", "AWS::AutoScaling::AutoScalingGroup", f"{GROUP}Received 1 FAILURE signal(s)\n  in all"
+    )
+    + "\tnew Group (/project/app.py:7)\n\t\\_ main\n"
+    + event("3/9", "CREATE_FAILED", "AWS::IAM::Role", "Role Resource creation cancelled")
+    + event("3/9", "CREATE_FAILED", "AWS::CloudFormation::Stack", "deepcdk The following resource(s) failed")
+    + event("2/9", "DELETE_FAILED", "AWS::EC2::Subnet", "Subnet has dependencies")
+    + "\nFailed resources:\n"
+    + event("", "CREATE_FAILED", "AWS::AutoScaling::AutoScalingGroup", f"{GROUP}Received 1 FAILURE signal(s)\n  in all")
+    + "\n\N{CROSS MARK}  deepcdk failed: ToolkitError: The stack named deepcdk failed creation\n"
+)
+
+
+def prints(project: Path, text: str, status: int = 0) -> None:
+    """Make the CLI of a project print a text."""
+    (project / "says").write_text(text)
+    cli = project / "node_modules" / ".bin" / "cdk"
+    cli.write_text(f"#!/bin/sh\necho $FORCE_COLOR >{project}/colour\ncat {project}/says\nexit {status}\n")
+
+
+def test_deployment_prints_its_progress_in_quarters_and_its_end(
+    aws: Aws, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prints(project, CREATED)
+    told: list[str] = []
+    cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), told.append)
+    (end,) = told
+    assert end.startswith("stack deepcdk: deployed in ")
+    parts = [f"deploying stack deepcdk: {done} of 4 resources" for done in (1, 2, 4)]
+    assert capfd.readouterr() == ("", "".join(f"{part}\n" for part in parts))
+    assert (project / "colour").read_text() == "0\n"
+
+
+def test_destruction_of_unknown_size_prints_its_progress(
+    aws: Aws, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prints(project, "".join(event(f"{done:3}", "DELETE_COMPLETE", "AWS::IAM::Role", "Role") for done in range(43)))
+    cdk.destroy(aws, project, "deepcdk", {}, print)
+    out, err = capfd.readouterr()
+    first, last = out.splitlines()
+    assert (first, last.partition(" in ")[0]) == ("destroying stack deepcdk", "stack deepcdk: destroyed")
+    assert err.splitlines() == [f"destroying stack deepcdk: {done} resources" for done in (20, 40)]
+
+
+def test_failure_is_reported_with_the_reason_of_each_resource(aws: Aws, project: Path) -> None:
+    prints(project, FAILED, status=1)
+    with pytest.raises(cdk.CdkError) as caught:
+        cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
+    assert caught.value.what.splitlines() == [
+        "the deployment failed",
+        "  Workers/Group (AWS::AutoScaling::AutoScalingGroup): Received 1 FAILURE signal(s) in all",
+        "  Subnet (AWS::EC2::Subnet): has dependencies",
+    ]
+    assert caught.value.remedy.startswith("correct the cause, then repeat `fab up`; --verbose shows all events")
+
+
+def test_failure_without_events_is_reported_with_the_last_lines(aws: Aws, project: Path) -> None:
+    prints(project, "reading\n\n\N{CROSS MARK}  deepcdk failed: AccessDenied: not for you\n", status=1)
+    with pytest.raises(cdk.CdkError, match=r"(?s)the destruction failed\n  reading\n.*AccessDenied: not for you"):
         cdk.destroy(aws, project, "deepcdk", {}, print)
 
 
@@ -90,6 +173,20 @@ def test_a_failed_deployment_names_the_launches_that_failed(
     with pytest.raises(cdk.CdkError) as caught:
         cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
     assert caught.value.what.splitlines()[1:] == [f"  {line}"]
+
+
+def test_resource_that_an_update_could_not_delete_is_a_warning(
+    aws: Aws, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prints(project, event("9/9", "DELETE_FAILED (skipped)", "AWS::EC2::Subnet", "Old (Old1) (this will take a few)"))
+    cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
+    assert "warning: CloudFormation could not delete Old (AWS::EC2::Subnet)" in capfd.readouterr().err
+
+
+def test_all_events_are_shown_on_request(aws: Aws, project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    prints(project, CREATED)
+    cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print, events=sys.stderr)
+    assert capfd.readouterr().err == CREATED
 
 
 def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:

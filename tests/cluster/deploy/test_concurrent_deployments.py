@@ -56,13 +56,13 @@ class Formation:
             raise CdkError(f"{what} failed\n  {error}") from None
 
     def _execute(
-        self, command: list[str], project: Path, what: str, inherited: Mapping[str, str], *, to_stderr: bool = False
+        self, command: list[str], project: Path, operation: cdk.Operation, inherited: Mapping[str, str], **_: object
     ) -> None:
         self.overtaken()
         try:
             self.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
         except ClientError as error:
-            raise CdkError(f"{what} failed: {error}") from None
+            raise CdkError(f"{operation.noun} failed: {error}") from None
         self.settle()
 
     def stack(self) -> Mapping[str, Any] | None:
@@ -213,9 +213,7 @@ def test_a_stack_that_others_create_while_it_is_compared_is_an_update_and_no_new
 def test_a_failed_execution_of_the_own_change_set_is_told_as_that(
     formation: Formation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failed(
-        command: list[str], project: Path, what: str, inherited: Mapping[str, str], *, to_stderr: bool = False
-    ) -> None:
+    def failed(command: list[str], *_: object, **__: object) -> None:
         formation.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
         formation.settle()
         raise CdkError("the deployment failed")

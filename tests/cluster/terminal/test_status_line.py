@@ -88,6 +88,42 @@ def test_on_a_terminal_a_spinner_comes_and_goes_without_a_trace(clock: Clock) ->
     assert text == f"{before}said\n"
 
 
+def test_a_terminal_shows_the_time_of_a_long_step(clock: Clock) -> None:
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("deploying"):
+        clock.now += 9.0
+        line.update()
+        assert "deploying" in stream.getvalue()
+        assert "(" not in stream.getvalue()
+        clock.now += 56.0
+        line.update()
+        line.plain("never printed")
+    assert "deploying (1:05)" in stream.getvalue()
+    assert "never printed" not in stream.getvalue()
+
+
+def test_a_long_step_stays_in_one_line(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("word " * 20):
+        clock.now += 1.1
+        line.update()
+        assert stream.getvalue().count("\n") == 0
+
+
+def test_progress_without_a_terminal_is_a_plain_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("deploying", plain=False):
+        line.now("deploying: 12 of 40")
+        clock.now += 60.0
+        line.update()
+        line.plain("deploying: 20 of 40")
+    assert stream.getvalue() == "deploying: 20 of 40\n"
+
+
 def test_while_a_display_holds_the_terminal_the_line_is_silent(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)

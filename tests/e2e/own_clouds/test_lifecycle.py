@@ -243,6 +243,9 @@ def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
     settings = ("--set", "file_system_id=fs-00000000000000000", "--set", "ready_timeout_min=1")
     done = own.fab("up", "--yes", *settings, check=False)
     assert done.returncode == 1
+    assert " (AWS::AutoScaling::AutoScalingGroup): " in done.stderr
+    assert "do: correct the cause, then repeat `fab up`" in done.stderr
+    assert "_IN_PROGRESS" not in done.stdout + done.stderr
     stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
     assert [s["StackStatus"] for s in stacks if s["StackName"] == "deepcdk"] in (["ROLLBACK_COMPLETE"], [])
     assert own.instances("worker") == []
