@@ -34,8 +34,8 @@ test-localcloud: setup ## run the embedded cloud's own tests (localcloud/tests)
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow
 	$(python) -m pytest -m "$(unit) and not full" -n auto --dist worksteal --durations=20
 
-test-aws: setup ## run the tests marked `aws` on your AWS account (SSH_CIDR=ADDRESS/32, REGION=...); it asks first
-	@$(python) -m tools.aws_test $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)')
+test-aws: setup ## run the tests marked `aws` on your AWS account (SSH_CIDR=ADDRESS/32, REGION=..., SET="KEY=VALUE ..."); it asks first
+	@$(if $(REGION),AWS_REGION='$(REGION)' AWS_DEFAULT_REGION='$(REGION)') $(python) -m pytest tests/e2e --aws $(foreach each,$(if $(SSH_CIDR),ssh_cidr=$(SSH_CIDR)) $(SET),--aws-set '$(each)')
 
 api-faults: setup ## run the main path on embedded clouds with throttling, delays and missing capacity; SEEDS="1 2 ..." (1 to 20)
 	FAULT_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_api_faults.py --durations=0

@@ -1,4 +1,4 @@
-"""One deployed cluster, shared by the tests: on an embedded cloud, or on an AWS account (`make test-aws`)."""
+"""One deployed cluster, shared by the tests: on an embedded cloud, or on an AWS account (`--aws`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from tests import account
 from tests.waiting import PATIENCE_S
 from tools import demo
-from tools.aws_test import ACCOUNT, overrides
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT_CLOUD: Final = "DEEPCDK_CLOUD"
@@ -34,6 +34,33 @@ WITH_ANOTHER_SOURCE: Final = ("pricing:GetProducts",)
 """Calls without an answer here: the tasks then show prices of the list that is included."""
 MAIN_PATH: Final = ("test_run.py",)
 """Files that `make test` runs; `make test-all` runs the others too."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("deepcdk")
+    group.addoption(
+        "--aws", action="store_true", help="run the tests marked `aws` on your AWS account, after a question"
+    )
+    group.addoption(
+        "--aws-set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the cluster there"
+    )
+    group.addoption("--aws-yes", action="store_true", help="do not ask")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("aws"):
+        account.configure(config)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if account.TRIAL in session.config.stash and session.items and not session.config.option.collectonly:
+        account.agree(session.config, len(session.items))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if trial := config.stash.get(account.TRIAL, None):
+        trial.finish(Path(config.option.xmlpath))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -114,7 +141,7 @@ class Account(Deployment):
         self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Run a command here. On AWS, nodes take minutes to boot."""
-        return execute(command, check=check, timeout_s=max(timeout_s, SLOW_S))
+        return checked(account.run(command, timeout_s=max(timeout_s, SLOW_S)), check=check)
 
     def ask(self, service: str, operation: str, **given: Any) -> Any:
         """Call the AWS API."""
@@ -220,8 +247,14 @@ def execute(
         check=False,
         stdin=subprocess.DEVNULL,
     )
+    return checked(done, check=check)
+
+
+def checked(done: subprocess.CompletedProcess[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    """Return a command that has ended; fail the test with its output if it failed."""
     if check and done.returncode:
-        pytest.fail(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
+        command = " ".join(done.args)
+        pytest.fail(f"{command} ended with {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
     return done
 
 
@@ -282,12 +315,18 @@ def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
 
 
 @pytest.fixture(scope="session")
-def deployment(request: pytest.FixtureRequest) -> Deployment:
-    """Return the cluster for tests marked `aws`: on the account if `tools.aws_test` runs them, else the shared one."""
-    if settings := os.environ.get(ACCOUNT):
-        given = json.loads(settings)
-        account = Account(stack=given["name"], settings=tuple(overrides(given)))
-        account.laptop("fab", "up", "--yes", *account.settings)
-        return account
-    shared: Deployment = request.getfixturevalue("cluster")
-    return shared
+def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    """Return the cluster for tests marked `aws`: the shared one, or with `--aws` one on the account.
+
+    That one is destroyed after the last test, and after Ctrl-C, for which pytest finalizes fixtures too.
+    """
+    trial = request.config.stash.get(account.TRIAL, None)
+    if trial is None:
+        yield request.getfixturevalue("cluster")
+        return
+    deployed = Account(stack=trial.name, settings=tuple(account.overrides(trial.given)))
+    with trial.cleaned_up() as problems:
+        deployed.laptop("fab", "up", "--yes", *deployed.settings)
+        yield deployed
+    if problems and request.session.exitstatus != pytest.ExitCode.INTERRUPTED:
+        pytest.fail("\n".join(problems), pytrace=False)
