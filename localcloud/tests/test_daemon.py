@@ -45,6 +45,7 @@ def test_machines_boot_debian_where_no_image_is_named() -> None:
         (["--hosts", "docker"], "--hosts 'docker': must be namespace or vm"),
         (["--hosts", "vm", "--nfs-client"], "machines have the real client of a real server"),
         (["--hosts", "vm", "--packages"], "machines have no package index but apt's"),
+        (["--hosts", "vm", "--image", "debian-12-bare"], "machines have no bare root as debian-12-bare"),
         (["--hosts", "vm", "--cpus", "1"], "machines have processors of their own"),
         (["--cpus", "0.01"], "--cpus '0.01': must be a number from 0.05 to 999"),
         (["--cpus", "1e3"], "--cpus '1e3': must be a number"),

@@ -57,6 +57,7 @@ class Options:
                 (self.nfs_client, "nfs-client", "machines have the real client of a real server"),
                 (self.cpus, "cpus", "machines have processors of their own"),
                 (self.packages, "packages", "machines have no package index but apt's"),
+                (self.image and DISTRIBUTIONS[self.image].bare, "image", f"machines have no bare root as {self.image}"),
             ):
                 if given:
                     raise LocalCloudError(f"--{flag} with --hosts {MACHINES}: {why}")

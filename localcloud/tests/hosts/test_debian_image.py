@@ -12,16 +12,32 @@ from localcloud.hosts.debian_image import DISTRIBUTIONS, build
 from localcloud.hosts.images import Bind
 
 DEBIAN = DISTRIBUTIONS["debian-12"]
+BARE = DISTRIBUTIONS["debian-12-bare"]
 
 
 def test_each_release_and_list_of_packages_has_a_root_of_its_own(tmp_path: Path) -> None:
     names = {each.root.directory(tmp_path).name.rpartition("-")[0] for each in DISTRIBUTIONS.values()}
-    assert names == {"debian-12", "debian-13"}
+    assert names == {"debian-12", "debian-12-bare", "debian-13"}
     assert DEBIAN.parameter == "/aws/service/debian/release/12/latest/amd64"
     command = DEBIAN.root.command(tmp_path)
     assert command[-2:] == ["bookworm", str(tmp_path)]
     (packages,) = [word for word in command if word.startswith("--include=")]
     assert {"cloud-init", "awscli", "openssh-server"} <= set(packages.removeprefix("--include=").split(","))
+    assert (BARE.parameter, BARE.ami_name) == (DEBIAN.parameter, DEBIAN.ami_name), "AWS knows no bare image"
+    for each in DISTRIBUTIONS.values():
+        assert not {"git", "g++", "python3-dev", "python3-venv"} & set(each.root.packages)
+        assert ("awscli" in each.root.packages) != each.bare
+
+
+@pytest.mark.root
+def test_a_bare_image_has_the_stand_in_of_the_aws_cli_once_apt_has_installed_it(tmp_path: Path) -> None:
+    layer = tmp_path / "layer"
+    layer.mkdir()
+    build(layer, tmp_path / "root", BARE, (), {})
+    assert not (layer / "usr/bin/aws").exists()
+    hook = (layer / "etc/apt/apt.conf.d/99localcloud").read_text()
+    assert "if [ -e /usr/bin/aws.debian ]; then cp /usr/lib/localcloud/aws /usr/bin/aws; fi" in hook
+    assert "aws.debian --endpoint-url" in (layer / "usr/lib/localcloud/aws").read_text()
 
 
 @pytest.mark.root

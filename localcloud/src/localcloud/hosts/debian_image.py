@@ -52,21 +52,29 @@ class Distribution:
     """As `start --image` takes it: debian-12."""
     suite: str
     login_user: str = "admin"
+    bare: bool = False
+    """Without the AWS CLI, as Canonical's images. Neither kind has git, a compiler, headers or python3-venv."""
+
+    @property
+    def release(self) -> str:
+        """Return the release as Debian names it: debian-12."""
+        return self.name.removesuffix("-bare")
 
     @property
     def parameter(self) -> str:
         """Return the public SSM parameter that holds the id of the release's newest image."""
-        return f"/aws/service/debian/release/{self.name.removeprefix('debian-')}/latest/amd64"
+        return f"/aws/service/debian/release/{self.release.removeprefix('debian-')}/latest/amd64"
 
     @property
     def ami_name(self) -> str:
         """Return the name of the image, which begins as Debian's do (debian-12-amd64-20250814-2204)."""
-        return f"{self.name}-amd64-embedded"
+        return f"{self.release}-amd64-embedded"
 
     @property
     def root(self) -> Root:
         """Return the root of its hosts."""
-        return Root(name=self.name, suite=self.suite, packages=PACKAGES, diversions=_DIVERSIONS)
+        packages = tuple(name for name in PACKAGES if not (self.bare and name == "awscli"))
+        return Root(name=self.name, suite=self.suite, packages=packages, diversions=_DIVERSIONS)
 
 
 # What a host without hardware needs: its links are up when cloud-init starts.
@@ -76,7 +84,11 @@ _LINKS_ARE_UP: Final = {
 }
 DISTRIBUTIONS: Final = {
     each.name: each
-    for each in (Distribution(name="debian-12", suite="bookworm"), Distribution(name="debian-13", suite="trixie"))
+    for each in (
+        Distribution(name="debian-12", suite="bookworm"),
+        Distribution(name="debian-12-bare", suite="bookworm", bare=True),
+        Distribution(name="debian-13", suite="trixie"),
+    )
 }
 
 
@@ -94,19 +106,22 @@ def build(
         make_mount_point(layer, bind.target)
     write(layer / "etc/environment", "".join(f"{key}={value}\n" for key, value in sorted(environment.items())))
     write(layer / "etc/cloud/cloud.cfg.d/01_debian_cloud.cfg", cloud_config(settings(distribution) | _LINKS_ARE_UP))
-    _stand_in(layer)
+    _stand_in(layer, bare=distribution.bare)
     return Image(lower=(layer, root), boot="boot_cloud_init", environment=environment, binds=binds, accounts=False)
 
 
-def _stand_in(layer: Path) -> None:
-    """Put the stand-ins where the programs are whose names are diverted."""
-    write(layer / "usr/bin/aws", AWS_STAND_IN, mode=0o755)
+def _stand_in(layer: Path, *, bare: bool) -> None:
+    """Put the stand-ins where the programs are whose names are diverted, or will be once apt has installed them."""
+    kept = Path("usr/lib/localcloud")
+    write(layer / (kept / "aws" if bare else AWS.strip("/")), AWS_STAND_IN, mode=0o755)
     install(GUEST / "dmidecode", layer / "usr/sbin/dmidecode")
     install(GUEST / "systemd-detect-virt", layer / "usr/bin/systemd-detect-virt")
     # Where nfs-common is installed, its program is diverted, and the stand-in takes its place; not before.
-    install(GUEST / "mount.shared", layer / "usr/lib/localcloud/mount.nfs4")
-    put = "".join(f"cp /usr/lib/localcloud/mount.nfs4 {path}; " for path in ("/sbin/mount.nfs4", "/sbin/mount.nfs"))
+    install(GUEST / "mount.shared", layer / kept / "mount.nfs4")
+    put = "".join(f"cp /{kept}/mount.nfs4 {path}; " for path in ("/sbin/mount.nfs4", "/sbin/mount.nfs"))
     hook = f"if [ -e /sbin/mount.nfs{DIVERTED} ]; then {put}fi"
+    if bare:
+        hook += f"; if [ -e {AWS}{DIVERTED} ]; then cp /{kept}/aws {AWS}; fi"
     write(layer / "etc/apt/apt.conf.d/99localcloud", f'DPkg::Post-Invoke {{ "{hook}"; }};\n')
 
 
