@@ -1,1 +1,1 @@
-"""Auto Scaling, where moto departs from it."""
+"""Corrections of moto's Auto Scaling."""

@@ -1,4 +1,4 @@
-"""What Auto Scaling rejects: names, launch templates, topics, metrics, sizes and deletions of groups."""
+"""Requests that Auto Scaling rejects: names, launch templates, topics, metrics, sizes and deletions of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localcloud.api.ec2 import launch_templates
 from localcloud.api.monkeypatch import added, around, first
 
 _NAME: Final = re.compile(r"[!-9;-~]+")
-"""ASCII 33 to 126 without the colon, of the API reference of CreateAutoScalingGroup."""
+"""ASCII 33 to 126 without the colon (API reference of CreateAutoScalingGroup)."""
 
 GROUP_METRICS: Final = (
     "GroupMinSize",
@@ -28,7 +28,7 @@ GROUP_METRICS: Final = (
     "GroupTerminatingInstances",
     "GroupTotalInstances",
 )
-"""The metrics that are measured here."""
+"""The group metrics that the embedded cloud measures."""
 _STATES: Final = ("InService", "Pending", "Standby", "Terminating", "Total")
 _POOL: Final = ("Desired", "Pending", "Terminating", "Warmed", "Total")
 PUBLISHED_METRICS: Final = (
@@ -37,17 +37,17 @@ PUBLISHED_METRICS: Final = (
     *(f"WarmPool{state}Capacity" for state in _POOL),
     *(f"GroupAndWarmPool{state}Capacity" for state in ("Desired", "Total")),
 )
-"""The metrics of a group, of the API reference of EnableMetricsCollection."""
+"""All group metrics of AWS (API reference of EnableMetricsCollection)."""
 
 
 def invalid(message: str) -> AutoscalingClientError:
-    """Return the error of Auto Scaling for a request that it refuses."""
+    """Return Auto Scaling's validation error."""
     return AutoscalingClientError("ValidationError", message)
 
 
 @added(AutoScalingResponse, "put_notification_configuration")
 def put_notification_configuration(self: Any) -> ActionResult:
-    """Answer PutNotificationConfiguration, and send nothing: a topic lies in the group's region."""
+    """Accept a topic in the group's region for notifications. No notification is sent."""
     if str(self._get_param("TopicARN")).split(":")[3:4] != [self.region]:
         raise invalid("Invalid parameter: TopicArn")
     return ActionResult({})
@@ -80,7 +80,7 @@ def _check_creation(responses: Any) -> None:
 
 @first(AutoScalingResponse, "update_auto_scaling_group")
 def _check_template(responses: Any) -> None:
-    """Refuse a launch template that EC2 would not launch."""
+    """Reject a launch template that EC2 would not launch."""
     policy = responses._get_param("MixedInstancesPolicy") or {}
     given = responses._get_param("LaunchTemplate") or (policy.get("LaunchTemplate") or {}).get(
         "LaunchTemplateSpecification"
@@ -109,7 +109,8 @@ def _data(ec2: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
     return data
 
 
-# This corrects the action. A forced deletion calls the backend's method, and may empty a group below its MinSize.
+# The check is on the API action, not on the backend's method. A forced deletion calls the method, and may empty a group
+# below its MinSize.
 @first(AutoScalingResponse, "set_desired_capacity")
 def _check_size(responses: Any) -> None:
     group = responses.autoscaling_backend.autoscaling_groups.get(responses._get_param("AutoScalingGroupName"))
@@ -148,7 +149,7 @@ def _check_bounds(wanted: int, low: int | None, high: int | None) -> None:
 
 
 def _policy_of_request(policy: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a group's mixed instances policy in the form of a request: moto drops it in an update without one."""
+    """Return a group's mixed instances policy in request form. Without it, an update in moto drops the policy."""
     if not policy:
         return policy
     template = policy["LaunchTemplate"]
@@ -160,7 +161,7 @@ def _policy_of_request(policy: dict[str, Any] | None) -> dict[str, Any] | None:
 
 @first(AutoScalingResponse, "delete_auto_scaling_group")
 def _empty_before_deletion(responses: Any) -> None:
-    """Refuse to delete a group with instances, and terminate them all when forced to: moto leaves protected ones."""
+    """Reject the deletion of a group with instances; terminate them all if it is forced. moto keeps protected ones."""
     backend = responses.autoscaling_backend
     group = backend.autoscaling_groups.get(responses._get_param("AutoScalingGroupName"))
     left = [s.instance.id for s in group.instance_states if s.instance._state.name != "terminated"] if group else []

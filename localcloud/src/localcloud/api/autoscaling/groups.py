@@ -1,8 +1,8 @@
-"""Auto Scaling groups that keep their instances and spread them over their subnets.
+"""Auto Scaling groups that maintain their instances and spread them over their subnets.
 
-AWS balances a group over its zones, launches from the version of the launch template that the group names, and takes
-away by its default policy: from the fullest zone, oldest template first. moto launches all instances into the first
-subnet, ignores most of the template, takes away the first ones, and takes any size that it is given.
+AWS balances a group over its zones and launches from the group's version of the launch template. When it scales in, its
+default policy terminates instances in the fullest zone, with the oldest template version, first. moto launches all
+instances into the first subnet, ignores most of the template, terminates the first instances, and accepts any size.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from localcloud.api.monkeypatch import instead
 
 log = logging.getLogger("localcloud.api")
 
-# After so many hosts in a row that could not be started a group stops trying (AWS backs off, and gives up after days).
+# A group stops launching after this number of consecutive hosts that could not be started. AWS backs off, and gives up
+# after days.
 _FAILURES_ALLOWED = 3
-# After a launch that failed a group waits so long before it tries again.
+# Pause after a failed launch.
 _RETRY_S = 5.0
-# A type of another family may have vCPUs left; a zone makes no difference to them.
+# Quotas of vCPUs are per family and not per zone: another type may fit, another zone does not help.
 _TRY_ANOTHER_TYPE = instance_choice.TRY_ANOTHER | service_quotas.EXCEEDED
 
 
@@ -39,14 +40,14 @@ _template_of_group: Any = models.FakeAutoScalingGroup.launch_template
 
 
 def _launched_from(self: Any) -> Any:
-    """Return the version that the instance was launched from, not the template's default."""
+    """Return the template version that the instance was launched from, not the template's default version."""
     shown = _template_of_state.fget(self)
     version = getattr(self.instance, "_launched_version", None)
     return {**shown, "Version": version} if shown and version else shown
 
 
 def _group_template(self: Any) -> Any:
-    """Return no template for a group with a mixed instances policy, which has its own."""
+    """Return None if the group has a mixed instances policy, which contains the template."""
     return None if self.mixed_instances_policy else _template_of_group.fget(self)
 
 
@@ -56,21 +57,21 @@ instead(models.FakeAutoScalingGroup, "launch_template")(property(_group_template
 
 @instead(models.FakeAutoScalingGroup, "replace_autoscaling_group_instances")
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
-    """Launch instances, each into the subnet of the group that has the fewest and has room."""
+    """Launch instances, each into the subnet that has the fewest instances of the group and has capacity."""
     for _ in range(count_needed):
         if _launch_into(self, _emptiest_first(self), propagated_tags) is None:
             return
 
 
 def _emptiest_first(group: Any) -> list[str]:
-    """Return a group's subnets, those with the fewest of its instances first."""
+    """Return a group's subnets, sorted by the number of its instances in them, fewest first."""
     subnets = str(group.vpc_zone_identifier or "").split(",")
     load = Counter(state.instance.subnet_id for state in group.active_instances())
     return sorted(subnets, key=lambda subnet: load[subnet])
 
 
 def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
-    """Launch an instance into the first of some subnets that has room; return it, or None where none has."""
+    """Launch an instance into the first subnet with capacity. Return it, or None if no launch succeeded."""
     if group.ec2_launch_template is None:
         raise invalid("The embedded cloud launches groups from a launch template only; give the group one.")
     ec2 = group.autoscaling_backend.ec2_backend
@@ -79,7 +80,7 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
     what = instances.Launch(
         template_id=template.id,
         version=str(version.number),
-        # The group's tags win over the template's of the same key.
+        # The group's tags override the template's tags with the same key.
         tags={**propagated_tags, models.ASG_NAME_TAG: group.name},
     )
     on_spot = [state.instance.lifecycle == "spot" for state in group.active_instances()]
@@ -103,25 +104,25 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
 
 
 def launch_extra(group: Any, subnet: str) -> None:
-    """Launch one instance more than a group desires, to balance its zones; once it runs, another one is taken away."""
+    """Launch one instance more than a group desires, to balance its zones. Once it runs, another is terminated."""
     with lifecycle.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
         group._extra = _launch_into(group, [subnet], group.get_propagated_tags())
 
 
 def _launch_successor(group: Any) -> Any:
-    """Launch one instance more than a group desires, in place of a spot instance that is at risk."""
+    """Launch one instance more than a group desires, to replace a spot instance at risk."""
     with lifecycle.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
         return _launch_into(group, _emptiest_first(group), group.get_propagated_tags())
 
 
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
-    """Launch the first of the choices for which there is room.
+    """Launch an instance of the first choice that has capacity.
 
-    If there is none it raises an error after which another zone is tried, or the last error without such a one.
+    If none has, raise an error that makes the group try another zone, or the last error if there is no such error.
     """
     failure: ServiceException | None = None
     for choice in choices:
-        # A group goes on without the launch, so that no call fails which would clean up after it.
+        # The group continues after this error, so no failed API call cleans up after the launch.
         undo = failed_calls.mark(ec2, efs_backends[ec2.account_id][ec2.region_name])
         try:
             (instance,) = instances.launch(ec2, dataclasses.replace(what, purchase=choice), subnet, 1)
@@ -136,10 +137,10 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
 
 
 def _report_failed_launch(group: Any, error: ServiceException) -> None:
-    """Record a launch that failed; a group that is only being created fails with it, as its stack would on AWS."""
+    """Record a failed launch. If the group is still being created, raise the error, as its stack would fail on AWS."""
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
-    # Whether there is room, and quota, AWS finds out only after it has taken the group.
+    # AWS checks capacity and quotas only after it has created the group.
     if group.name not in backend.autoscaling_groups and error.code not in _TRY_ANOTHER_TYPE:
         raise invalid(error.message) from None
     log.warning("group %s could not launch: %s", group.name, error)
@@ -149,13 +150,13 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
 
 @instead(models.FakeAutoScalingGroup, "set_desired_capacity")
 def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
-    """Set the group's size and launch or terminate at once what it takes."""
+    """Set the group's size, and launch or terminate instances to match it."""
     self.desired_capacity = self.min_size if new_capacity is None else int(new_capacity)
     settle(self)
 
 
 def settle(group: Any) -> None:
-    """Make a group's instances as many as it desires, after forgetting those that are terminated."""
+    """Forget a group's terminated instances, then launch or terminate instances to match its desired size."""
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
     wanted = int(group.desired_capacity or 0) + lifecycle.pending(group)
     active = group.active_instances()
@@ -166,15 +167,16 @@ def settle(group: Any) -> None:
 
 
 def _waits_for_extra(group: Any) -> bool:
-    """Return whether the instance that balances a group's zones still starts."""
+    """Return whether the instance that will balance a group's zones is still starting."""
     extra = getattr(group, "_extra", None)
     return extra is not None and bool(extra._state.name == "pending")
 
 
 def _surplus(active: list[Any], count: int) -> list[Any]:
-    """Choose instances to take away: from the fullest zone, oldest template version first, then the newest instance.
+    """Choose instances to terminate: in the fullest zone, with the oldest template version, and the newest of these.
 
-    Last, AWS takes the one whose billing hour ends first, which is as good as any; the newest keeps the others' names.
+    AWS finally picks the instance closest to its next billing hour. Here it is the newest, which keeps the others'
+    names.
     """
     left = list(active)
     order = {id(state): number for number, state in enumerate(active)}
@@ -218,7 +220,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
 def keep(backend: Any) -> bool:
     """Replace missing instances in the groups of an account and region; return whether anything changed.
 
-    On AWS a health check finds an instance that was terminated or set unhealthy; this is that check.
+    This is the health check of AWS, which detects terminated and unhealthy instances.
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
@@ -236,12 +238,12 @@ def keep(backend: Any) -> bool:
 
 
 def _states(group: Any) -> list[tuple[str, str]]:
-    """Return a group's instances with what their metadata shows of it."""
+    """Return the id and lifecycle state of each of a group's instances, which the instances' metadata shows."""
     return [(state.instance.id, state.lifecycle_state) for state in group.instance_states]
 
 
 def count_failure(instance: Any, *, has_run: bool) -> None:
-    """Count a host of a group's instance that could not be started; one that has run shows that others can be."""
+    """Count a host failure of a group's instance. If the host has run before it failed, reset the count instead."""
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:
         group._hosts_failed = 0 if has_run else getattr(group, "_hosts_failed", 0) + 1

@@ -1,7 +1,7 @@
-"""What an Auto Scaling group launches next: which instance type, on demand or spot, and whether there is capacity.
+"""The choice of an Auto Scaling group's next instance: type, on-demand or spot, and whether there is capacity.
 
-AWS decides by price and by the capacity of its pools. Here nothing has a price, and capacity is unlimited until
-`python -m localcloud limit TYPE COUNT`: every allocation strategy takes the types in their order.
+AWS chooses by price and by the capacity of its pools. In the embedded cloud instances have no prices, and capacity is
+unlimited until `python -m localcloud limit TYPE COUNT`. Every allocation strategy uses the types in their order.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from moto.ec2.exceptions import EC2ClientError
 NO_CAPACITY: Final = "InsufficientInstanceCapacity"
 UNSUPPORTED: Final = "Unsupported"
 TRY_ANOTHER: Final = frozenset({NO_CAPACITY, UNSUPPORTED})
-"""Codes of EC2 after which a group tries another type or zone, and later again."""
+"""EC2 error codes after which a group tries another type or zone, and later retries."""
 _GONE: Final = ("terminated", "shutting-down")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """One instance to buy."""
+    """Type and market (on-demand or spot) of an instance to launch."""
 
     instance_type: str
-    """Empty: the one of the launch template."""
+    """Empty for the launch template's type."""
     spot: bool
 
 
@@ -33,9 +33,10 @@ AS_THE_TEMPLATE_SAYS: Final = Purchase(instance_type="", spot=False)
 
 
 def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterator[Purchase]:
-    """Yield what the next instance of a group may be, most wanted first.
+    """Yield the purchases for a group's next instance, in order of preference.
 
-    `policy` is the group's mixed instances policy; `on_spot` says which of its instances are spot instances.
+    `policy` is the group's mixed instances policy. `on_spot` contains True for each spot instance of the group and
+    False for each on-demand instance.
     """
     if not policy:
         yield AS_THE_TEMPLATE_SAYS
@@ -47,7 +48,7 @@ def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterat
 
 
 def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
-    """Return how many of a group's instances are on demand; of the part above the base, AWS rounds in their favour."""
+    """Return how many of a group's instances are on-demand. AWS rounds up the on-demand share above the base."""
     base = int(distribution.get("OnDemandBaseCapacity") or 0)
     percent = distribution.get("OnDemandPercentageAboveBaseCapacity")
     above = max(0, size - base)
@@ -55,12 +56,12 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
 
 
 def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
-    """Have each launch ask whether there is room: `check` takes a type and a zone, and raises EC2's error."""
+    """Make each launch check for capacity: `check` takes a type and a zone, and raises EC2's error."""
     ec2.__dict__["_check_pool"] = check
 
 
 def check_room(ec2: Any, instance_type: str, zone: str) -> None:
-    """Raise EC2's error where a zone has no room, or a limit leaves none, for another instance of a type."""
+    """Raise EC2's error if the zone or the limit of a type has no capacity for another instance."""
     if check := ec2.__dict__.get("_check_pool"):
         check(instance_type, zone)
     limit = limits(ec2).get(instance_type)
@@ -81,6 +82,6 @@ def check_room(ec2: Any, instance_type: str, zone: str) -> None:
 
 
 def limits(ec2: Any) -> dict[str, int]:
-    """Return the limits on instances by type; a reset of moto clears them."""
+    """Return the maximum number of instances by type. A reset of moto clears the limits."""
     found: dict[str, int] = ec2.__dict__.setdefault("_room", {})
     return found

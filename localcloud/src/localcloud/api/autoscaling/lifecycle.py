@@ -1,13 +1,14 @@
 """How instances leave an Auto Scaling group, and the scaling activities of a group.
 
-An instance leaves at once, or after the time that a terminating lifecycle hook grants; moto keeps hooks and does
-nothing with them. AWS takes a new size at once and launches later: a launch that fails is an activity with the status
-Failed. moto fails the request that set the size, and shows no activities.
+An instance leaves immediately, or after the timeout of a terminating lifecycle hook. moto only stores hooks. AWS sets a
+new size first and launches later: a failed launch is an activity with the status Failed. moto fails the request that
+set the size, and has no activities.
 
 Capacity rebalancing (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace at-risk Spot
-Instances"): on a rebalance recommendation the group launches another instance, and terminates the one at risk once the
-other passes its health checks. Meanwhile it may exceed its maximum by a tenth of its desired capacity; rounded down
-here, for the guide does not say how. EC2 gives a recommendation with each notice of an interruption at the latest.
+Instances"): after a rebalance recommendation the group launches a replacement. It terminates the instance at risk once
+the replacement passes its health checks. Meanwhile the group may exceed its maximum by a tenth of its desired capacity.
+The guide does not specify the rounding; it is rounded down here. EC2 gives the recommendation no later than the
+interruption notice.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _SUCCESSOR: Final = "_localcloud_successor"
 _UP: Final = ("pending", "running")
 _PROCESSES: Final = {"Launch", "Terminate"}
 _ACTIVITIES: Final = "_localcloud_activities"
-"""The backend's attribute with the activities of each group by its name, of deleted groups too."""
+"""Attribute of the backend with each group's activities, by the group's name. It includes deleted groups."""
 _KEPT: Final = 200
-"""Activities of a group; AWS keeps six weeks of them."""
+"""Maximum number of stored activities of a group. AWS keeps six weeks of them."""
 
 
 @contextlib.contextmanager
 def caused_by(group: Any, cause: str) -> Iterator[None]:
-    """Set the cause of the activities of a group within a block."""
+    """Set the cause of the group's activities within a block."""
     group._cause = cause
     try:
         yield
@@ -50,7 +51,7 @@ def caused_by(group: Any, cause: str) -> Iterator[None]:
 
 
 def record(group: Any, description: str, *, failure: str = "") -> None:
-    """Add an activity to a group, successful unless there is a `failure`."""
+    """Add an activity to a group: failed if there is a `failure` message, otherwise successful."""
     now = utcnow()
     every: dict[str, list[dict[str, Any]]] = group.autoscaling_backend.__dict__.setdefault(_ACTIVITIES, {})
     found = every.setdefault(group.name, [])
@@ -92,7 +93,7 @@ def _check_hook(backend: Any, name: str, as_name: str, transition: str, *_: Any,
 
 @added(AutoScalingResponse, "complete_lifecycle_action")
 def complete_lifecycle_action(self: Any) -> ActionResult:
-    """Answer CompleteLifecycleAction: the instance waits no longer."""
+    """Complete a lifecycle action: terminate the waiting instance."""
     name, instance_id = self._get_param("AutoScalingGroupName"), self._get_param("InstanceId")
     group = self.autoscaling_backend.autoscaling_groups.get(name)
     for state in group.instance_states if group else ():
@@ -103,7 +104,7 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
 
 
 def end(group: Any, states: Iterable[Any]) -> None:
-    """Remove instances from their group, as soon as its lifecycle hooks allow."""
+    """Remove instances from their group, immediately or after its lifecycle hooks."""
     leaving = [state for state in states if state.lifecycle_state != WAITING]
     hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
     if not hooks:
@@ -116,7 +117,7 @@ def end(group: Any, states: Iterable[Any]) -> None:
 
 
 def end_due(group: Any) -> bool:
-    """Terminate the instances of a group whose time is over; return whether there were any."""
+    """Terminate a group's instances whose hook has timed out; return whether there were any."""
     now = time.monotonic()
     due = [state for state in group.instance_states if getattr(state, _ENDS_AT, now + 1) <= now]
     _terminate(group, due)
@@ -124,7 +125,7 @@ def end_due(group: Any) -> bool:
 
 
 def target_state(instance: Any) -> str:
-    """Return the target lifecycle state in an instance's metadata; empty outside of groups."""
+    """Return the target lifecycle state for an instance's metadata. It is empty if the instance is not in a group."""
     group = getattr(instance, "autoscaling_group", None)
     for state in group.instance_states if group is not None else ():
         if state.instance.id == instance.id:
@@ -143,7 +144,7 @@ def _terminate(group: Any, states: list[Any]) -> None:
 
 @around(AutoScalingResponse, "update_auto_scaling_group")
 def _update_rebalancing(original: Any, self: Any) -> Any:
-    """Change whether a group rebalances, which moto's updates leave as it was."""
+    """Update a group's capacity rebalancing, which moto's update ignores."""
     answer = original(self)
     given = self._get_bool_param("CapacityRebalance")
     if given is not None:
@@ -152,14 +153,14 @@ def _update_rebalancing(original: Any, self: Any) -> Any:
 
 
 def pending(group: Any) -> int:
-    """Return how many instances a group has beyond its size, each in place of one that is at risk and still there."""
+    """Count the group's instances at risk that have a replacement and are not yet terminated."""
     return sum(_successor(state) is not None for state in group.active_instances())
 
 
 def replace_at_risk(group: Any, launch: Callable[[], Any]) -> None:
-    """Launch an instance for each one at risk, and terminate those whose successors run.
+    """Launch a replacement for each instance at risk, and terminate instances whose replacement runs.
 
-    `launch` launches one more instance of the group and returns it; None where that failed.
+    `launch` launches one additional instance of the group and returns it, or None if the launch failed.
     """
     if not group.capacity_rebalance or _PROCESSES & set(group._suspended_processes):
         return
@@ -175,6 +176,6 @@ def replace_at_risk(group: Any, launch: Callable[[], Any]) -> None:
 
 
 def _successor(state: Any) -> Any:
-    """Return the instance that was launched in place of another one, where it is there."""
+    """Return an instance's replacement if it is pending or running, otherwise None."""
     successor = getattr(state.instance, _SUCCESSOR, None)
     return successor if successor is not None and successor._state.name in _UP else None
