@@ -1,5 +1,5 @@
-"""CloudFormation: templates checked whole before anything is made, resources made through the API, waited for, undone.
+"""CloudFormation that validates whole templates, creates resources through the API, waits for them and rolls back.
 
-moto has a CloudFormation too, but it makes whatever it can of a template within one request: no waiting for signals, no
-roll-back, replacement where AWS updates in place, and silence about types and properties that it does not know.
+moto also has a CloudFormation. It creates as much of a template as it can within one request, without signals or
+rollback. It replaces resources that AWS updates in place, and silently ignores unknown types and properties.
 """

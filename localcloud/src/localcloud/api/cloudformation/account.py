@@ -24,7 +24,7 @@ _POLL_S: Final = 0.1
 
 
 class Account:
-    """Own the stacks; every read or change of one happens under `condition`."""
+    """Owner of the stacks. Hold `condition` to read or change a stack."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class Account:
         self.aws = aws
         self._assume = assume
         self._is_stable = is_stable
-        """Takes a resource type and a physical id; returns whether what comes after the resource can use it."""
+        """Takes a resource type and a physical id; returns whether other resources can use the resource yet."""
         self.account = account
         self.region = region
         self.condition = threading.Condition()
-        """Notified whenever a stack changes or a signal comes."""
+        """Notified after every change of a stack and every signal."""
         self.stacks: dict[str, Stack] = {}
-        """By id; deleted ones included, for they can be described by their id."""
+        """By id, including deleted stacks, because they can still be described by id."""
         self.change_sets: dict[str, ChangeSet] = {}
 
     def live(self) -> list[Stack]:
@@ -51,22 +51,22 @@ class Account:
         return [stack for stack in self.stacks.values() if stack.status != "DELETE_COMPLETE"]
 
     def find(self, name_or_id: str) -> Stack | None:
-        """Return a stack by name, or by id, deleted or not."""
+        """Return a stack by its name or id, or None. A deleted stack is only found by id."""
         if name_or_id in self.stacks:
             return self.stacks[name_or_id]
         return next((stack for stack in self.live() if stack.name == name_or_id), None)
 
     def id_of(self, name: str) -> str:
-        """Return the id of a stack by its name, or by the ARN of one of its change sets; empty where there is none."""
+        """Return a stack's id by its name, or by the ARN of one of its change sets; empty if there is no such stack."""
         if name in self.change_sets:
             return self.change_sets[name].stack.stack_id
         stack = self.find(name)
         return stack.stack_id if stack else ""
 
     def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
-        """Return with whose rights an operation is carried out: a role's, or else those of who asks for it.
+        """Return the identity of an operation: the role if one is given, otherwise the caller.
 
-        Raises ValidationError for a role that CloudFormation may not take.
+        Raises ValidationError if CloudFormation cannot assume the role.
         """
         if not role_arn:
             return caller.through(CLOUDFORMATION) if caller else None
@@ -76,9 +76,9 @@ class Account:
         return role
 
     def get(self, name_or_id: str) -> Stack:
-        """Return a stack.
+        """Return a stack by its name or id.
 
-        Raises ValidationError in AWS's words, by which the CDK CLI recognizes that there is none.
+        Raises ValidationError with AWS's message, which the CDK CLI uses to detect a missing stack.
         """
         stack = self.find(name_or_id)
         if stack is None:
@@ -86,18 +86,18 @@ class Account:
         return stack
 
     def new_stack(self, name: str) -> Stack:
-        """Register a stack."""
+        """Create and register a stack with a new id."""
         stack_id = f"arn:aws:cloudformation:{self.region}:{self.account}:stack/{name}/{uuid.uuid4()}"
         stack = Stack(stack_id=stack_id, name=name)
         self.stacks[stack_id] = stack
         return stack
 
     def change_sets_of(self, stack: Stack) -> list[ChangeSet]:
-        """Return a stack's change sets, oldest first, the executed one included."""
+        """Return a stack's change sets, oldest first, including the executed one."""
         return [each for each in self.change_sets.values() if each.stack is stack]
 
     def exports(self) -> dict[str, tuple[str, str]]:
-        """Return value and exporting stack's id of every export."""
+        """Return the value and the exporting stack's id of each export, by name."""
         return {
             output["ExportName"]: (output["OutputValue"], stack.stack_id)
             for stack in self.live()
@@ -106,7 +106,7 @@ class Account:
         }
 
     def stabilize(self, resource_type: str, physical_id: str) -> None:
-        """Wait until a new resource has stabilized, as CloudFormation does before it goes on.
+        """Wait until a new resource has stabilized, as CloudFormation does before it continues.
 
         Raises ResourceError after two minutes.
         """
@@ -123,7 +123,7 @@ class Account:
         tags: Mapping[str, str],
         report: Callable[[Physical], None] = lambda physical: None,
     ) -> Context:
-        """Return the context of a resource for its handlers; `report` matters to those that create."""
+        """Return the context for a resource's handlers. Only creations use `report`."""
         return Context(
             aws=self.aws,
             stack_name=stack.name,
@@ -137,7 +137,7 @@ class Account:
         )
 
     def scope(self, stack: Stack, target: Target) -> Scope:
-        """Return a resolver for a template whose references go to the stack's resources as they are now."""
+        """Return a resolver for a template's functions; references resolve to the stack's current resources."""
 
         def reference(name: str) -> str:
             resource = stack.resources.get(name)
@@ -182,9 +182,9 @@ class Account:
         tags: Mapping[str, str] | None,
         capabilities: list[str],
     ) -> Target:
-        """Check a template and its parameters whole; return what the stack would become.
+        """Check a template and its parameters; return the stack's new desired state.
 
-        Raises ValidationError or FormationError, before anything is made.
+        Raises ValidationError or FormationError. Nothing has been created at this point.
         """
         template = parse(body)
         previous: Mapping[str, Parameter] = stack.target.parameters if stack.target else {}
@@ -205,11 +205,11 @@ class Account:
         return target
 
     def findings(self, stack: Stack, target: Target) -> list[Finding]:
-        """Return what the properties of a target's resources break of their types' schemas."""
+        """Return the violations of resource schemas by a target's properties."""
         return findings(self.scope(stack, target), self.active_resources(stack, target))
 
     def active_resources(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:
-        """Return the resources of a target whose conditions hold."""
+        """Return a target's resources without those whose condition is false."""
         scope = self.scope(stack, target)
         return {
             name: resource

@@ -1,4 +1,4 @@
-"""What a change set would do, as DescribeChangeSet and `cdk diff` show it."""
+"""The changes that a change set would make, as DescribeChangeSet and `cdk diff` show them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from localcloud.api.cloudformation.template import walk
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES
 from localcloud.api.cloudformation.types.resource_type import ResourceType
 
-# The attributes of a resource beside its properties, as the API names them; no change of these replaces it.
+# A resource's attributes next to its properties, with the API's names. Changes of these never replace the resource.
 _ATTRIBUTES = ("Metadata", "CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy")
 _TAGS = "Tags"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Detail:
-    """One reason for which a resource changes."""
+    """One reason for a resource's change."""
 
     attribute: str
-    """`Properties`, `Tags`, or one of the attributes beside them."""
+    """`Properties`, `Tags`, or one of `_ATTRIBUTES`."""
     name: str = ""
-    """The property."""
+    """The changed property. Empty for other attributes."""
     source: str = "DirectModification"
     cause: str = ""
-    """What the value comes from, where it is not the template itself: a parameter, a resource, or `Resource.Attr`."""
+    """The parameter, resource or `Resource.Attr` that the value comes from. Empty if the template itself changed."""
 
 
 def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes from a stack's resources to a target, in the shape of the API.
+    """Return the changes from a stack's resources to a target, in the API's form.
 
-    A change that only follows from another one (a reference to a resource that will be replaced) is found where the
-    resource refers to it.
+    A resource also changes if it refers to a resource that will be, or may be, replaced.
     """
     parameters = _changed_parameters(stack, target)
     found: dict[str, dict[str, Any]] = {}
     touched: set[str] = set()
-    # In the order in which they are carried out: what a resource refers to may stand further down in the template.
+    # In execution order, because a resource may refer to resources further down in the template.
     for name in order(dependencies(wanted)):
         declaration, resource = wanted[name], stack.resources.get(name)
         if resource is None or resource.physical is None:
@@ -49,8 +48,8 @@ def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any
         if details or resource.type != declaration["Type"]:
             change = _modification(resource, declaration["Type"], details)
             found[name] = change
-            # Only a replacement, or a new version of a launch template, changes what others see of the resource. Of
-            # what may be replaced, AWS does not know it either.
+            # References to the resource change only if it is replaced or is a launch template with a new version. For a
+            # conditional replacement, AWS does not know either.
             if change["ResourceChange"]["Replacement"] != "False" or declaration["Type"] == "AWS::EC2::LaunchTemplate":
                 touched.add(name)
     for name, resource in stack.resources.items():
@@ -87,7 +86,7 @@ def _change(action: str, name: str, type_name: str) -> dict[str, Any]:
 def _details(
     old: Mapping[str, Any], new: Mapping[str, Any], parameters: set[str], touched: set[str]
 ) -> Iterator[_Detail]:
-    """Yield what changes of a resource, and why; a property may have several reasons."""
+    """Yield each change of a resource with its reason. A property may have several reasons."""
     before, after = old.get("Properties") or {}, new.get("Properties") or {}
     for key in sorted({*before, *after}):
         attribute, name = ("Tags", "") if key == _TAGS else ("Properties", key)
@@ -103,7 +102,7 @@ def _details(
 
 
 def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
-    """Return how a value refers to resources that change: by their id, or by an attribute of theirs."""
+    """Return kind and name of a value's references to changed resources: ResourceReference or ResourceAttribute."""
     attributes = set()
     for each in walk(value):
         if each.get("Fn::GetAtt"):
@@ -112,7 +111,8 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
                 attributes.add(("ResourceAttribute", f"{name}.{key}"))
     named = {cause.split(".", 1)[0] for _, cause in attributes}
     plain = {each["Ref"] for each in walk(value) if isinstance(each.get("Ref"), str)} & touched
-    # Fn::Sub may name either; where it is the only one, it counts as a reference to the resource.
+    # Fn::Sub may refer to ids or attributes. If it is the only reference, it counts as a reference to the resource's
+    # id.
     others = (references(value) & touched) - named
     return attributes | {("ResourceReference", cause) for cause in plain | others}
 
@@ -126,7 +126,7 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
     if resource.type != type_name or replacing & direct:
         replacement = "True"
     elif replacing or "Conditionally" in recreations:
-        # Whether a referenced value really changes is known only when it has been made.
+        # Whether a referenced value really changes is only known after the resource has been created.
         replacement = "Conditional"
     change = _change("Modify", resource.logical_id, type_name)
     change["ResourceChange"].update(
@@ -136,14 +136,14 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
         Details=[_shown(*each) for each in zip(details, recreations, strict=True)],
     )
     if replacement != "False":
-        # As it is carried out: by the declaration of the old resource, not of the new one.
+        # The old resource's declaration decides, as when the change is executed.
         kept = resource.declaration.get("UpdateReplacePolicy") == "Retain"
         change["ResourceChange"]["PolicyAction"] = "ReplaceAndRetain" if kept else "ReplaceAndDelete"
     return change
 
 
 def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
-    """Return whether a change replaces the resource (Always, Conditionally or Never), as ResourceChanger does it."""
+    """Return whether a change replaces the resource: Always, Conditionally or Never. It matches ResourceChanger."""
     if detail.attribute in _ATTRIBUTES:
         return "Never"
     name = detail.name or _TAGS
@@ -157,7 +157,7 @@ def _shown(detail: _Detail, recreation: str) -> dict[str, Any]:
     cause = {"CausingEntity": detail.cause} if detail.cause else {}
     return {
         "Target": {"Attribute": detail.attribute, "RequiresRecreation": recreation, **name},
-        # The value of a parameter is known beforehand, that of a resource only once it has been made.
+        # A parameter's value is known in advance, a resource's value only after its creation.
         "Evaluation": "Dynamic" if detail.source.startswith("Resource") else "Static",
         "ChangeSource": detail.source,
         **cause,

@@ -1,7 +1,7 @@
-"""CloudFormation's validation before anything is made: each property against its type's schema, as far as it is known.
+"""CloudFormation's early validation: checks properties with known values against their schemas before a deployment.
 
-Since November 2025 a change set of a template that breaks a schema is made and fails, with a reason that names the
-validation; DescribeEvents has the rest. CreateStack and UpdateStack validate too, since June 2026.
+Since November 2025, a change set whose template violates a schema is created with the status FAILED. Its reason names
+the validation, and DescribeEvents returns the details. CreateStack and UpdateStack validate too, since June 2026.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ FAILED: Final = (
     "The following hook(s)/validation failed: [AWS::EarlyValidation::PropertyValidation]. To troubleshoot Early "
     "Validation errors, use the DescribeEvents API for detailed failure information."
 )
-"""The reason of a change set that failed so, in AWS's words."""
+"""AWS's status reason of a change set that failed early validation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One property of one resource that breaks its schema."""
+    """A property of a resource that violates its schema."""
 
     logical_id: str
     type: str
     path: str
-    """In the template, such as `/Resources/Runs/Properties/BucketName`."""
+    """Path in the template, such as `/Resources/Runs/Properties/BucketName`."""
     reason: str
 
 
 def findings(scope: Scope, resources: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Return what the properties of a template's resources break, before any of them is made."""
+    """Return the schema violations in the properties of a template's resources, before any resource is created."""
     found = []
     for name, declaration in resources.items():
         properties = known(scope, dict(declaration.get("Properties") or {}))
@@ -45,7 +45,7 @@ def findings(scope: Scope, resources: Mapping[str, Mapping[str, Any]]) -> list[F
 
 
 def known(scope: Scope, value: Any) -> Any:
-    """Return a value without intrinsic functions, and UNKNOWN where one waits for what is not made yet."""
+    """Resolve a value's intrinsic functions. A function of a resource that does not exist yet becomes UNKNOWN."""
     if isinstance(value, list):
         items = (known(scope, each) for each in value)
         return [each for each in items if each is not NO_VALUE]

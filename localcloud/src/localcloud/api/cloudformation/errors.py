@@ -6,25 +6,25 @@ from moto.core.exceptions import ServiceException
 
 
 class FormationError(ServiceException):
-    """Answer a request with an error code and a message."""
+    """An error that answers a request with an error code and a message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
 
 
 class ValidationError(FormationError):
-    """Refuse a request or a template, in AWS's words where it has some."""
+    """A request or template is invalid. The message is AWS's, if it is known."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationError", message)
 
 
 class ResourceError(Exception):
-    """Report that one resource could not be created, updated or deleted; the message becomes its status reason."""
+    """A resource could not be created, updated or deleted. The message becomes the resource's status reason."""
 
 
 class ServiceRefusalError(ResourceError):
-    """Report what a service refused about a resource, in CloudFormation's form."""
+    """A service rejected a resource. The message has CloudFormation's form."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f'Resource handler returned message: "{message}" (HandlerErrorCode: {code})')

@@ -1,4 +1,4 @@
-"""Intrinsic functions and conditions: from a template's values to plain ones, and which resource needs which."""
+"""Intrinsic functions and conditions of templates, and the dependencies between resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.template import Template, walk
 
 NO_VALUE: Final = object()
-"""What `AWS::NoValue` resolves to: the property or list item is left out."""
+"""Value of `AWS::NoValue`: the property or list item is omitted."""
 
 FUNCTIONS: Final = frozenset(
     {
@@ -34,7 +34,7 @@ FUNCTIONS: Final = frozenset(
         "Fn::Contains",
     }
 )
-"""All functions that are carried out."""
+"""The supported functions."""
 
 PSEUDO: Final = frozenset(
     {
@@ -53,7 +53,7 @@ _PLACEHOLDER = re.compile(r"\$\{(!?)([^}]*)\}")
 
 
 class Scope:
-    """Resolve values of one template, given its parameters and a way to look up resources."""
+    """Resolver for the values of one template, with its parameters and functions that look up resources."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Scope:
         raise ValidationError(f"Template format error: {value!r} is not a condition that the embedded cloud knows")
 
     def resolve(self, value: Any) -> Any:
-        """Return a value without intrinsic functions; NO_VALUE where nothing is left of it."""
+        """Resolve a value's intrinsic functions. Returns NO_VALUE if the whole value is omitted."""
         if isinstance(value, list):
             items = (self.resolve(each) for each in value)
             return [each for each in items if each is not NO_VALUE]
@@ -193,13 +193,13 @@ class Scope:
 
 
 def split_attribute(argument: Any) -> tuple[str, Any]:
-    """Return resource and attribute of a Fn::GetAtt, which may be a list or `Resource.Attribute`."""
+    """Return the resource and attribute of Fn::GetAtt, which may be a list or `Resource.Attribute`."""
     name, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
     return name, attribute
 
 
 def references(value: Any) -> set[str]:
-    """Return every name that a value refers to by Ref, Fn::GetAtt or Fn::Sub."""
+    """Return every name that a value refers to with Ref, Fn::GetAtt or Fn::Sub."""
     found = set()
     for each in walk(value):
         if isinstance(each.get("Ref"), str):
@@ -216,13 +216,13 @@ def references(value: Any) -> set[str]:
 
 
 def depends_on(resource: Mapping[str, Any]) -> list[str]:
-    """Return the names under DependsOn, which may be one or a list."""
+    """Return the names in DependsOn, which may be a string or a list."""
     given = resource.get("DependsOn", [])
     return [given] if isinstance(given, str) else list(given)
 
 
 def dependencies(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Return for each resource the others that it refers to or names under DependsOn."""
+    """Return for each resource the other resources that it refers to or lists in DependsOn."""
     return {
         name: (references(resource.get("Properties")) | set(depends_on(resource))) & (set(resources) - {name})
         for name, resource in resources.items()
@@ -230,9 +230,9 @@ def dependencies(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, set[st
 
 
 def order(needs: Mapping[str, set[str]]) -> list[str]:
-    """Return the resources, each after those that it needs.
+    """Return the resources in dependency order, dependencies first.
 
-    Raises ValidationError for a circle.
+    Raises ValidationError for a circular dependency.
     """
     try:
         return list(TopologicalSorter(needs).static_order())

@@ -1,4 +1,4 @@
-"""Operations on a stack: create, update, roll back, delete, each in a thread of its own."""
+"""Operations on a stack: create, update, roll back, delete. Each runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("localcloud.api")
 
 
 class Operation:
-    """Change one stack; at most one operation of a stack runs at a time."""
+    """A change of one stack. A stack has at most one running operation."""
 
     def __init__(self, account: Account, stack: Stack) -> None:
         self.account = account
@@ -29,10 +29,10 @@ class Operation:
         self._changer = ResourceChanger(account, stack)
         self._failed: list[str] = []
         self._unexplained = ""
-        """Why it failed, where that is the reason of no resource."""
+        """Failure reason that belongs to no resource, for example an invalid output."""
 
     def start(self, run: Callable[[], None]) -> threading.Thread:
-        """Run in the background; a failure of this code itself fails the stack instead of leaving it in progress."""
+        """Run `run` in a background thread. If it crashes, the stack fails instead of staying in progress."""
 
         def guarded() -> None:
             try:
@@ -47,7 +47,7 @@ class Operation:
         return thread
 
     def create(self) -> None:
-        """Make all resources of the stack's target; undo it all where one fails."""
+        """Create all resources of the stack's target. If one fails, roll back unless rollback is disabled."""
         target = self._target()
         self._advance(target, "CREATE")
         if not self._failed:
@@ -65,7 +65,7 @@ class Operation:
         self._status("ROLLBACK_FAILED" if left else "ROLLBACK_COMPLETE", reason if left else "")
 
     def update(self, former: Target) -> None:
-        """Bring the stack to its target; go back to the former one where a resource fails."""
+        """Update the stack to its target. If a resource fails, roll back to `former` unless rollback is disabled."""
         target = self._target()
         self._advance(target, "UPDATE")
         if not self._failed:
@@ -80,7 +80,7 @@ class Operation:
         self._status("UPDATE_COMPLETE")
 
     def delete(self, retained: list[str]) -> None:
-        """Delete all resources but those to retain."""
+        """Delete all resources except the retained ones."""
         left = self._delete_all(retained=retained)
         if left:
             self._status("DELETE_FAILED", f"The following resource(s) failed to delete: [{', '.join(left)}]. ")
@@ -121,7 +121,7 @@ class Operation:
             self.account.condition.notify_all()
 
     def _advance(self, target: Target, verb: str) -> None:
-        """Bring every resource to its target, each after those that it needs; those that wait for signals together."""
+        """Create or update each resource after its dependencies. Waits for signals of several resources overlap."""
         wanted = self.account.active_resources(self.stack, target)
         needs = dependencies(wanted)
         pending = order(needs)
@@ -153,7 +153,7 @@ class Operation:
             self._changer.note(resource, f"{verb}_FAILED", reason)
 
     def _await(self, waiting: dict[str, Wait], done: set[str]) -> None:
-        """Wait until a resource has its signals or cannot get them any more."""
+        """Wait until one resource has received its signals, or has failed."""
         with self.account.condition:
             while waiting:
                 for name, wait in list(waiting.items()):
@@ -195,7 +195,7 @@ class Operation:
         return found
 
     def _export(self, name: str) -> str:
-        """Return the name of an export. Raises ValidationError where another stack has it."""
+        """Return the name of an export. Raises ValidationError if another stack already exports it."""
         _, owner = self.account.exports().get(name, ("", self.stack.stack_id))
         if owner != self.stack.stack_id:
             raise ValidationError(
@@ -204,14 +204,14 @@ class Operation:
         return name
 
     def _delete_all(self, *, on_create: bool = False, retained: list[str] | None = None) -> list[str]:
-        """Delete the stack's resources; return the names of those that could not be."""
+        """Delete the stack's resources; return the names of those that could not be deleted."""
         left = []
         kept: set[str] = set()
         needs = dependencies({name: resource.declaration for name, resource in self.stack.resources.items()})
         for name in reversed(order(needs)):
             resource = self.stack.resources[name]
             if name in kept:
-                # Something that stands on it is still there.
+                # A resource that depends on this one still exists.
                 kept |= needs[name]
                 continue
             if name in (retained or ()):
@@ -225,7 +225,7 @@ class Operation:
         return left
 
     def _remove(self, removed: list[Resource], replaced: list[Resource]) -> None:
-        """Delete what an update left behind; on AWS too this never fails the update."""
+        """Delete resources that an update removed or replaced. As on AWS, a failure here never fails the update."""
         by_name = {resource.logical_id: resource for resource in removed}
         needs = dependencies({name: resource.declaration for name, resource in by_name.items()})
         ordered = [by_name[name] for name in reversed(order(needs))]
@@ -244,7 +244,7 @@ class Operation:
 
 
 def _stuck(status: str) -> str:
-    """Return the status of a stack whose operation broke off."""
+    """Return the failed status of a stack whose operation crashed."""
     first = status.split("_", 1)[0]
     return f"{first}_FAILED" if first in ("CREATE", "DELETE", "ROLLBACK") else "UPDATE_ROLLBACK_FAILED"
 

@@ -1,4 +1,4 @@
-"""Parameters of a template: defaults, previous values, types, the parameter store, rules."""
+"""Parameters of a template: defaults, previous values, types, values from the SSM parameter store, rules."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Parameter:
 
     key: str
     given: str
-    """As given or by default; for a parameter of the store its name."""
+    """The given or default value. For a parameter with an SSM type, this is the SSM parameter's name."""
     value: Any
-    """What Ref returns."""
+    """The value that Ref returns."""
     secret: bool
     stored: bool
 
@@ -33,9 +33,10 @@ class Parameter:
 def choose(
     declared: Mapping[str, Any], given: Iterable[Mapping[str, Any]], previous: Mapping[str, Parameter]
 ) -> dict[str, str]:
-    """Return the values that a request gives, the stack's for UsePreviousValue, and no defaults.
+    """Return the parameter values that a request gives, without defaults.
 
-    A previous value of a parameter that the stack does not have yet is its default, as on AWS.
+    UsePreviousValue selects the stack's value. If the stack does not have the parameter yet, its default applies later,
+    as on AWS.
     """
     chosen: dict[str, str] = {}
     for each in given:
@@ -53,8 +54,8 @@ def choose(
 def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict[str, Parameter]:
     """Return all parameters of a template.
 
-    Raises ValidationError for one without a value, with a value that its declaration forbids, or one that the parameter
-    store does not hold.
+    Raises ValidationError for a parameter without a value, with an invalid value, or missing in the SSM parameter
+    store.
     """
     found = {}
     missing = []
@@ -115,7 +116,7 @@ def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
 
 
 def check_rules(template: Template, scope: Scope) -> None:
-    """Refuse parameters that break a rule of the template (the CDK's rule asks for a recent bootstrap stack)."""
+    """Reject parameters that violate a rule of the template. For example, the CDK requires a recent bootstrap stack."""
     for name, rule in template.get("Rules", {}).items():
         if "RuleCondition" in rule and not scope.truth(rule["RuleCondition"]):
             continue

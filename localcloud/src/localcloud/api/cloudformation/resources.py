@@ -1,4 +1,4 @@
-"""The changes of one resource at a time, through its type, with a record of how to undo them."""
+"""Create, update, replace and delete single resources through their types, and record how to undo it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SIZES = ("MinSize", "MaxSize", "DesiredCapacity")
 
 
 class ResourceChanger:
-    """Bring the resources of one stack to what a target says."""
+    """Changes the resources of one stack to match a target."""
 
     def __init__(self, account: Account, stack: Stack) -> None:
         self.account = account
         self.stack = stack
         self.undo: list[Callable[[], None]] = []
-        """How to undo what was done, oldest first; each may raise ResourceError."""
+        """Functions that undo the changes so far, oldest first. Each may raise ResourceError."""
         self.replaced: list[Resource] = []
-        """Resources that were replaced, to be deleted when the update has succeeded."""
+        """Old resources after a replacement, to be deleted when the update has succeeded."""
 
     def note(self, resource: Resource, status: str, reason: str = "") -> None:
         with self.account.condition:
@@ -43,7 +43,7 @@ class ResourceChanger:
             self.account.condition.notify_all()
 
     def bring(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
-        """Create, update or replace one resource, or leave it; return what to wait for."""
+        """Create, update or replace a resource if its properties changed. Return the signals to wait for, or None."""
         resource_type = RESOURCE_TYPES[declaration["Type"]]
         properties = self._resolve(declaration, target)
         existing = self.stack.resources.get(name)
@@ -149,7 +149,7 @@ class ResourceChanger:
         self.note(resource, "UPDATE_COMPLETE")
 
     def _call(self, resource: Resource, handler: Callable[[], Any]) -> Any:
-        """Call a handler; its failure becomes a reason that a person can read."""
+        """Call a handler; convert its exceptions to ResourceError with a readable reason."""
         try:
             return handler()
         except ClientError as error:
@@ -165,14 +165,15 @@ class ResourceChanger:
         except ResourceError:
             raise
         except Exception as error:
-            # Anything else is a fault of a handler; the stack is rolled back as for any other failure.
+            # Anything else is a bug in a handler. The stack is rolled back as after any other failure.
             log.error("handler of %s failed\n%s", resource.type, traceback.format_exc())
             raise ResourceError(f"InternalFailure: {type(error).__name__}: {error}") from None
 
     def drop(self, resource: Resource, *, on_create: bool = False, ignore_policy: bool = False) -> None:
-        """Delete one resource as its DeletionPolicy says.
+        """Delete a resource, unless its DeletionPolicy retains it.
 
-        Raises ResourceError.
+        `on_create` means that a failed creation is undone, so that RetainExceptOnCreate deletes too. Raises
+        ResourceError.
         """
         if resource.physical is None or resource.status in ("DELETE_COMPLETE", "DELETE_SKIPPED"):
             return
@@ -192,7 +193,7 @@ class ResourceChanger:
 
 
 def _validate(name: str, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:
-    """Raise ResourceError for properties that break their type's schema, now that all of them are known."""
+    """Raise ResourceError for properties that violate their type's schema, now that all values are known."""
     found = schemas.check(resource_type.name, properties)
     if found:
         lines = "\n".join(f"#{''.join(f'/{part}' for part in each.path)}: {each.text}" for each in found)
@@ -200,7 +201,7 @@ def _validate(name: str, resource_type: ResourceType, properties: Mapping[str, A
 
 
 def _refuse_same_name(existing: Resource, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:
-    """Refuse to replace a resource under a name of the template's own, which the old one still has."""
+    """Reject a replacement that keeps a custom name, because the old resource still has this name."""
     name = properties.get(resource_type.named_by)
     if (
         name is not None
@@ -216,7 +217,7 @@ def _refuse_same_name(existing: Resource, resource_type: ResourceType, propertie
 def _without_unmodified_sizes(
     declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the properties without unchanged sizes of a group, where its UpdatePolicy ignores them."""
+    """Return the properties without a group's unchanged sizes, if its UpdatePolicy ignores them."""
     policy = (declaration.get("UpdatePolicy") or {}).get("AutoScalingScheduledAction") or {}
     if str(policy.get("IgnoreUnmodifiedGroupSizeProperties", "")).lower() != "true":
         return new

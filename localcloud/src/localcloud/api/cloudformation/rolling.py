@@ -1,4 +1,4 @@
-"""Rolling updates: an Auto Scaling group's instances replaced in batches, by its UpdatePolicy."""
+"""Rolling updates: replace an Auto Scaling group's instances in batches, according to its UpdatePolicy."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], n
 
 
 def roll(account: Account, resource: Resource, note: Callable[[str], None], *, wait: bool) -> None:
-    """Replace the obsolete instances batch by batch, waiting for the signals of each where the policy does.
+    """Replace the obsolete instances in batches, and wait for each batch's signals or pause if the policy requires it.
 
-    `note` records what is done as an event of the resource.
-    Raises ResourceError for a batch without all signals, or with a FAILURE.
+    `note` records a message as an event of the resource. Raises ResourceError for a batch with missing or failed
+    signals.
     """
     policy = resource.declaration["UpdatePolicy"]["AutoScalingRollingUpdate"]
     signalled = wait and str(policy.get("WaitOnResourceSignals", False)).lower() == "true"
@@ -80,7 +80,7 @@ def _describe(account: Account, name: str) -> dict[str, Any]:
 
 
 def _obsolete(account: Account, group: Mapping[str, Any]) -> list[str]:
-    """Return the instances that were not launched from the group's template version or not into its subnets."""
+    """Return the instances with a different template version than the group's, or outside of its subnets."""
     if not group["Instances"]:
         return []
     ec2 = account.aws.client("ec2")

@@ -1,12 +1,12 @@
-"""CloudFormation's schemas of resource types, and what of a resource's properties breaks them.
+"""CloudFormation's schemas of resource types, and the check of properties against them.
 
-The schemas are those of CloudFormation's registry as cfn-lint packages them for us-east-1: with the constraints that it
-takes from the services' own models and documentation. Only its files are read; the linter itself is not imported.
+The schemas are from CloudFormation's registry, as packaged by cfn-lint for us-east-1. cfn-lint adds constraints from
+the services' own models and documentation. Only its files are read; the linter itself is not imported.
 
-AWS checks the properties of a template against the registry's schemas when a change set or a stack is made ("early
-validation"), as far as they are known by then, and those of a resource again when it is made. The texts are those of
-CloudFormation's own validator (github.com/aws-cloudformation/cloudformation-resource-schema), which names the keyword
-in place of a value; those of keywords that are cfn-lint's are worded alike.
+AWS checks a template's properties with known values when a change set or stack is created ("early validation"). It
+checks a resource's properties again when it creates the resource. The error texts are from CloudFormation's own
+validator (github.com/aws-cloudformation/cloudformation-resource-schema), which prints the keyword instead of a value.
+Errors of cfn-lint's additional keywords are worded alike.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ import regex
 Schema = Mapping[str, Any]
 
 UNKNOWN: Final = object()
-"""A value that is known only when what it refers to has been made; it breaks nothing."""
+"""Placeholder for a value of a resource that does not exist yet. It violates no schema."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One property that breaks its schema."""
+    """A property that violates its schema."""
 
     path: tuple[str, ...]
-    """Below the resource's properties."""
+    """Path within the resource's properties."""
     text: str
 
 
 @functools.cache
 def _files() -> tuple[Path, Mapping[str, str]]:
-    """Return the folder of the schemas, and the name of each type's file without its ending."""
+    """Return the schemas' folder, and the file name without extension of each type."""
     spec = importlib.util.find_spec("cfnlint")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("cfn-lint is not installed: pip install cfn-lint==1.58.0")
@@ -52,7 +52,7 @@ def _files() -> tuple[Path, Mapping[str, str]]:
 
 @functools.cache
 def schema_of(type_name: str) -> Schema | None:
-    """Return the schema of a resource type; None for one that the registry lacks."""
+    """Return the schema of a resource type, or None if the registry does not have it."""
     folder, names = _files()
     if type_name not in names:
         return None
@@ -61,7 +61,7 @@ def schema_of(type_name: str) -> Schema | None:
 
 
 def check(type_name: str, properties: Mapping[str, Any]) -> list[Violation]:
-    """Return what a resource's properties break; UNKNOWN stands for what is not known yet."""
+    """Return the schema violations of a resource's properties. UNKNOWN marks values that are not known yet."""
     schema = schema_of(type_name)
     if schema is None:
         return []
@@ -102,7 +102,7 @@ def _members(root: Schema, schema: Schema, value: Mapping[str, Any], path: tuple
 
 
 def _among(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
-    """Yield a violation where a value fits too few or too many of the alternatives of a schema."""
+    """Yield a violation if a value matches no alternative of anyOf or oneOf, or several of oneOf."""
     for keyword in ("anyOf", "oneOf"):
         if keyword not in schema:
             continue
@@ -117,7 +117,7 @@ def _has_unknown(value: Any) -> bool:
 
 
 def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
-    """Return a value as its type has it, and whether it fits: a template may write "true" and "3" for true and 3."""
+    """Convert a value to its schema's type, and return whether it fits. Templates may contain "true" or "3" as text."""
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     if not kinds:
@@ -164,12 +164,12 @@ def _kind(value: Any) -> str:
 
 
 def _scrubbed(keyword: str, broken: Callable[[Any, Any], bool]) -> Callable[[Any, Any], str]:
-    """Return a rule whose text names its keyword alone: CloudFormation repeats no values."""
+    """Return a rule whose text contains only the keyword, because CloudFormation does not print values."""
     return lambda value, given: f"failed validation constraint for keyword [{keyword}]" if broken(value, given) else ""
 
 
 def _bound(kind: type[str | list[Any]], text: str, broken: Callable[[int, int], bool]) -> Callable[[Any, Any], str]:
-    """Return a rule about a length; its text has places for the limit and the length."""
+    """Return a rule for a minimum or maximum length. Its text has placeholders for the limit and the length."""
     return lambda value, limit: (
         text.format(limit, len(value)) if isinstance(value, kind) and broken(len(value), limit) else ""
     )
@@ -242,4 +242,4 @@ _RULES: Final[Mapping[str, Callable[[Any, Any], str]]] = {
     "dependentRequired": _together,
     "dependentExcluded": _apart,
 }
-"""Rules by keyword: each returns what is broken, or nothing. `type`, `required` and the like are above."""
+"""Rules by keyword, which return an error text or "". `_violations` checks `type`, `required` and the like."""

@@ -1,4 +1,4 @@
-"""Creation signals: how many a resource waits for, and when it has enough or cannot get them any more."""
+"""Creation signals: how many a resource waits for, and when it has succeeded or failed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DURATION = re.compile(r"P(?=[\dT])(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?
 
 
 def parse_duration(value: str) -> float | None:
-    """Return an ISO 8601 duration in seconds (`PT1H5M` is 3900.0); None where it is not one.
+    """Return an ISO 8601 duration in seconds (`PT1H5M` is 3900.0), or None if it is invalid.
 
-    Not isodate: it takes signs, weeks, years, fractions and `P1DT`, which CloudFormation refuses.
+    isodate does not fit: it accepts signs, weeks, years, fractions and `P1DT`, which CloudFormation rejects.
     """
     match = _DURATION.fullmatch(value)
     if match is None:
@@ -27,11 +27,11 @@ def parse_duration(value: str) -> float | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wait:
-    """What a resource waits for."""
+    """Signals that a resource waits for."""
 
     count: int
     needed: int
-    """Successes that are enough; `count` unless MinSuccessfulInstancesPercent is lower than 100."""
+    """Required number of successes: less than `count` if MinSuccessfulInstancesPercent is below 100."""
     percent: int
     deadline: float
     """Monotonic time, seconds."""
@@ -41,7 +41,7 @@ class Wait:
         return max(0.0, self.deadline - time.monotonic())
 
     def verdict(self, signals: Mapping[str, str]) -> str | None:
-        """Return an empty text for success, a reason for failure, None while it is open."""
+        """Return "" for success, a reason for failure, or None if neither is certain yet."""
         successes = sum(status == "SUCCESS" for status in signals.values())
         failures = sum(status == "FAILURE" for status in signals.values())
         if successes >= self.needed:
@@ -57,7 +57,7 @@ class Wait:
 
 
 def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
-    """Return what a new resource's CreationPolicy demands; None without one, or when it asks for no signal."""
+    """Return the wait of a new resource's CreationPolicy, or None if it requires no signals."""
     policy = declaration.get("CreationPolicy") or {}
     signal = policy.get("ResourceSignal")
     if signal is None:
@@ -70,7 +70,7 @@ def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
 
 
 def wait_for(count: int, timeout: str, percent: int = 100) -> Wait:
-    """Return a wait that begins now; `timeout` is an ISO 8601 duration."""
+    """Start a wait with a timeout; `timeout` is an ISO 8601 duration (300 s if invalid)."""
     seconds = parse_duration(timeout)
     return Wait(
         count=count,

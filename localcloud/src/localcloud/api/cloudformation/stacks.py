@@ -17,7 +17,7 @@ STACK_TYPE = "AWS::CloudFormation::Stack"
 
 
 def now() -> datetime.datetime:
-    """Return the time, UTC."""
+    """Return the current time in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
@@ -28,25 +28,25 @@ class Resource:
     logical_id: str
     type: str
     declaration: Mapping[str, Any]
-    """As it stands in the template."""
+    """The resource's section of the template."""
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Without intrinsic functions."""
+    """Properties with resolved intrinsic functions."""
     physical: Physical | None = None
     status: str = ""
     reason: str = ""
     changed: datetime.datetime = dataclasses.field(default_factory=now)
     signals: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Status by UniqueId of the signals since its making or changing began."""
+    """Status by UniqueId of the signals since the resource's creation or update began."""
 
     @property
     def physical_id(self) -> str:
-        """Return what Ref returns; empty before it is made."""
+        """Return the value of Ref, or "" before the resource exists."""
         return self.physical.id if self.physical else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a stack is to become."""
+    """The desired state of a stack."""
 
     body: str
     template: Mapping[str, Any]
@@ -61,12 +61,12 @@ class Stack:
     stack_id: str
     name: str
     target: Target | None = None
-    """What it is, or is becoming; None while its first change set waits."""
+    """The state that the stack has or is changing to. None before its first change set is executed."""
     status: str = "REVIEW_IN_PROGRESS"
     reason: str = ""
     role_arn: str = ""
     actor: Caller | None = None
-    """With whose rights its resources are changed; None: the cloud's own."""
+    """The identity that changes the stack's resources. None for the cloud itself."""
     capabilities: list[str] = dataclasses.field(default_factory=list)
     disable_rollback: bool = False
     termination_protection: bool = False
@@ -75,11 +75,11 @@ class Stack:
     deleted: datetime.datetime | None = None
     change_set_id: str = ""
     token: str = ""
-    """ClientRequestToken of the operation in progress, which its events carry."""
+    """ClientRequestToken of the current operation, included in its events."""
     resources: dict[str, Resource] = dataclasses.field(default_factory=dict)
     outputs: list[dict[str, str]] = dataclasses.field(default_factory=list)
     events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    """In the shape of the API, oldest first."""
+    """In the API's form, oldest first."""
 
     @property
     def busy(self) -> bool:
@@ -87,17 +87,17 @@ class Stack:
         return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 
     def set_status(self, status: str, reason: str = "") -> None:
-        """Change the stack's status and record it."""
+        """Set the stack's status and add an event."""
         self.status, self.reason = status, reason
         self._record(self.name, self.stack_id, STACK_TYPE, status, reason)
 
     def note(self, resource: Resource, status: str, reason: str = "") -> None:
-        """Change a resource's status and record it."""
+        """Set a resource's status and add an event."""
         resource.status, resource.reason, resource.changed = status, reason, now()
         self._record(resource.logical_id, resource.physical_id, resource.type, status, reason)
 
     def _record(self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str) -> None:
-        # The CLI orders events by their time, in milliseconds.
+        # Timestamps are unique, because the CLI sorts events by their time in milliseconds.
         earliest = self.events[-1]["Timestamp"] + datetime.timedelta(milliseconds=1) if self.events else now()
         self.events.append(
             {
@@ -117,7 +117,7 @@ class Stack:
 
 @dataclasses.dataclass(kw_only=True)
 class ChangeSet:
-    """A change that was described and may be executed."""
+    """A proposed change of a stack, which can be executed once."""
 
     change_set_id: str
     name: str
@@ -132,17 +132,17 @@ class ChangeSet:
     role_arn: str = ""
     disable_rollback: bool = False
     findings: Sequence[Finding] = ()
-    """What early validation found, for which the change set has failed."""
+    """Findings of early validation. A change set with findings has failed."""
     created: datetime.datetime = dataclasses.field(default_factory=now)
 
     @property
     def executed(self) -> bool:
-        """Return whether its execution has begun: it is then listed no more, and described by its ARN alone."""
+        """Return whether its execution has started. It is then not listed, and is only found by its ARN."""
         return self.execution_status.startswith("EXECUTE_")
 
 
 def same(old: Target, new: Target) -> bool:
-    """Return whether two targets are equal; parameters of the store are compared by their present values."""
+    """Return whether two targets are equal. Parameters with an SSM type are compared by their current values."""
     return (
         old.template == new.template
         and {key: each.value for key, each in old.parameters.items()}

@@ -1,4 +1,4 @@
-"""Read a template, JSON or YAML, into plain values."""
+"""Parse a template (JSON or YAML) into plain values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from localcloud.api.cloudformation.errors import ValidationError
 
 Template = Mapping[str, Any]
 
-# Sections that are carried out, and those that mean nothing to the resources.
+# Supported sections, and sections that do not affect resources.
 _SECTIONS = frozenset({"Resources", "Parameters", "Mappings", "Conditions", "Outputs", "Rules"})
 _INERT_SECTIONS = frozenset({"AWSTemplateFormatVersion", "Description", "Metadata"})
 
 
 class _Loader(yaml.SafeLoader):
-    """Load YAML with the short forms of intrinsic functions.
+    """YAML loader that supports the short forms of intrinsic functions.
 
-    The AWS CLI's own loader would make dates of `2012-10-17` in policies.
+    The AWS CLI's own loader would convert `2012-10-17` in policies to a date.
     """
 
 
@@ -38,7 +38,7 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
 
 
 _Loader.add_multi_constructor("!", _short_form)
-# `2010-09-09` stays text.
+# Keep `2010-09-09` as text.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -46,9 +46,9 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def parse(body: str) -> dict[str, Any]:
-    """Return the template's sections.
+    """Parse a template into its sections.
 
-    Raises ValidationError where it is neither JSON nor YAML, has no resources, or a section that is not carried out.
+    Raises ValidationError if it is neither JSON nor YAML, or has no resources or an unsupported section.
     """
     try:
         template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, Loader=_Loader)  # noqa: S506  # a safe loader

@@ -1,4 +1,4 @@
-"""What the actions of CloudFormation's API share: parameters, templates, waiting, and how things are shown."""
+"""Common code of CloudFormation's actions: parameters, templates, waiting, and the form of responses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from localcloud.api.cloudformation.stacks import ChangeSet, Resource, Stack, Tar
 from localcloud.api.loopback import acting_as
 from localcloud.api.permissions.caller import Caller
 
-# How long a request is held while an operation of the stack is about to end. The CDK CLI looks again only every five
-# seconds, and most operations are over in one. Others are answered at once, as by AWS.
+# A response is delayed up to this time while an operation of the stack runs. The CDK CLI polls only every five seconds,
+# and most operations take less than one. Other clients get immediate responses, as from AWS.
 _HOLD_S = 5.0
 _CLI = "aws-cdk"
 _LARGEST_BYTES = 1_000_000
-"""Of a template in S3."""
+"""Maximum size of a template in S3."""
 
 _UPDATABLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "CREATE_FAILED", "UPDATE_FAILED")
 
 
 class Actions(BaseResponse):
-    """Answer requests with the stacks of one account."""
+    """Base of the API's actions on the stacks of one account."""
 
     def __init__(self, account: Account, caller: Caller | None) -> None:
         super().__init__(service_name="cloudformation")
@@ -36,7 +36,7 @@ class Actions(BaseResponse):
         self._caller = caller
 
     def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
-        """Start to create or to update a stack; change sets other than the executed one no longer fit it."""
+        """Start to create or update a stack. Its other change sets become obsolete."""
         account = self._account
         stack.actor = account.actor(stack.role_arn, self._caller)
         with account.condition:
@@ -82,7 +82,7 @@ class Actions(BaseResponse):
             )
 
     def _body(self, stack: Stack | None) -> str:
-        """Return the template's text, from the request, from S3, or the stack's own."""
+        """Return the template's text: from the request, from S3, or the stack's previous template."""
         if self._get_bool_param("UsePreviousTemplate", False) and stack is not None and stack.target is not None:
             return stack.target.body
         body, url = self._text("TemplateBody"), self._text("TemplateURL")
@@ -102,7 +102,7 @@ class Actions(BaseResponse):
         return content.decode()
 
     def _hold(self, stack: Stack) -> None:
-        """Wait a little for the end of a stack's operation, so that the CLI asks less often."""
+        """If the CDK CLI is asking, wait briefly for the end of a stack's operation, so that it polls less often."""
         if _CLI in str(self.headers.get("User-Agent", "")):
             with self._account.condition:
                 self._account.condition.wait_for(lambda: not stack.busy, timeout=_HOLD_S)
@@ -117,7 +117,7 @@ class Actions(BaseResponse):
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:
-    """Split the address of an object: path style on any host, or the bucket's name before `.s3.`."""
+    """Split an object's URL into bucket and key: path style on any host, or with the bucket's name before `.s3`."""
     parts = urlparse(url)
     host, path = parts.hostname or "", unquote(parts.path.lstrip("/"))
     if host.endswith(".amazonaws.com") and not host.startswith("s3"):
@@ -127,7 +127,7 @@ def bucket_and_key(url: str) -> tuple[str, str]:
 
 
 def show_stack(stack: Stack) -> dict[str, Any]:
-    """Return a stack as DescribeStacks shows it."""
+    """Return a stack in the form of DescribeStacks."""
     target = stack.target
     return {
         "StackId": stack.stack_id,
@@ -151,7 +151,7 @@ def show_stack(stack: Stack) -> dict[str, Any]:
 
 
 def show_parameters(target: Target) -> list[dict[str, Any]]:
-    """Return a target's parameters, secrets hidden."""
+    """Return a target's parameters, with secrets masked."""
     found = []
     for parameter in target.parameters.values():
         shown = {"ParameterKey": parameter.key, "ParameterValue": "****" if parameter.secret else parameter.given}
@@ -163,7 +163,7 @@ def show_parameters(target: Target) -> list[dict[str, Any]]:
 
 
 def show_declared(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a template's parameters as GetTemplateSummary shows them."""
+    """Return a template's parameters in the form of GetTemplateSummary."""
     return [
         {
             "ParameterKey": key,
@@ -178,17 +178,17 @@ def show_declared(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def show_tags(target: Target) -> list[dict[str, str]]:
-    """Return a target's tags."""
+    """Return a target's tags in the API's form."""
     return [{"Key": key, "Value": value} for key, value in target.tags.items()]
 
 
 def sorted_resources(stack: Stack) -> list[Resource]:
-    """Return a stack's resources by name."""
+    """Return a stack's resources, sorted by logical id."""
     return sorted(stack.resources.values(), key=lambda each: each.logical_id)
 
 
 def show_resource(stack: Stack, resource: Resource) -> dict[str, Any]:
-    """Return a resource; AWS names the time of its last change in two ways."""
+    """Return a resource in the API's form. AWS uses two names for the time of its last change."""
     return {
         "StackName": stack.name,
         "StackId": stack.stack_id,

@@ -20,10 +20,10 @@ _UNCHANGED = "The submitted information didn't contain changes. Submit different
 
 
 class ChangeSetActions(Actions):
-    """Describe changes and carry them out."""
+    """Create, show, execute and delete change sets."""
 
     def create_change_set(self) -> ActionResult:
-        """Describe a change, and make the stack's name known where it is to be created."""
+        """Create a change set; if it would create a stack, register the stack too."""
         name, kind = self._text("ChangeSetName"), self._text("ChangeSetType") or "UPDATE"
         account = self._account
         if not _NAME.fullmatch(name):
@@ -39,7 +39,7 @@ class ChangeSetActions(Actions):
         try:
             target = self._read_target(stack)
             with account.condition:
-                self._refuse_unless_fitting(stack, name, kind)  # Others may have come first while the target was read.
+                self._refuse_unless_fitting(stack, name, kind)  # Another request may have come first meanwhile.
                 change_set = self._change_set(name, stack, target)
                 account.change_sets[change_set.change_set_id] = change_set
                 if fresh:
@@ -52,7 +52,7 @@ class ChangeSetActions(Actions):
         return ActionResult({"Id": change_set.change_set_id, "StackId": stack.stack_id})
 
     def _refuse_unless_fitting(self, stack: Stack | None, name: str, kind: str) -> None:
-        """Refuse a change set whose kind does not fit the stack, or whose name another one of the stack has."""
+        """Reject a change set whose kind does not match the stack's state, or whose name is already in use."""
         if kind == "UPDATE" and (stack is None or stack.target is None):
             raise ValidationError(f"Stack [{stack.name if stack else self._text('StackName')}] does not exist")
         if stack is None:
@@ -94,7 +94,7 @@ class ChangeSetActions(Actions):
         return ActionResult(_shown(self._find_change_set()))
 
     def describe_events(self) -> ActionResult:
-        """Show what early validation found of a change set."""
+        """Show a change set's findings of early validation."""
         if not self._text("ChangeSetName"):
             raise ValidationError("the embedded cloud shows the events of change sets alone: give ChangeSetName")
         each = self._find_change_set()
@@ -122,13 +122,13 @@ class ChangeSetActions(Actions):
         )
 
     def list_change_sets(self) -> ActionResult:
-        """List the change sets of a stack that have not been executed."""
+        """List a stack's change sets that have not been executed."""
         stack = self._account.get(self._text("StackName"))
         found = [_shown(each) for each in self._account.change_sets_of(stack) if not each.executed]
         return ActionResult({"Summaries": found})
 
     def delete_change_set(self) -> ActionResult:
-        """Forget a change set; that there is none is no error on AWS, where its stack exists."""
+        """Delete a change set. As on AWS, a missing change set is no error if its stack exists."""
         try:
             each = self._find_change_set()
         except FormationError:
@@ -138,7 +138,7 @@ class ChangeSetActions(Actions):
         return EmptyResult()
 
     def execute_change_set(self) -> ActionResult:
-        """Start what a change set describes, and delete all others of the stack, which no longer fit it."""
+        """Execute a change set, and delete the stack's other change sets, which no longer match the stack."""
         with self._account.condition:
             each = self._find_change_set()
             stack = each.stack
@@ -150,7 +150,7 @@ class ChangeSetActions(Actions):
                 raise _unfit(each, f"stack status of [{stack.status}]")
             for other in self._account.change_sets_of(stack):
                 self._account.change_sets.pop(other.change_set_id)
-            self._account.change_sets[each.change_set_id] = each  # From now on it is found by its ARN alone.
+            self._account.change_sets[each.change_set_id] = each  # From now on it is only found by its ARN.
             each.execution_status = "EXECUTE_IN_PROGRESS"
             stack.change_set_id = each.change_set_id
             stack.disable_rollback = each.disable_rollback or self._get_bool_param("DisableRollback", False)

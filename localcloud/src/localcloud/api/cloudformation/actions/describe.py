@@ -20,7 +20,7 @@ from localcloud.api.permissions.caller import CALLER
 
 
 class Responses(ChangeSetActions, StackActions):
-    """Answer requests with the stacks of one account."""
+    """All actions of CloudFormation's API, for the stacks of one account."""
 
     def describe_stacks(self) -> ActionResult:
         """Show one stack, or all that are not deleted."""
@@ -33,7 +33,7 @@ class Responses(ChangeSetActions, StackActions):
             return ActionResult({"Stacks": [show_stack(stack)]})
 
     def list_stacks(self) -> ActionResult:
-        """List the stacks, deleted ones included."""
+        """List the stacks, including deleted ones."""
         wanted = self._get_param("StackStatusFilter", [])
         found = [stack for stack in self._account.stacks.values() if not wanted or stack.status in wanted]
         shown = [show_stack(stack) for stack in found]
@@ -42,13 +42,13 @@ class Responses(ChangeSetActions, StackActions):
         )
 
     def describe_stack_events(self) -> ActionResult:
-        """Show a stack's history, latest first."""
+        """Show a stack's events, latest first."""
         stack = self._account.get(self._text("StackName"))
         with self._account.condition:
             return ActionResult({"StackEvents": list(reversed(stack.events))})
 
     def describe_stack_resources(self) -> ActionResult:
-        """Show the resources of a stack, or one of them."""
+        """Show a stack's resources, or one of them. The stack can be found by a resource's physical id."""
         if self._text("PhysicalResourceId") and not self._text("StackName"):
             stack = self._holder_of(self._text("PhysicalResourceId"))
         else:
@@ -79,15 +79,15 @@ class Responses(ChangeSetActions, StackActions):
         return ActionResult({"StackResourceSummaries": found})
 
     def get_template(self) -> ActionResult:
-        """Return the template that a stack was made from, as it was sent."""
+        """Return the template of a stack or change set, exactly as it was sent."""
         name = self._text("StackName")
         target = self._find_change_set().target if self._text("ChangeSetName") else self._account.get(name).target
-        # A stack that only has a change set has no template yet, which is no error.
+        # A stack that only has a change set has no template yet. AWS does not treat this as an error.
         body = target.body if target is not None else ""
         return ActionResult({"TemplateBody": body, "StagesAvailable": ["Original", "Processed"]})
 
     def get_template_summary(self) -> ActionResult:
-        """Return a template's parameters, types and capabilities."""
+        """Return a template's parameters, resource types and required capabilities."""
         name = self._text("StackName")
         if name:
             target = self._account.get(name).target
@@ -109,7 +109,7 @@ class Responses(ChangeSetActions, StackActions):
         )
 
     def validate_template(self) -> ActionResult:
-        """Check that a template can be read."""
+        """Check that a template can be parsed."""
         document = template.parse(self._body(None))
         needed = needed_capabilities(document)
         return ActionResult(
@@ -130,7 +130,7 @@ class Responses(ChangeSetActions, StackActions):
 
 
 class Application:
-    """Answer the requests for one account's stacks (WSGI)."""
+    """WSGI application that answers the requests for one account's stacks."""
 
     def __init__(self, account: Account) -> None:
         self._account = account

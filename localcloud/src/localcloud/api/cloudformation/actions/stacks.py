@@ -1,4 +1,4 @@
-"""The actions that make, change and delete stacks, and the signals of their resources."""
+"""The actions that create, update and delete stacks, and that signal their resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localcloud.api.cloudformation.stacks import Stack, Target, same
 
 
 class StackActions(Actions):
-    """Make, change and delete stacks."""
+    """Create, update, delete and protect stacks, and receive signals."""
 
     def create_stack(self) -> ActionResult:
         """Start the creation of a stack."""
@@ -53,14 +53,14 @@ class StackActions(Actions):
         return ActionResult({"StackId": stack.stack_id})
 
     def _validate_early(self, stack: Stack, target: Target) -> None:
-        """Refuse properties that break their types' schemas; that AWS does so is known, and not its words."""
+        """Reject properties that violate their type's schema. AWS does the same; its error text is not known."""
         found = self._account.findings(stack, target)
         if found:
             listed = "; ".join(f"{each.reason} (at {each.path})" for each in found)
             raise ValidationError(f"Early validation failed: {listed}")
 
     def delete_stack(self) -> ActionResult:
-        """Start the deletion of a stack; that there is none, or that it is being deleted, is no error."""
+        """Start the deletion of a stack. It is no error if the stack does not exist or is already being deleted."""
         account = self._account
         stack = account.find(self._text("StackName"))
         if stack is None or stack.status in ("DELETE_COMPLETE", "DELETE_IN_PROGRESS"):
@@ -85,7 +85,7 @@ class StackActions(Actions):
         return EmptyResult()
 
     def _importers(self, stack: Stack) -> list[str]:
-        """Return an end of a sentence for each other stack that imports from a stack, after the export's name."""
+        """Return "EXPORT as it is in use by STACK" for each import of the stack's exports by another stack."""
         names = {output["ExportName"] for output in stack.outputs if "ExportName" in output}
         return [
             f"{each['Fn::ImportValue']} as it is in use by {other.name}"
@@ -96,21 +96,21 @@ class StackActions(Actions):
         ]
 
     def rollback_stack(self) -> ActionResult:
-        """Refuse: a stack that failed without roll-back is to be updated or deleted here."""
+        """Reject the rollback of a stack that failed with rollback disabled. It must be updated or deleted."""
         raise ValidationError("the embedded cloud does not roll a failed stack back later; deploy again, or destroy it")
 
     def continue_update_rollback(self) -> ActionResult:
-        """Refuse: see rollback_stack."""
+        """Reject the request; see rollback_stack."""
         return self.rollback_stack()
 
     def update_termination_protection(self) -> ActionResult:
-        """Set or lift the protection against deletion."""
+        """Enable or disable the protection against deletion."""
         stack = self._account.get(self._text("StackName"))
         stack.termination_protection = self._get_bool_param("EnableTerminationProtection", False)
         return ActionResult({"StackId": stack.stack_id})
 
     def signal_resource(self) -> ActionResult:
-        """Take a signal that one instance of a resource is ready, or that it failed."""
+        """Receive a signal that one instance of a resource is ready, or that it failed."""
         account = self._account
         name, unique_id, status = self._text("LogicalResourceId"), self._text("UniqueId"), self._text("Status")
         stack = account.get(self._text("StackName"))

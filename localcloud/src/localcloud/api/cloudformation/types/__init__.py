@@ -1,1 +1,1 @@
-"""Resource types: the properties that are honoured, and how a resource is made, changed and removed."""
+"""Resource types: their supported properties, and how to create, update and delete each resource."""

@@ -153,7 +153,7 @@ _LEAST_WAIT_DAYS, _WAIT_DAYS = 7, 30
 
 
 def require(context: Context, key: Any) -> None:
-    """Raise ResourceError unless a key exists and can be used, as every service does that is given one."""
+    """Raise ResourceError unless a KMS key exists and is enabled. Services check their keys the same way."""
     state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
     if state != "Enabled":
         raise ResourceError(f"The key {key} cannot be used: its state is {state}")
@@ -195,7 +195,7 @@ def _update_key(context: Context, resource: Physical, old: Properties, new: Prop
 
 
 def _delete_key(context: Context, resource: Physical, properties: Properties) -> None:
-    """Schedule the deletion, which is all that KMS ever does: until then it can be cancelled."""
+    """Schedule the deletion of a key. KMS never deletes immediately, and the deletion can still be cancelled."""
     kms = context.aws.client("kms")
     days = int(properties.get("PendingWindowInDays", _WAIT_DAYS))
     if not _LEAST_WAIT_DAYS <= days <= _WAIT_DAYS:

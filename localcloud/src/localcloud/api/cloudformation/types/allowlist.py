@@ -1,6 +1,6 @@
-"""The allowlist: which types, properties, attributes and functions of a template are honoured; all else is refused.
+"""The allowlist of supported resource types, properties, attributes and functions. Everything else is rejected.
 
-A template is checked before anything is created, so that nothing is silently left out.
+A template is checked before anything is created, so that nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RESOURCE_TYPES: Final[Mapping[str, ResourceType]] = {
 }
 """All resource types, by name."""
 
-# Beside Type and Properties. Metadata is for tools.
+# A resource's other supported keys, in addition to Type and Properties. Metadata has no effect; it is for tools.
 _ATTRIBUTES = frozenset(
     {"CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy", "DependsOn", "Condition", "Metadata"}
 )
@@ -67,10 +67,10 @@ _PAUSE: Final = (
 
 
 def check(template: Template, *, holds: Callable[[str], bool]) -> None:
-    """Refuse a template that holds anything that would not be honoured.
+    """Reject a template with unsupported content.
 
-    `holds` returns whether a named condition is true: a resource whose condition is false is not created, and not
-    checked. Raises ValidationError that names logical id, type and property of every finding.
+    `holds` returns whether a named condition is true. A resource with a false condition is not created and not checked.
+    Raises ValidationError with the logical id, type and property of every problem.
     """
     made = {
         name: resource
@@ -87,7 +87,7 @@ def check(template: Template, *, holds: Callable[[str], bool]) -> None:
 
 
 def _check_exports(template: Template) -> None:
-    """Refuse a name that the template exports twice; one that is made by functions is known only later."""
+    """Reject duplicate export names. A name from an intrinsic function is not known yet and is checked later."""
     exported = [each["Export"]["Name"] for each in template.get("Outputs", {}).values() if "Export" in each]
     twice = sorted({name for name in exported if isinstance(name, str) and exported.count(name) > 1})
     if twice:
@@ -114,7 +114,7 @@ def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unknown_paths(properties: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> list[str]:
-    """Return the paths of properties that are not within `known`; a list counts as each of its items."""
+    """Return the paths of properties that are not in `known`. Each item of a list is checked like a single object."""
     found: list[str] = []
     for key, value in properties.items():
         path = f"{prefix}{key}"
@@ -129,7 +129,7 @@ def unknown_paths(properties: Mapping[str, Any], known: frozenset[str], prefix: 
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects that a property may come out as: list items, and both branches of Fn::If."""
+    """Yield the objects that a property's value may contain: list items, and both branches of Fn::If."""
     if isinstance(value, list):
         for each in value:
             yield from _objects(each)
@@ -167,7 +167,7 @@ def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: Reso
 
 
 def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
-    """Return whether a number is that of the group's MaxSize or more, where both are known before anything is made."""
+    """Return whether a number is the group's MaxSize or more. Values from functions are unknown and return False."""
     known = [str(each) for each in (value, properties.get("MaxSize")) if isinstance(each, str | int)]
     return len(known) == 2 and all(each.isdecimal() for each in known) and int(known[0]) >= int(known[1])
 
@@ -217,7 +217,7 @@ def _check_attribute(getatt: Any, template: Template) -> None:
 
 
 def needed_capabilities(template: Template) -> list[str]:
-    """Return the capabilities that a template's IAM resources demand of its sender."""
+    """Return the capabilities that the caller must acknowledge for the template's IAM resources."""
     named = {
         "AWS::IAM::Role": "RoleName",
         "AWS::IAM::ManagedPolicy": "ManagedPolicyName",

@@ -44,7 +44,7 @@ def _template(template_id: str, default: str, latest: str) -> Physical:
 
 
 def _update_template(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Add a version where the data changed; the versions before stay, and with them the instances made from them."""
+    """Create a version if the data changed. Older versions stay, and so do the instances launched from them."""
     if old.get("LaunchTemplateData") == new["LaunchTemplateData"]:
         return resource
     ec2 = context.aws.client("ec2")
@@ -82,7 +82,7 @@ def _group_values(autoscaling: Any, properties: Properties) -> dict[str, Any]:
 
 
 def _group_tags(context: Context, properties: Properties) -> list[dict[str, Any]]:
-    """Return the group's tags; those of CloudFormation and of the stack go on to the instances too."""
+    """Return the group's tags. Tags of CloudFormation and of the stack are also propagated to the instances."""
     chosen = {
         tag["Key"]: str(tag.get("PropagateAtLaunch", "true")).lower() == "true" for tag in properties.get("Tags") or ()
     }
@@ -102,11 +102,11 @@ def _create_group(context: Context, properties: Properties) -> Physical:
 
 
 def _collect_metrics(autoscaling: Any, name: str, properties: Properties) -> None:
-    """Collect the metrics that the template lists; an empty list disables the collection in moto."""
+    """Collect the metrics that the template lists. In moto, an empty list disables the collection."""
     metrics: set[str] = set()
     for each in properties.get("MetricsCollection") or ():
         metrics.update(each.get("Metrics") or GROUP_METRICS)
-    unknown = sorted(metrics - set(GROUP_METRICS))  # which the service refuses
+    unknown = sorted(metrics - set(GROUP_METRICS))  # the service rejects these
     known = [each for each in GROUP_METRICS if each in metrics]
     autoscaling.enable_metrics_collection(AutoScalingGroupName=name, Granularity="1Minute", Metrics=[*known, *unknown])
 
@@ -125,7 +125,7 @@ def _group_attributes(autoscaling: Any, name: str) -> dict[str, Any]:
 
 
 def _update_group(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Change the group in place: its instances stay, unless its size changes or an UpdatePolicy replaces them."""
+    """Update the group in place. Its instances stay unless its size changes or an UpdatePolicy replaces them."""
     autoscaling = context.aws.client("autoscaling")
     name = resource.id
     values = _group_values(autoscaling, new)
@@ -234,7 +234,7 @@ RESOURCE_TYPES = (
             f"{_MIX}.LaunchTemplate.Overrides.WeightedCapacity": "an instance counts as one here",
         },
         replaced_by=names("AutoScalingGroupName"),
-        # Only the policy AutoScalingReplacingUpdate would, which is refused.
+        # They would replace the group only with the policy AutoScalingReplacingUpdate, which is rejected.
         perhaps_replaced_by=names("LaunchTemplate MixedInstancesPolicy VPCZoneIdentifier"),
         attributes=names("AutoScalingGroupARN"),
         policies=names("CreationPolicy UpdatePolicy"),

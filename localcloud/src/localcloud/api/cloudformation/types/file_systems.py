@@ -42,7 +42,7 @@ def _create_file_system(context: Context, properties: Properties) -> Physical:
 
 
 def _update_file_system(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Change the throughput, which is all that can change in place and that EFS has rules for."""
+    """Update the throughput. No other property has both an update in place and rules of EFS."""
     if any(old.get(key) != new.get(key) for key in _THROUGHPUT):
         efs = context.aws.client("efs")
         values = {"ThroughputMode": "bursting", **given(new, _THROUGHPUT)}
@@ -87,7 +87,7 @@ def _create_lustre(context: Context, properties: Properties) -> Physical:
 
 
 def _update_lustre(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Change nothing but what is inert; a file system of another deployment type would be another one."""
+    """Accept changes of inert properties. Reject a change of the deployment type, which needs a new file system."""
     before, after = ((each.get(_CONFIGURATION) or {}).get("DeploymentType") for each in (old, new))
     if before != after:
         raise ResourceError(

@@ -1,6 +1,7 @@
-"""Resource types of messages: topics, queues, and budgets, which notify.
+"""Resource types of messages: topics, queues and budgets.
 
-Budgets are kept and shown. Nothing costs anything here, so none is ever spent: to rehearse it, publish to its topic.
+Budgets are stored and shown. Nothing costs money in the embedded cloud, so a budget is never spent. To rehearse an
+alert, publish to its topic.
 """
 
 from __future__ import annotations
@@ -132,9 +133,9 @@ def _create_budget(context: Context, properties: Properties) -> Physical:
 
 
 def _update_budget(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Recreate it under its name, which on AWS is a change in place: no counts can be lost.
+    """Update a budget by recreating it with the same name. It has no spending that could be lost.
 
-    Other notifications or subscribers make another budget, on AWS as here.
+    On AWS this is an update in place. On AWS too, changed notifications or subscribers replace the budget.
     """
     _delete_budget(context, resource, old)
     return _create_budget(context, {**new, "Budget": {**new["Budget"], "BudgetName": resource.id}})
@@ -169,7 +170,7 @@ RESOURCE_TYPES = (
         delete=leave,
         replaced_by=names("Topics"),
     ),
-    # A subscription by e-mail is kept and listed; no mail leaves the machine.
+    # E-mail subscriptions are stored and listed, but no mail is sent.
     ResourceType(
         name="AWS::SNS::Subscription",
         honoured=names("TopicArn Protocol Endpoint"),
@@ -188,7 +189,7 @@ RESOURCE_TYPES = (
         update=_update_queue,
         delete=delete_with("sqs", "delete_queue", "QueueUrl", gone=_NO_QUEUE),
     ),
-    # Who may send is kept and shown, and not enforced, as with all permissions here.
+    # The policy is enforced for calls of SQS. Deliveries from topics are not checked.
     ResourceType(
         name="AWS::SQS::QueuePolicy",
         honoured=names("PolicyDocument Queues"),

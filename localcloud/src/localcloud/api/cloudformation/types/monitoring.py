@@ -44,7 +44,7 @@ def _write_dashboard(context: Context, name: str, properties: Properties) -> Phy
 
 
 def _check_body(body: str) -> None:
-    """Refuse what PutDashboard refuses before it looks into a widget."""
+    """Reject bodies that PutDashboard rejects before it checks the widgets."""
     try:
         document = json.loads(body)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a resource type is, and the handlers that several types share."""
+"""The description of a resource type, and handlers that several types share."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LIFECYCLE = "nothing here lives long enough to be moved or removed by age"
 
 
 class Clients(Protocol):
-    """Make clients of AWS services, by service name."""
+    """Factory of clients for AWS services."""
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client."""
+        """Return a boto3 client of a service."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Physical:
-    """A physical resource: what `Ref` and `Fn::GetAtt` return for it."""
+    """A physical resource: the id that `Ref` returns, and the attributes that `Fn::GetAtt` returns."""
 
     id: str
     attributes: Attributes = dataclasses.field(default_factory=dict)
@@ -34,7 +34,7 @@ class Physical:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
-    """What handlers know of a resource: its stack, its name in the template, and clients of the API."""
+    """A resource's context for its handlers: its stack, its name in the template, and clients of the API."""
 
     aws: Clients
     stack_name: str
@@ -43,19 +43,22 @@ class Context:
     account: str
     region: str
     suffix: str
-    """Random part of the names of this stack's resources."""
+    """Random part of the physical names."""
     stack_tags: Mapping[str, str]
     report: Callable[[Physical], None] = lambda physical: None
-    """Takes the physical resource as soon as it exists, from a `create` that has more to do: should the rest fail, the
-    roll-back deletes what was reported, as CloudFormation does. What `create` returns takes its place."""
+    """`create` calls it with the physical resource as soon as it exists, if it has more to do.
+
+    If the rest fails, the rollback deletes the reported resource, as CloudFormation does. The return value of `create`
+    replaces the reported resource.
+    """
 
     def name(self, limit: int = 255) -> str:
-        """Return a physical name as CloudFormation makes them up."""
+        """Return a generated physical name of CloudFormation's form: stack name, logical id and a random suffix."""
         tail = f"-{self.logical_id}-{self.suffix}"
         return self.stack_name[: max(0, limit - len(tail))] + tail if len(tail) < limit else tail[-limit + 1 :]
 
     def tags(self, own: Any = ()) -> list[dict[str, str]]:
-        """Return the tags of the resource: the stack's, its own, and those that CloudFormation adds."""
+        """Return the resource's tags: the stack's, its own, and CloudFormation's `aws:` tags."""
         merged = dict(self.stack_tags)
         merged.update({str(tag["Key"]): str(tag["Value"]) for tag in own or ()})
         merged.update(
@@ -68,60 +71,61 @@ class Context:
         return [{"Key": key, "Value": value} for key, value in merged.items()]
 
     def user_tags(self, own: Any = ()) -> list[dict[str, str]]:
-        """Return the tags without those that CloudFormation adds: some APIs of moto refuse keys that begin with `aws:`.
+        """Return the resource's tags without CloudFormation's `aws:` tags.
 
-        On AWS only CloudFormation itself may set them, and moto does not know its calls from others.
+        On AWS only CloudFormation may set these tags. Some of moto's APIs reject them, because moto does not
+        distinguish CloudFormation's calls from others.
         """
         return [tag for tag in self.tags(own) if not tag["Key"].startswith("aws:")]
 
     def lost_tags(self, old: Properties, new: Properties) -> list[str]:
-        """Return the keys of the tags that a resource loses in an update."""
+        """Return the keys of the tags that an update removes from a resource."""
         before, after = ({tag["Key"] for tag in self.tags(each.get("Tags"))} for each in (old, new))
         return sorted(before - after)
 
 
 def names(text: str, *, below: str = "") -> frozenset[str]:
-    """Return the names or paths in a text, separated by blanks; each below another path, if one is given."""
+    """Split a space-separated text into names or paths, each prefixed with `below` if it is given."""
     return frozenset(f"{below}.{name}" if below else name for name in text.split())
 
 
 def given(properties: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Return those of some properties that a template sets."""
+    """Return the listed properties that the template sets."""
     return {key: properties[key] for key in keys if key in properties}
 
 
 Create = Callable[[Context, Properties], Physical]
 Update = Callable[[Context, Physical, Properties, Properties], Physical]
-"""Takes the old and the new properties."""
+"""Takes the context, the physical resource, the old and the new properties."""
 Delete = Callable[[Context, Physical, Properties], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResourceType:
-    """One resource type."""
+    """A resource type of CloudFormation: its properties and handlers."""
 
     name: str
-    """Such as `AWS::EC2::VPC`."""
+    """For example `AWS::EC2::VPC`."""
     honoured: frozenset[str]
-    """Paths of properties that do here what they do on AWS; a path stands for all below it (`A`, `A.B`)."""
+    """Paths of properties with the same effect as on AWS. A path includes everything below it (`A`, `A.B`)."""
     create: Create
     delete: Delete
     update: Update | None = None
-    """None: every change of a property replaces the resource."""
+    """None if every changed property replaces the resource."""
     inert: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Paths of properties that are accepted without effect, and why."""
+    """Paths of properties that are accepted without effect, with the reason."""
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Paths of properties that are refused with a reason; unknown ones are refused without."""
+    """Paths of properties that are rejected, with a reason. Unknown properties are rejected without a reason."""
     replaced_by: frozenset[str] = frozenset()
-    """Properties (of the first level) whose change replaces the resource even though it can be updated."""
+    """Top-level properties whose change replaces the resource, although the type has an `update` handler."""
     perhaps_replaced_by: frozenset[str] = frozenset()
-    """Properties that may replace the resource in AWS's change sets; here they never do."""
+    """Properties that may replace the resource according to AWS's change sets. Here they never do."""
     named_by: str = ""
-    """The property that may name the resource, where a second one of a name cannot be made."""
+    """Property with the resource's name, if two resources cannot have the same name."""
     attributes: frozenset[str] = frozenset()
-    """Names that `Fn::GetAtt` takes."""
+    """Supported names of `Fn::GetAtt`."""
     policies: frozenset[str] = frozenset()
-    """Which of CreationPolicy and UpdatePolicy it takes."""
+    """The supported ones of CreationPolicy and UpdatePolicy."""
 
     def paths(self) -> frozenset[str]:
         """Return all paths of accepted properties."""
@@ -129,14 +133,14 @@ class ResourceType:
 
 
 class CreateAndUpdate(TypedDict):
-    """Two handlers of a resource type."""
+    """The `create` and `update` handlers of a resource type."""
 
     create: Create
     update: Update
 
 
 def create_and_update(write: Callable[[Context, str, Properties], Physical], name: str = "") -> CreateAndUpdate:
-    """Return the handlers of a resource that one call creates and changes; `name` is the property that may name it."""
+    """Return handlers for a resource whose create and update are the same call. `name` is its naming property."""
     return {
         "create": lambda context, properties: write(context, properties.get(name) or context.name(), properties),
         "update": lambda context, resource, old, new: write(context, resource.id, new),
@@ -144,10 +148,10 @@ def create_and_update(write: Callable[[Context, str, Properties], Physical], nam
 
 
 def delete_with(service: str, method: str, id: str | None, *others: str, gone: tuple[str, ...] = ()) -> Delete:
-    """Return a handler that deletes a resource with one call of a client.
+    """Return a handler that deletes a resource with one API call.
 
-    The parameter `id` takes the physical id; `others` are named like attributes or properties of the resource. An error
-    whose code is in `gone` means that it is deleted already.
+    The parameter `id` of the call gets the physical id. `others` are parameters with the name of an attribute or
+    property of the resource. An error with a code in `gone` means that the resource is already deleted.
     """
 
     def delete(context: Context, resource: Physical, properties: Properties) -> None:
@@ -161,11 +165,11 @@ def delete_with(service: str, method: str, id: str | None, *others: str, gone: t
 
 
 def leave(context: Context, resource: Physical, properties: Properties) -> None:
-    """Delete nothing: what it belongs to is deleted or changed with it."""
+    """Delete nothing. The resource is deleted or changed together with another resource."""
 
 
 def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: Any) -> None:
-    """Call a method that deletes something; that it is gone already is not a failure, as in CloudFormation."""
+    """Call a method that deletes something. As in CloudFormation, an already deleted resource is not an error."""
     try:
         call(**arguments)
     except ClientError as error:
@@ -174,45 +178,45 @@ def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: A
 
 
 def retag(ec2: Any, physical_id: str, context: Context, old: Properties, new: Properties) -> None:
-    """Change the tags of an EC2 resource from those of its old properties to those of its new ones."""
+    """Update an EC2 resource's tags from its old to its new properties."""
     if gone := context.lost_tags(old, new):
         ec2.delete_tags(Resources=[physical_id], Tags=[{"Key": key} for key in gone])
     ec2.create_tags(Resources=[physical_id], Tags=context.tags(new.get("Tags")))
 
 
 def retag_only(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update an EC2 resource. Only its tags can change in place."""
+    """Update an EC2 resource whose only property that can change in place is its tags."""
     retag(context.aws.client("ec2"), resource.id, context, old, new)
     return resource
 
 
 def tagged(resource_type: str, context: Context, properties: Properties) -> list[dict[str, Any]]:
-    """Return the tags as EC2's API takes them for a new resource of a type (`subnet`, `natgateway`)."""
+    """Return the tags for a new EC2 resource of a type (`subnet`, `natgateway`), in the form of EC2's API."""
     return [{"ResourceType": resource_type, "Tags": context.tags(properties.get("Tags"))}]
 
 
 def keep(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Change nothing: what AWS can change in place here is inert."""
+    """Change nothing, because all properties that AWS can update in place are inert here."""
     return resource
 
 
 def as_mapping(tags: list[dict[str, str]]) -> dict[str, str]:
-    """Return tags as the APIs take them that want an object."""
+    """Convert tags to an object, for APIs that expect one."""
     return {tag["Key"]: tag["Value"] for tag in tags}
 
 
 def text(value: Any) -> str:
-    """Return a scalar as CloudFormation passes it to an API that takes text."""
+    """Convert a scalar to text as CloudFormation does."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def truth(value: Any) -> bool:
-    """Return a boolean that a template may hold as text."""
+    """Convert a boolean, which may be text in a template."""
     return value is True or str(value).lower() == "true"
 
 
 def shaped(client: Any, operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Coerce a template's values to what an operation takes: templates may write "true" and "3" for true and 3."""
+    """Convert a template's values to an operation's types. Templates may contain "true" and "3" as text."""
     shape = client.meta.service_model.operation_model(operation).input_shape
     found: dict[str, Any] = _coerce(shape, values)
     return found

@@ -23,7 +23,7 @@ _RULE = "IpProtocol FromPort ToPort CidrIp"
 
 
 def permission(rule: Properties) -> dict[str, Any]:
-    """Return a rule of a template as EC2's API takes it."""
+    """Convert a template's rule to the form of EC2's API."""
     found: dict[str, Any] = {"IpProtocol": str(rule["IpProtocol"])}
     for key in ("FromPort", "ToPort"):
         if key in rule:
@@ -52,7 +52,7 @@ def _create_group(context: Context, properties: Properties) -> Physical:
     context.report(physical)
     egress = properties.get("SecurityGroupEgress") or []
     if egress:
-        # A group is born open to the outside; rules of its own take the place of that one.
+        # A new group allows all outgoing traffic. The template's egress rules replace this default rule.
         everything = permission({"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"})
         ec2.revoke_security_group_egress(GroupId=group_id, IpPermissions=[everything])
     _authorize(ec2, group_id, properties.get("SecurityGroupIngress") or [], egress)
@@ -69,7 +69,7 @@ def _authorize(ec2: Any, group_id: str, ingress: Iterable[Properties], egress: I
 
 
 def _check_prefix_lists(ec2: Any, rules: Iterable[Properties]) -> None:
-    """Raise ResourceError, as AWS does, for a prefix list that does not exist; moto takes any."""
+    """Raise ResourceError for a prefix list that does not exist, as AWS does. moto accepts any."""
     for rule in rules:
         id = rule.get("SourcePrefixListId") or rule.get("DestinationPrefixListId")
         if id and not ec2.describe_managed_prefix_lists(PrefixListIds=[id])["PrefixLists"]:
@@ -100,7 +100,7 @@ def _update_group(context: Context, resource: Physical, old: Properties, new: Pr
 
 
 def _create_rule(side: str) -> Create:
-    """Return the handler that creates a rule of its own, for `ingress` or `egress`."""
+    """Return the handler that creates a standalone rule, for `ingress` or `egress`."""
 
     def create(context: Context, properties: Properties) -> Physical:
         ec2 = context.aws.client("ec2")

@@ -47,7 +47,7 @@ def _create_bucket(context: Context, properties: Properties) -> Physical:
 
 
 def _check_lifecycle(properties: Properties) -> None:
-    """Refuse days that are not positive; the API reference has the rule, no text of the error was found."""
+    """Reject days that are not positive. The rule is in the API reference; AWS's error text is not known."""
     for rule in (properties.get("LifecycleConfiguration") or {}).get("Rules") or ():
         expiration = rule.get("NoncurrentVersionExpiration") or {}
         for days in (rule.get("NoncurrentVersionExpirationInDays"), expiration.get("NoncurrentDays")):
@@ -56,7 +56,7 @@ def _check_lifecycle(properties: Properties) -> None:
 
 
 def _check_acl(properties: Properties) -> None:
-    """Refuse an access control list where the objects' owner is enforced, as it is by default."""
+    """Reject an access control list if the bucket owner is enforced as object owner, which is the default."""
     rules = (properties.get("OwnershipControls") or {}).get("Rules") or [{}]
     enforced = rules[0].get("ObjectOwnership", "BucketOwnerEnforced") == "BucketOwnerEnforced"
     if enforced and properties.get("AccessControl", "Private") not in ("Private", "BucketOwnerFullControl"):
@@ -96,7 +96,7 @@ def _update_bucket(context: Context, resource: Physical, old: Properties, new: P
 
 
 def _encryption(s3: Any, properties: Properties) -> dict[str, Any]:
-    """Return what encrypts new objects. Nothing is encrypted here, but who writes one needs the rights to the key."""
+    """Return the default encryption. Nothing is encrypted, but writing an object requires permissions on the key."""
     names = {"ServerSideEncryptionByDefault": "ApplyServerSideEncryptionByDefault"}
     given = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     rules = [{names.get(key, key): value for key, value in rule.items()} for rule in given]
