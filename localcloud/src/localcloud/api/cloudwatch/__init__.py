@@ -1,1 +1,1 @@
-"""CloudWatch: what is measured here, and alarms that act on it."""
+"""CloudWatch: metrics, and alarms that act on them."""

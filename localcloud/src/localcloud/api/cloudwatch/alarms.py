@@ -1,6 +1,6 @@
-"""Definitions of alarms, read from moto's alarms, which keep any and evaluate none.
+"""Alarm definitions, read from moto's alarms. moto stores any alarm and evaluates none.
 
-An alarm is read when it is put, and refused by name where it asks for what is not supported here.
+An alarm is read when it is put. An unsupported feature is rejected by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ACTION: Final = re.compile(r"arn:[\w-]+:(autoscaling:[\w-]+:\d+:scalingPolicy:.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A metric with a statistic, or an expression over others; with the id that expressions use."""
+    """A metric with a statistic, or an expression over other sources. Expressions refer to its id."""
 
     id: str
     key: Key | None = None
@@ -36,23 +36,23 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlarmDefinition:
-    """What an alarm compares, and when it is in the state ALARM."""
+    """The values that an alarm compares, and the rule for its state."""
 
     rule: states.Rule
     period_s: int
     sources: tuple[Source, ...]
-    """In an order in which each needs only those before it."""
+    """Sorted so that each source comes after the sources that it needs."""
     shown: str
     """Id of the source whose value is compared."""
 
     @property
     def is_multi_day(self) -> bool:
-        """Return whether it covers more than a day: CloudWatch evaluates it hourly, with data up to the full hour."""
+        """Return whether the alarm covers more than a day: evaluated hourly, with data up to the full hour."""
         return self.period_s * self.rule.periods > DAY_S
 
 
 def read(alarm: Any) -> AlarmDefinition:
-    """Return what one of moto's alarms watches. Raises ValidationError for what is not carried out here."""
+    """Read the definition of one of moto's alarms. Raises ValidationError for unsupported features."""
     if alarm.rule:
         raise _refused("composite alarms")
     if alarm.extended_statistic:
@@ -88,7 +88,7 @@ def _refused(what: str) -> ValidationError:
 
 
 def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
-    """Return the sources in order, their one period, and the id of the one that is compared."""
+    """Return the sources in dependency order, their common period, and the id of the compared source."""
     if not alarm.metric_data_queries:
         source = _metric("m", alarm.namespace, alarm.metric_name, alarm.dimensions, alarm.statistic)
         return (source,), int(alarm.period), "m"
@@ -125,7 +125,7 @@ def _parsed(expression: str | None) -> Expression:
 
 
 def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
-    """Yield each source after those that its expression names."""
+    """Yield each source after the sources that its expression needs."""
     done: set[str] = set()
     while len(done) < len(sources):
         ready = [
@@ -141,7 +141,7 @@ def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
 
 
 def _undefined(sources: dict[str, Source]) -> ValidationError:
-    """Return the error of expressions that name an id which is not there, or each other."""
+    """Return the error for an expression with an unknown id, or for a cycle of expressions."""
     id, source = next((id, each) for id, each in sources.items() if each.expression and names(each.expression) - {id})
     wanted = names(source.expression) if source.expression else frozenset()
     missing = sorted(wanted - sources.keys()) or sorted(wanted)
@@ -150,7 +150,7 @@ def _undefined(sources: dict[str, Source]) -> ValidationError:
 
 @around(CloudWatchBackend, "put_metric_alarm")
 def _put_metric_alarm(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Refuse an alarm that cannot be carried out; a new one has no data yet, and a changed one keeps its state."""
+    """Reject an unsupported alarm. A new alarm starts without data; a changed alarm keeps its state."""
     before = self.alarms.get(name)
     for kind in ("alarm_actions", "ok_actions", "insufficient_data_actions"):
         for action in kwargs.get(kind) or ():

@@ -1,6 +1,6 @@
-"""CloudWatch's metric math, as much of it as alarms need: parse an expression, and compute its value over time.
+"""A parser and evaluator for the part of CloudWatch's metric math that alarms use.
 
-A series is a list with one value for each period, oldest first; None where there are no data.
+A series is a list with one value for each period, oldest first. None marks a period without data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Series = list[float | None]
 Value = float | Series
 Expression = Tree[Token]
 
-# Operators by how tightly they bind, loosest first.
+# Operators in order of precedence, lowest first.
 _GRAMMAR: Final = r"""
     ?start: either
     ?either: both | either OR both -> operation
@@ -70,7 +70,7 @@ _OPERANDS: Final[Mapping[str, tuple[int, ...]]] = {
 
 
 class ExpressionError(ValueError):
-    """Report an expression that cannot be computed here. Carries `expression` and `reason`."""
+    """An unsupported or invalid expression. Carries `expression` and `reason`."""
 
     def __init__(self, expression: str, reason: str) -> None:
         self.expression, self.reason = expression, reason
@@ -83,7 +83,7 @@ def _parser() -> Lark:
 
 
 def parse(expression: str) -> Expression:
-    """Parse an expression. Raises ExpressionError that names what is not understood."""
+    """Parse an expression. Raises ExpressionError with the part that is invalid or unsupported."""
     try:
         parsed = _parser().parse(expression)
     except UnexpectedToken as error:
@@ -112,15 +112,15 @@ def names(expression: Expression) -> set[str]:
 
 
 def evaluate(expression: Expression, series: Mapping[str, Series], length: int) -> Series:
-    """Return an expression's value in each of `length` periods, given the series that it names."""
+    """Return an expression's value in each of `length` periods. `series` contains the series of its ids."""
     value = _value(expression, series)
     if isinstance(value, list):
-        return list(value) or [None] * length  # a function over a series without values has none
+        return list(value) or [None] * length  # no data: for example, the maximum of an empty series
     return [value] * length
 
 
 def _fills_with(operand: Expression) -> str:
-    """Return the number, or REPEAT, that a FILL is given; empty for any other operand."""
+    """Return FILL's second operand if it is a number or REPEAT, otherwise ""."""
     text = str(operand.children[0])
     return text if operand.data == "number" or text == _REPEAT else ""
 
@@ -149,7 +149,7 @@ def _value(node: Expression, series: Mapping[str, Series]) -> Value:
 
 
 def _calculate(calculate: Callable[..., float | None], gap: float | None, *values: float | None) -> float | None:
-    """Apply an operator. `gap` replaces a missing value: CloudWatch takes 0 if the other series has a value there."""
+    """Apply an operator to the values of one period, with `gap` for missing values. All missing gives None."""
     if all(each is None for each in values):
         return None
     filled = [gap if each is None else each for each in values]
@@ -159,12 +159,12 @@ def _calculate(calculate: Callable[..., float | None], gap: float | None, *value
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
     if condition is None:
         return None
-    # CloudWatch takes 0 if the value for "true" is missing, and drops the period if that for "false" is.
+    # CloudWatch uses 0 for a missing "true" value, but omits the period for a missing "false" value.
     return (then or 0.0) if condition else otherwise
 
 
 def _fill(value: Value, how: str) -> Value:
-    """Fill the gaps of a series; REPEAT leaves those before its first value, as CloudWatch does."""
+    """Fill the gaps of a series. As in CloudWatch, REPEAT does not fill gaps before the first value."""
     if not isinstance(value, list):
         return value
     filled: Series = []
@@ -175,7 +175,7 @@ def _fill(value: Value, how: str) -> Value:
 
 
 def _map(calculate: Callable[..., float | None], operands: Sequence[Value]) -> Value:
-    """Apply a function to each period; a number stands for the same value in all of them."""
+    """Apply a function to each period. A number has the same value in all periods."""
     lengths = {len(each) for each in operands if isinstance(each, list)}
     if not lengths:
         result = calculate(*operands)

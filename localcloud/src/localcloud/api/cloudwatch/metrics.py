@@ -1,6 +1,6 @@
-"""The metrics of EC2, Auto Scaling and SQS, in moto's store of metric data, and series read from it.
+"""The metrics of EC2, Auto Scaling and SQS, in moto's store of metric data, and a reader of series.
 
-PutMetricData writes to the same store. moto measures nothing itself, and takes any period and timestamp.
+PutMetricData writes to the same store. moto does not measure anything, and accepts any period and timestamp.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localcloud.snapshot import HostLoad
 
 STATISTICS: Final = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
 _KEPT: Final = 200_000
-"""Values in the store; the oldest go first. AWS keeps values of a minute for 15 days."""
+"""Maximum number of stored values; the oldest are dropped. AWS keeps one-minute values for 15 days."""
 
 _SHORT_PERIODS: Final = (1, 5, 10, 20, 30)
 _PAST: Final = datetime.timedelta(weeks=2)
@@ -31,14 +31,14 @@ Dimensions = Mapping[str, str]
 
 
 class Recorder:
-    """Write what is measured at one moment into moto's store."""
+    """Writes the measurements of one moment to moto's store."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         self._now = utcnow()
 
     def hosts(self, loads: Iterable[HostLoad]) -> None:
-        """Record EC2's metrics: of each instance, and of the group that it belongs to."""
+        """Record EC2's metrics for each instance and for its group."""
         for load in loads:
             owners = [{"InstanceId": load.instance_id}]
             if load.group:
@@ -51,14 +51,14 @@ class Recorder:
                     self._add("AWS/EC2", check, owner, 0.0, "Count")
 
     def groups(self, autoscaling: Any) -> None:
-        """Record the metrics that Auto Scaling groups collect."""
+        """Record the enabled metrics of Auto Scaling groups."""
         for group in autoscaling.autoscaling_groups.values():
             values = _sizes(group)
             for name in group.metrics:
                 self._add("AWS/AutoScaling", name, {"AutoScalingGroupName": group.name}, values[name], "None")
 
     def queues(self, sqs: Any) -> None:
-        """Record how many messages wait in each queue, and the age of the oldest where one does."""
+        """Record the number of messages in each queue, and the age of the oldest message if there is one."""
         for queue in sqs.queues.values():
             owner, now = {"QueueName": queue.name}, epoch(self._now)
             sent = [message.sent_timestamp / 1000 for message in queue.messages]
@@ -93,7 +93,7 @@ Key = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 class Reader:
-    """Read series out of moto's store, which is put in order once."""
+    """Reads series from moto's store. The store is indexed once."""
 
     def __init__(self, data: Iterable[Any]) -> None:
         self._data: dict[Key, list[Any]] = {}
@@ -102,7 +102,7 @@ class Reader:
             self._data.setdefault((datum.namespace, datum.name, dimensions), []).append(datum)
 
     def series(self, key: Key, statistic: str, *, period_s: float, periods: int, end: float) -> Series:
-        """Return a statistic of a metric over the last periods before `end`, oldest first."""
+        """Return a statistic of a metric in each of the last `periods` periods before `end`, oldest first."""
         slots: list[list[Any]] = [[] for _ in range(periods)]
         for datum in self._data.get(key, ()):
             slot = math.floor((end - epoch(datum.timestamp)) / period_s)
@@ -112,12 +112,12 @@ class Reader:
 
 
 def epoch(moment: datetime.datetime) -> float:
-    """Return seconds since 1970; moto's moments without a zone are UTC."""
+    """Return seconds since 1970. moto's times without a zone are UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
 
 def summary(data: list[Any], statistic: str) -> float | None:
-    """Return a statistic of values, and of sets of values as PutMetricData takes them; None without any."""
+    """Return a statistic of values and of PutMetricData's statistic sets, or None without data."""
     if not data:
         return None
     single = [datum.value for datum in data if isinstance(datum, MetricDatum)]
@@ -138,7 +138,7 @@ def summary(data: list[Any], statistic: str) -> float | None:
 def _check_period(responses: Any) -> None:
     period = responses._get_int_param("Period")
     if period not in _SHORT_PERIODS and (period <= 0 or period % 60):
-        # The API reference has the rule; no text of the error was found.
+        # The rule is in the API reference; AWS's error text is not known.
         raise InvalidParameterValue(
             f"The parameter Period must be {', '.join(map(str, _SHORT_PERIODS))} or a multiple of 60, and is {period}."
         )
@@ -146,7 +146,7 @@ def _check_period(responses: Any) -> None:
 
 @first(CloudWatchResponse, "put_metric_data")
 def _check_times(responses: Any) -> None:
-    """Refuse timestamps that are too far off."""
+    """Reject timestamps too far in the past or future."""
     now = datetime.datetime.now(datetime.UTC)
     for number, datum in enumerate(responses._get_param("MetricData", []), start=1):
         given = datum.get("Timestamp")

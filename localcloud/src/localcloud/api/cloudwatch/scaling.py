@@ -1,4 +1,4 @@
-"""Scaling policies that are carried out: moto keeps steps and ignores them."""
+"""Execution of step scaling policies. moto stores steps but ignores them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ADJUSTMENTS: Final = ("ExactCapacity", "ChangeInCapacity")
 
 
 def chosen_step(steps: Sequence[Mapping[str, Any]], beyond: float) -> int | None:
-    """Return the adjustment of the step that a value lies in, given as its distance from the threshold.
+    """Return the adjustment of the step that contains a value, or None. `beyond` is value minus threshold.
 
-    A step that ends at the threshold or below it takes its upper bound with it, as AWS's do; None where no step fits.
+    As on AWS, a step at or below the threshold includes its upper bound and excludes its lower bound.
     """
     for step in steps:
         low = float(step.get("MetricIntervalLowerBound", -math.inf))
@@ -32,13 +32,13 @@ def chosen_step(steps: Sequence[Mapping[str, Any]], beyond: float) -> int | None
 
 
 def new_capacity(adjustment_type: str, adjustment: int, desired: int, low: int, high: int) -> int:
-    """Return the size that an adjustment leads to, within the group's bounds."""
+    """Return the size after an adjustment, limited to the group's minimum and maximum."""
     wanted = adjustment if adjustment_type == "ExactCapacity" else desired + adjustment
     return max(low, min(high, wanted))
 
 
 def execute(policy: Any, beyond: float, cause: str) -> bool:
-    """Carry a policy out; return whether the group's size changed."""
+    """Execute a policy; return whether the group's size changed."""
     backend = policy.autoscaling_backend
     group = backend.autoscaling_groups.get(policy.auto_scaling_group_name)
     adjustment = chosen_step(policy.step_adjustments, beyond)
@@ -54,13 +54,13 @@ def execute(policy: Any, beyond: float, cause: str) -> bool:
 
 
 def find(backend: Any, arn: str) -> Any:
-    """Return the policy of an ARN; None where it is gone."""
+    """Return the policy with an ARN, or None if it was deleted."""
     return next((policy for policy in backend.policies.values() if policy.arn == arn), None)
 
 
 @first(AutoScalingBackend, "put_scaling_policy")
 def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: Any) -> None:
-    """Refuse policies that are not step scaling by name."""
+    """Reject policies other than step scaling."""
     for what, chosen, known in (
         ("policy type", policy_type, (STEP,)),
         ("adjustment type", given.get("adjustment_type"), ADJUSTMENTS),
@@ -75,14 +75,14 @@ def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: A
 
 @around(AutoScalingResponse, "put_scaling_policy")
 def _put_scaling_policy(original: Any, self: Any) -> ActionResult:
-    """Return the policy's ARN, which moto writes under another key than the API's."""
+    """Return the policy's ARN under the API's key. moto uses a different key."""
     original(self)
     return ActionResult({"PolicyARN": self.autoscaling_backend.policies[self._get_param("PolicyName")].arn})
 
 
 @instead(AutoScalingResponse, "execute_policy")
 def _execute_policy(self: Any) -> ActionResult:
-    """Carry a policy out as ExecutePolicy does: by the step that the given value lies in."""
+    """Answer ExecutePolicy with the step that contains the given value."""
     backend, name = self.autoscaling_backend, self._get_param("PolicyName")
     policy = find(backend, name) or backend.policies.get(name)
     if policy is None:

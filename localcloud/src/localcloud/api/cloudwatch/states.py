@@ -1,4 +1,4 @@
-"""An alarm's state, decided from the data of its evaluation range as the CloudWatch user guide describes it."""
+"""An alarm's state, computed from the data of its evaluation range as described in the CloudWatch user guide."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ ALARM: Final = "ALARM"
 INSUFFICIENT: Final = "INSUFFICIENT_DATA"
 
 SPARE_PERIODS: Final = 2
-"""Periods that are looked at beyond those that count, so that a late or lost value does not decide.
+"""Additional older periods, so that a late or lost value does not change the state.
 
-CloudWatch does not say how many it takes; the examples of its guide take two for three."""
+CloudWatch does not document their number. The examples of its guide use two for three periods.
+"""
 
 COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "GreaterThanThreshold": operator.gt,
@@ -27,20 +28,20 @@ MISSING: Final = ("missing", "ignore", "breaching", "notBreaching")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """When an alarm is in the state ALARM."""
+    """The conditions for an alarm's state ALARM."""
 
     comparison: str
     threshold: float
     periods: int
-    """The last periods that count (EvaluationPeriods)."""
+    """Number of latest periods to evaluate (EvaluationPeriods)."""
     to_alarm: int
-    """How many of them must be beyond the threshold (DatapointsToAlarm)."""
+    """Number of periods that must be beyond the threshold (DatapointsToAlarm)."""
     missing: str = "missing"
-    """What a period without data counts as (TreatMissingData)."""
+    """Treatment of periods without data (TreatMissingData)."""
 
     @property
     def range(self) -> int:
-        """Return how many periods are looked at."""
+        """Return the number of periods to read: the evaluated ones and the additional older ones."""
         return self.periods + SPARE_PERIODS
 
     def breaches(self, value: float) -> bool:
@@ -49,9 +50,9 @@ class Rule:
 
 
 def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
-    """Return the state for the last `rule.range` periods, oldest first; None where a period has no data.
+    """Return the state for the last `rule.range` periods, oldest first; None marks a period without data.
 
-    Where there are data enough, the newest count and gaps between them do not matter.
+    Only the newest `rule.periods` values count. If there are enough, gaps between them do not matter.
     """
     real = [rule.breaches(value) for value in points if value is not None][-rule.periods :]
     breaching, fine = sum(real), len(real) - sum(real)
@@ -65,17 +66,17 @@ def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
     if breaching >= rule.to_alarm:
         return ALARM
     if fine > rule.periods - rule.to_alarm:
-        return OK  # whatever the missing ones would have been
+        return OK  # for any values of the missing periods
     if rule.missing == "ignore":
         return current
     return _without_enough(rule, points, fine)
 
 
 def _without_enough(rule: Rule, points: Sequence[float | None], fine: int) -> str:
-    """Decide for an alarm that counts missing data as missing, from too few data."""
+    """Return the state if there are too few values and missing data are treated as missing."""
     ages = [age for age, value in enumerate(reversed(points), start=1) if value is not None]
     if not ages:
         return INSUFFICIENT
     # "The oldest available breaching data point is at least as old as DatapointsToAlarm, and all more recent ones are
-    # breaching or missing": then CloudWatch does not wait for more.
+    # breaching or missing": in this case, CloudWatch does not wait for more data.
     return ALARM if fine == 0 and max(ages) >= rule.to_alarm else (OK if fine else INSUFFICIENT)

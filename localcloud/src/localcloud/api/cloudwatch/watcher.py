@@ -1,4 +1,4 @@
-"""The evaluation of alarms: what each compares in every period, the new state, and its actions."""
+"""The evaluation of alarms: the compared values, the new state, and the alarm's actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("localcloud.api")
 
 
 def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float) -> Series:
-    """Return what the alarm compares, for each period of its evaluation range, oldest first."""
+    """Return the compared value in each period of the alarm's evaluation range, oldest first."""
     period_s = definition.period_s / speed
     end = now - now % (HOUR_S / speed) if definition.is_multi_day else now
     found: dict[str, Series] = {}
@@ -34,17 +34,17 @@ def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float
 
 
 Act = Callable[[str, Any, float | None], None]
-"""Takes an action's ARN, the alarm, and the latest value; None without any."""
+"""Takes an action's ARN, the alarm, and the latest value (None without data)."""
 
 
 class Evaluator:
-    """Evaluate all alarms of an account and region, as CloudWatch does once a minute."""
+    """Evaluates all alarms of an account and region, as CloudWatch does once a minute."""
 
     def __init__(self, backend: Any, act: Act, speed: float) -> None:
         self._backend, self._act, self._speed = backend, act, speed
 
     def evaluate(self) -> None:
-        """Evaluate once. An action towards Auto Scaling is repeated while the state lasts, any other is not."""
+        """Evaluate all alarms once. Actions run when the state changes; scaling policies also while it lasts."""
         alarms = list(self._backend.alarms.values())
         if not alarms:
             return
@@ -54,7 +54,7 @@ class Evaluator:
             try:
                 definition = read(alarm)
             except InvalidParameterValue:
-                continue  # a composite alarm, which put_metric_alarm does not see
+                continue  # a composite alarm, which bypasses put_metric_alarm
             values = points(definition, reader, now, self._speed)
             self._settle(alarm, definition, values)
 
@@ -87,14 +87,14 @@ def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
 
 
 class Watcher:
-    """Evaluate the alarms of an account and region, and carry their actions out."""
+    """Evaluates the alarms of an account and region, and executes their actions."""
 
     def __init__(self, backend: Callable[[str], Any], *, account: str, region: str, speed: float) -> None:
         self._backend, self._account, self._region, self._speed = backend, account, region, speed
         self._changed = False
 
     def evaluate(self) -> bool:
-        """Evaluate all alarms once; return whether the size of a group changed."""
+        """Evaluate all alarms once; return whether a group's size changed."""
         self._changed = False
         Evaluator(self._backend("cloudwatch"), self._act, self._speed).evaluate()
         return self._changed
@@ -122,7 +122,7 @@ class Watcher:
 
 
 def notification(alarm: Any, account: str, region: str) -> str:
-    """Return what CloudWatch sends to a topic."""
+    """Return CloudWatch's message to a topic."""
     return json.dumps(
         {
             "AlarmName": alarm.name,
