@@ -1,1 +1,1 @@
-"""EC2, where moto departs from it."""
+"""Corrections of moto's EC2."""

@@ -1,8 +1,8 @@
-"""Addresses: private ones in order out of their subnet, public ones in order out of a range of the embedded internet.
+"""Private addresses in order from their subnet, public addresses in order from a range of the embedded internet.
 
-AWS reserves the first four addresses and the last of each subnet and never gives out one that is in use. moto draws the
-addresses of NAT gateways and of bare network interfaces at random, outside the subnet or on top of others; takes public
-ones from the whole of IPv4; and keeps the addresses of terminated instances.
+AWS reserves the first four addresses and the last of each subnet and never assigns an address twice. moto assigns
+random addresses to NAT gateways and standalone network interfaces, possibly outside the subnet or already in use. It
+takes public addresses from all of IPv4, and keeps the addresses of terminated instances.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from moto.ec2.models import elastic_ip_addresses, elastic_network_interfaces, in
 
 from localcloud.api.monkeypatch import around, instead
 
-# 198.18.0.0/24 holds the API; 198.18.255.0/24 is left to hosts outside the cloud.
+# 198.18.0.0/24 is for the API, 198.18.255.0/24 for hosts outside the cloud.
 _FIRST_PUBLIC = ipaddress.IPv4Address("198.18.1.1")
 _LAST_PUBLIC = ipaddress.IPv4Address("198.18.254.254")
-# .0 is the network, .1 the router, .2 the name server, .3 is kept by AWS for later.
+# .0 is the network, .1 the router, .2 the name server; AWS reserves .3.
 _RESERVED_AT_START = 4
 
 
 class PublicAddresses:
-    """Allocate public addresses in order; a released one is used again only after all others."""
+    """Allocator of public addresses in order. A released address is only reused after all others."""
 
     def __init__(self) -> None:
         self._next = _FIRST_PUBLIC
@@ -40,7 +40,7 @@ class PublicAddresses:
 
 
 def lowest_free(network: ipaddress.IPv4Network, used: set[str]) -> str | None:
-    """Return the lowest address of a subnet that AWS could give out, or None."""
+    """Return the lowest address of a subnet that is not reserved or used, or None."""
     for number in range(_RESERVED_AT_START, network.num_addresses - 1):
         address = str(network.network_address + number)
         if address not in used:
@@ -58,7 +58,7 @@ def _held_public() -> set[str]:
 
 
 POOL: Final = PublicAddresses()
-"""The pool of public addresses that is in use."""
+"""The pool of public addresses."""
 
 
 @instead(elastic_network_interfaces, "random_public_ip")
@@ -83,7 +83,7 @@ def _get_available_subnet_ip(self: subnets.Subnet, instance: Any) -> str:
 def _create_network_interface(
     original: Any, self: Any, subnet: Any, private_ip_address: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Give a network interface without an address one of its subnet."""
+    """Give a network interface without an address one from its subnet."""
     of = self.get_subnet(subnet) if isinstance(subnet, str) else subnet
     if not private_ip_address and not (args and args[0]) and not kwargs.get("private_ip_addresses"):
         private_ip_address = of.get_available_subnet_ip(None)
@@ -105,7 +105,7 @@ def _create_nat_gateway(original: Any, self: Any, *args: Any, **kwargs: Any) -> 
 
 @instead(nat_gateways.NatGatewayBackend, "delete_nat_gateway")
 def _delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
-    """Delete a NAT gateway, which gives both of its addresses back."""
+    """Delete a NAT gateway and release both of its addresses."""
     gateway = self.nat_gateways.get(nat_gateway_id)
     if gateway is None:
         raise EC2ClientError("NatGatewayNotFound", f"NAT gateway {nat_gateway_id} was not found")
@@ -117,7 +117,7 @@ def _delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
 
 @around(instances.Instance, "terminate")
 def _terminate(original: Any, self: Any) -> Any:
-    """Release an instance's addresses: AWS deletes its primary network interface with it."""
+    """Release an instance's addresses. AWS deletes its primary network interface with it."""
     was_terminated = self._state.name == "terminated"
     previous = original(self)
     if not was_terminated:
@@ -128,7 +128,7 @@ def _terminate(original: Any, self: Any) -> Any:
 
 
 def _release(ec2: Any, interface: Any) -> None:
-    """Delete an interface, after taking its elastic IP addresses away."""
+    """Remove an interface's elastic IP addresses and delete it."""
     for address in ec2.addresses:
         if address.eni is interface:
             ec2.disassociate_address(address=address.public_ip)

@@ -1,4 +1,4 @@
-"""What EC2 refuses of parameters: too many filter values, malformed ids, reserved tag keys, key pairs, and dry runs."""
+"""Requests that EC2 rejects: too many filter values, malformed ids, reserved tag keys, key pairs, and dry runs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MOST_FILTER_VALUES: Final = 200
 _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "InstanceId": ("i", "InvalidInstanceID.Malformed", 'Invalid id: "{id}"'),
     "ImageId": ("ami", "InvalidAMIID.Malformed", 'Invalid id: "{id}" (expecting "ami-...")'),
-    # Of security groups, and of placement groups.
+    # Id of a security group or a placement group.
     "GroupId": ("(sg|pg)", "InvalidGroupId.Malformed", 'Invalid id: "{id}" (expecting "sg-...")'),
     "VolumeId": ("vol", "InvalidParameterValue", "Value ({id}) for parameter volumeId is invalid."),
 }
-"""Prefix, error code and text by parameter, of those whose error EC2's list of error codes names."""
+"""Prefix, error code and text by parameter, for ids whose error is in EC2's list of error codes."""
 _RESERVED: Final = "aws:"
 _CLOUDFORMATION: Final = "aws:cloudformation:"
 _KEY_KINDS: Final = ("ssh-rsa", "ssh-ed25519")
@@ -38,7 +38,7 @@ def _call_action(original: Any, self: Any) -> Any:
 
 
 def check(responses: Any) -> None:
-    """Raise EC2's error for a request that it refuses whatever its action is."""
+    """Raise EC2's error for a request that is invalid for any action."""
     parameters = responses._get_params()
     values = sum(len(each.get("Values") or ()) for each in parameters.get("Filters") or ())
     if values > _MOST_FILTER_VALUES:
@@ -55,8 +55,8 @@ def check(responses: Any) -> None:
             raise EC2ClientError(
                 "InvalidParameterValue", f"Tag keys starting with '{_RESERVED}' are reserved for internal use"
             )
-    # A dry run makes nothing, and no limit matters to it; moto carries out some calls all the same.
-    if responses._get_action() != "RunInstances":  # Like EC2, moto checks more of this call before DryRun.
+    # A dry run creates nothing and is subject to no limit. moto executes some of them.
+    if responses._get_action() != "RunInstances":  # As in EC2, moto checks more before DryRun.
         responses.error_on_dryrun()
 
 
@@ -68,7 +68,7 @@ def _check_ids(name: str, ids: list[str]) -> None:
 
 
 def _tag_keys(parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of all tags that a request sets, those of what a launch template will make included."""
+    """Yield the keys of all tags that a request sets, including tags in a launch template."""
     of_template = (parameters.get("LaunchTemplateData") or {}).get("TagSpecifications") or ()
     lists = [each.get("Tags") or () for each in (*(parameters.get("TagSpecifications") or ()), *of_template)]
     for tags in [*lists, parameters.get("Tags") or ()]:
@@ -78,7 +78,7 @@ def _tag_keys(parameters: Mapping[str, Any]) -> Iterator[str]:
 
 @first(KeyPairs, "describe_key_pairs")
 def _check_known(responses: Any) -> None:
-    """Refuse the first unknown name, in EC2's words (hashicorp/vault-guides issue 260); moto names all."""
+    """Reject only the first unknown name, with EC2's message (hashicorp/vault-guides issue 260). moto lists all."""
     for name in responses._get_param("KeyNames", []):
         if name not in responses.ec2_backend.key_pairs:
             raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
@@ -93,7 +93,7 @@ def _check_name(responses: Any) -> None:
 
 @first(KeyPairs, "import_key_pair")
 def _check_import(responses: Any) -> None:
-    """Refuse another kind of key with the code that EC2's list of error codes has; moto has another one."""
+    """Reject other kinds of keys with the code in EC2's list of error codes. moto uses a different code."""
     _check_name(responses)
     kind = bytes(responses._get_param("PublicKeyMaterial") or b"").split(maxsplit=1)
     if not kind or kind[0].decode("ascii", "replace") not in _KEY_KINDS:

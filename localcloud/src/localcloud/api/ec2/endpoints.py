@@ -1,7 +1,7 @@
-"""Gateway endpoints: their routes follow the route tables that are added and removed, and one has each table once.
+"""Gateway endpoints: routes follow the added and removed route tables. A table can have one endpoint per service.
 
-moto gives a new endpoint its routes, but leaves them as they are when its route tables change, puts a second endpoint's
-route over the first one's, and still describes endpoints that were deleted.
+moto creates the routes of a new endpoint, but does not update them when its route tables change. It overwrites another
+endpoint's route, and still describes deleted endpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _check_creation(ec2: Any, vpc_id: str, service_name: str, *_: Any, **given: 
 
 @around(vpcs.VPCBackend, "modify_vpc_endpoint")
 def _modify_vpc_endpoint(original: Any, self: Any, vpc_id: str, **kwargs: Any) -> None:
-    endpoint = self.get_vpc_end_point(vpc_id)  # moto calls the endpoint's id so
+    endpoint = self.get_vpc_end_point(vpc_id)  # moto's name for the endpoint's id
     before, prefix_list = list(endpoint.route_table_ids or ()), endpoint.destination_prefix_list_id
     added = [each for each in kwargs.get("add_route_tables") or () if each not in before]
     _refuse_taken(self, added, prefix_list)

@@ -1,8 +1,8 @@
 """Instances launched from launch templates, and their console output.
 
-AWS takes from a launch template all that a launch does not set itself. moto takes the image, the type, the user
-data, the key pair and the security groups, and leaves out the network interface, the instance profile, the metadata
-options and the market options; its console output is always that of one machine of 2006.
+AWS uses a launch template for everything that a launch does not set itself. moto uses its image, type, user data, key
+pair and security groups. It ignores the network interface, instance profile, metadata options and market options.
+moto's console output is always that of one machine of 2006.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from localcloud.api.monkeypatch import added, around, first, instead
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What all instances of one launch share."""
+    """Properties shared by all instances of one launch."""
 
     template_id: str
     version: str
@@ -42,7 +42,7 @@ class Launch:
 def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     """Launch instances of a template into a subnet.
 
-    Raises the errors of EC2 for an unknown key pair, group, profile or placement group, as RunInstances does.
+    Raises EC2's errors for an unknown key pair, group, profile or placement group, like RunInstances.
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data
@@ -65,7 +65,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     check_room(ec2, instance_type, ec2.get_subnet(subnet_id).availability_zone)
     placement_group = placement_groups.admit(ec2, data.get("Placement") or {}, instance_type, subnet_id)
     if what.purchase.spot and _truth(data.get("DisableApiTermination")):
-        # That EC2 refuses it is in its user guide; the code of the error was not found.
+        # The rule is in EC2's user guide; the error code is not known.
         raise EC2ClientError(
             "InvalidParameterCombination", "You can't enable termination protection for Spot Instances."
         )
@@ -115,7 +115,7 @@ def _tags_of(data: Mapping[str, Any], resource_type: str) -> dict[str, str]:
 
 
 class Console:
-    """Keep what the instances printed on their consoles."""
+    """Stores the console output of the instances."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -123,16 +123,16 @@ class Console:
         """By instance, each output with the time from which it can be read, oldest first."""
 
     def write(self, instance_id: str, text: str, late_s: float = 0.0) -> None:
-        """Set the whole output of an instance's console, which can be read `late_s` seconds from now on."""
+        """Set the whole output of an instance's console. It can be read after `late_s` seconds."""
         self._texts[instance_id] = [*self._readable(instance_id), (self._clock() + late_s, text)]
 
     def read(self, instance_id: str) -> str | None:
-        """Return the output; None before the instance printed anything."""
+        """Return an instance's output, or None if it has none yet."""
         found = self._texts[instance_id] = self._readable(instance_id)
         return found[0][1] if found and found[0][0] <= self._clock() else None
 
     def _readable(self, instance_id: str) -> list[tuple[float, str]]:
-        """Return the newest output that can be read, if any, and those that cannot be yet."""
+        """Return the newest readable output, if any, followed by later ones."""
         found, now = self._texts.get(instance_id, []), self._clock()
         read = sum(since <= now for since, _ in found)
         return found[max(0, read - 1) :]
@@ -152,7 +152,7 @@ def _get_console_output(self: General) -> ActionResult:
             "UnsupportedOperation", "This instance type does not support retrieving the latest console logs."
         )
     result = {"InstanceId": instance.id, "Timestamp": utcnow()}
-    if text := CONSOLE.read(instance.id):  # Before a console has output, AWS answers without any.
+    if text := CONSOLE.read(instance.id):  # AWS omits the field if there is no output yet.
         result["Output"] = Base64EncodedString.from_raw_string(text)
     return ActionResult(result)
 
@@ -164,14 +164,14 @@ def reboots(instance: Any) -> int:
 
 @around(Instance, "reboot")
 def _reboot(original: Any, self: Any) -> None:
-    """Count reboots: moto only sets the state, which is `running` before and after."""
+    """Count reboots. moto only sets the state, which is `running` before and after."""
     original(self)
     self.localcloud_reboots = reboots(self) + 1
 
 
 @around(InstanceBackend, "run_instances")
 def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Check the account's vCPUs, and keep one root volume: moto adds an 8 GiB one beside the launch template's."""
+    """Check the account's vCPU quotas, and keep one root volume. moto adds an 8 GiB volume to the launch template's."""
     given, template = kwargs.get("launch_template"), {}
     if given:
         template = self._get_template_from_args(given).data
@@ -189,7 +189,7 @@ def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         count = args[1] if len(args) > 1 else kwargs["count"]
         service_quotas.check_vcpus(self, [instance_type] * int(count), spot=market == "spot")
     made = original(self, *args, **kwargs)
-    if market == service_quotas.CAPACITY_BLOCK:  # which moto takes for spot
+    if market == service_quotas.CAPACITY_BLOCK:  # moto treats it as spot
         for instance in made.instances:
             instance.lifecycle = service_quotas.CAPACITY_BLOCK
     return made
@@ -197,7 +197,7 @@ def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @first(InstanceBackend, "terminate_instances")
 def _unprotect(ec2: Any, instance_ids: list[str]) -> None:
-    """Terminate protected instances too, as Auto Scaling does on AWS; EC2's own action refuses them."""
+    """Terminate protected instances too, as Auto Scaling does on AWS. Only EC2's own action rejects them."""
     for instance in ec2.get_multi_instances_by_id(instance_ids) if instance_ids else ():
         instance.disable_api_termination = False
 
@@ -211,7 +211,7 @@ def _check_protection(responses: Any) -> None:
 
 @added(EC2Response, "describe_capacity_reservations")
 def describe_capacity_reservations(self: Any) -> ActionResult:
-    """Answer DescribeCapacityReservations, as in an account that has none: nothing can be reserved here."""
+    """Answer DescribeCapacityReservations with an empty list. The embedded cloud has no reservations."""
     for unknown in self._get_param("CapacityReservationIds", []):
         raise EC2ClientError(
             "InvalidCapacityReservationId.NotFound", f"The capacity reservation ID {unknown} does not exist"

@@ -1,7 +1,7 @@
-"""What EC2 refuses to launch of a launch template.
+"""Launch templates that EC2 cannot launch.
 
-CreateLaunchTemplate takes nearly everything. Auto Scaling tries the template out when a group is made of it, also of
-none of its instances, and passes EC2's refusal on.
+CreateLaunchTemplate accepts almost everything. Auto Scaling tests the template when a group is created, even an empty
+one, and returns EC2's error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_HOPS: Final = 64
 
 
 def check(ec2: Any, data: Data) -> None:
-    """Raise EC2's error for the data of a version of a launch template that it would refuse to launch."""
+    """Raise EC2's error if it cannot launch the data of a launch template's version."""
     for refused in (
         _profile(data),
         _interfaces(data),
@@ -107,7 +107,7 @@ def _spot(data: Data) -> Refusals:
 def _metadata(data: Data) -> Refusals:
     limit = (data.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit")
     if limit is not None and not 1 <= int(limit) <= _MOST_HOPS:
-        # The API reference has the bounds; no text of the error was found.
+        # The bounds are in the API reference; AWS's error text is not known.
         yield "InvalidParameterValue", f"HttpPutResponseHopLimit {limit}: must be 1 to {_MOST_HOPS}"
 
 
@@ -120,7 +120,7 @@ def _exists(ec2: Any, data: Data) -> Refusals:
 
 
 def unknown_profile(ec2: Any, data: Data) -> Refusals:
-    """Yield EC2's refusal of an instance profile that it does not know, or not yet, or whose role it does not."""
+    """Yield EC2's error if the instance profile or its role is unknown or not visible yet."""
     given = data.get("IamInstanceProfile") or {}
     profiles = iam_backends[ec2.account_id][ec2.partition].instance_profiles.values()
     for key, attribute, noun in (("Name", "name", "name"), ("Arn", "arn", "ARN")):

@@ -1,7 +1,7 @@
-"""Cluster placement groups: made, described, deleted, and kept to by what is launched into them.
+"""Cluster placement groups: create, describe, delete, and check launches.
 
-moto has none. All hosts of this cloud stand on one machine, so a placement group brings nothing nearer here; its rules
-are AWS's: the instance type must support it, all its instances are in one zone, and it goes only when it is empty.
+moto has none. All hosts share one machine, so a placement group does not affect performance. AWS's rules apply: the
+instance type must support the group, all its instances are in one zone, and only an empty group can be deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GONE: Final = ("terminated", "shutting-down")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacementGroup:
-    """One placement group of the strategy `cluster`."""
+    """One placement group with the strategy `cluster`."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ def create_placement_group(self: Any) -> ActionResult:
     groups[name] = PlacementGroup(id=id, name=name, arn=arn)
     tags = self._parse_tag_specification().get("placement-group", {})
     if tags:
-        EC2_PREFIX_TO_RESOURCE[_PREFIX] = "placement-group"  # without which moto tags none
+        EC2_PREFIX_TO_RESOURCE[_PREFIX] = "placement-group"  # moto needs it to tag the group
         self.ec2_backend.create_tags([id], tags)
     return ActionResult({"PlacementGroup": _described(self.ec2_backend, groups[name])})
 
@@ -95,9 +95,9 @@ def delete_placement_group(self: Any) -> ActionResult:
 
 
 def admit(ec2: Any, placement: Mapping[str, Any], instance_type: str, subnet_id: str) -> str:
-    """Return the name of the group that a launch goes into; empty for none.
+    """Return the name of the placement group for a launch, or "" if the launch has none.
 
-    Raises the errors of EC2 for an unknown group, a type that it does not take, and a second zone.
+    Raises EC2's errors for an unknown group, an unsupported instance type, and a second zone.
     """
     if not placement.get("GroupName") and not placement.get("GroupId"):
         return ""
@@ -124,7 +124,7 @@ def admit(ec2: Any, placement: Mapping[str, Any], instance_type: str, subnet_id:
 
 
 def _groups(ec2: Any) -> dict[str, PlacementGroup]:
-    """Return the groups of a backend, which a reset of moto forgets with it."""
+    """Return a backend's groups by name. A reset of moto removes them."""
     found: dict[str, PlacementGroup] = ec2.__dict__.setdefault("_placement_groups", {})
     return found
 

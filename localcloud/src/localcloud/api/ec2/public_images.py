@@ -1,4 +1,4 @@
-"""Public images beside Amazon's, whose list moto has: each with the SSM parameter of its publisher."""
+"""Public images in addition to Amazon's, each with its publisher's SSM parameter. moto has a list of Amazon's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moto.ssm.models import Parameter
 
 
 def publish(ec2: Any, ssm: Any, *, name: str, owner: str, root_device: str, parameter: str) -> str:
-    """Add an image, and the parameter with its id, to moto's backends; return the id."""
+    """Add an image, and the SSM parameter with its id, to moto's backends; return the id."""
     image_id: str = random_ami_id()
     ec2.amis[image_id] = Ami(
         ec2,
@@ -26,7 +26,7 @@ def publish(ec2: Any, ssm: Any, *, name: str, owner: str, root_device: str, para
         root_device_type="ebs",
         root_device_name=root_device,
     )
-    known: Any = Parameter  # moto declares it abstract, and makes it all the same.
+    known: Any = Parameter  # moto declares it abstract, but creates instances of it.
     ssm._parameters[parameter].append(
         known(
             account_id=ssm.account_id,

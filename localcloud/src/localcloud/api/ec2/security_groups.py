@@ -1,6 +1,6 @@
-"""What EC2 refuses of security groups: descriptions, repeated rules and too many, and deletions of what is in use.
+"""Security group requests that EC2 rejects: descriptions, duplicate or too many rules, and deletions of used groups.
 
-moto takes any description and number of rules, and lets go security groups, subnets and VPCs that something uses.
+moto accepts any description and any number of rules, and deletes security groups, subnets and VPCs that are in use.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from moto.ec2.responses.security_groups import SecurityGroups
 
 from localcloud.api.monkeypatch import around, first
 
-# AWS's rule, in the words of its own message; DescribeSecurityGroups' documentation has the same set.
+# AWS's rule, in the words of its own message. DescribeSecurityGroups' documentation lists the same characters.
 _VALID: Final = re.compile(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{0,255}")
 _MOST_RULES: Final = 60
-"""The quota Inbound or outbound rules per security group, by default."""
+"""Default of the quota "Inbound or outbound rules per security group"."""
 _SET: Final = (
     "Valid descriptions are strings less than 256 characters from the following set:  a-zA-Z0-9. _-:/()#,@[]+=&;{}!$*"
 )
@@ -40,7 +40,7 @@ _ACTIONS_ON_RULES: Final = (
 
 @around(SecurityGroupBackend, "authorize_security_group_ingress", "authorize_security_group_egress")
 def _name_duplicates(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Name the rule that exists already, as EC2 does: moto makes rules one by one, and stops at the repeated one."""
+    """Report a duplicate rule like EC2. moto creates rules one by one and stops at the duplicate."""
     made = self._iterate_security_rules
     rules: list[Any] = []
 
@@ -60,7 +60,7 @@ def _name_duplicates(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _rule_text(rule: Any) -> str:
-    """Return a rule as EC2's refusals show it: `peer: sg-0123, TCP, from port: 22, to port: 22, ALLOW`.
+    """Return a rule in the form of EC2's errors: `peer: sg-0123, TCP, from port: 22, to port: 22, ALLOW`.
 
     Source: EC2's messages in hashicorp/terraform issue 1874 (groups), terraform-aws-security-group issue 351
     (networks), lucidsoftware/cumulus issue 101 (all traffic), ansible-modules-core pull request 3258 (other protocols).
@@ -76,7 +76,7 @@ def _rule_text(rule: Any) -> str:
 
 @first(SecurityGroups, "create_security_group")
 def _check_description(responses: Any) -> None:
-    """Raise EC2's error for the description of a group that breaks its rule."""
+    """Raise EC2's error for an invalid group description."""
     description = str(responses._get_params().get("Description", ""))
     if not description.isascii():
         raise _invalid(
@@ -89,13 +89,13 @@ def _check_description(responses: Any) -> None:
 
 @first(SecurityGroups, *_ACTIONS_ON_RULES)
 def _check_rules(responses: Any) -> None:
-    """Raise EC2's error for the description of a rule that breaks its rule."""
+    """Raise EC2's error for an invalid rule description."""
     if not all(_VALID.fullmatch(description) for description in _descriptions(responses._get_params())):
         raise _invalid(f"Invalid rule description. {_SET}")
 
 
 def _descriptions(value: Any) -> Iterator[str]:
-    """Yield each `Description` at any depth of a request's parameters: each type of source has one."""
+    """Yield each `Description` at any depth of a request's parameters. Each type of source has its own."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from [str(each)] if key == "Description" else _descriptions(each)
@@ -119,7 +119,7 @@ def _check_egress(ec2: Any, group_name_or_id: str, *_: Any, **given: Any) -> Non
 
 
 def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, Any]) -> None:
-    """Count what a call would bring a group's rules to, before any of them is added; moto calls it by keywords."""
+    """Check the number of rules after a call, before any rule is added. moto passes the rules as keyword arguments."""
     group = ec2.get_security_group_by_name_or_id(group_name_or_id, given.get("vpc_id"))
     if group is None:
         return
@@ -131,7 +131,7 @@ def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, A
 
 
 def _weight(ec2: Any, prefix_list: str | None) -> int:
-    """Count a rule: a prefix list counts with its MaxEntries, except AWS's own, whose weights moto does not know."""
+    """Return a rule's weight. A prefix list weighs its MaxEntries; AWS's own lists, unknown to moto, weigh 1."""
     found = ec2.managed_prefix_lists.get(prefix_list) if prefix_list else None
     return int(found.max_entries or 1) if found is not None else 1
 
@@ -160,5 +160,5 @@ def _check_subnet(ec2: Any, subnet_id: str) -> None:
 def _check_vpc(ec2: Any, vpc_id: str) -> None:
     groups = [group for group in ec2.groups.get(vpc_id, {}).values() if group.name != "default"]
     gateways = [each for each in ec2.internet_gateways.values() if each.vpc is not None and each.vpc.id == vpc_id]
-    if groups or gateways:  # moto looks at subnets and route tables itself
+    if groups or gateways:  # moto checks subnets and route tables itself
         raise DependencyViolationError(f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")

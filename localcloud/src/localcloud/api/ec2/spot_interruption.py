@@ -1,4 +1,4 @@
-"""Spot interruptions: a recommendation and a notice that the instance can read, and then its end."""
+"""Spot interruptions: a rebalance recommendation, a notice that the instance can read, and the termination."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import datetime
 from typing import Any, Final
 
 NOTICE_S: Final = 120.0
-"""The notice of AWS."""
+"""AWS's time between notice and termination."""
 _MARK: Final = "_interrupted_at"
 _RECOMMENDED: Final = "_recommended_at"
 _UP: Final = ("pending", "running")
 
 
 class NotInterruptibleError(ValueError):
-    """Report an instance that AWS would never interrupt."""
+    """The instance cannot be interrupted: it is on-demand, or not running."""
 
 
 def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
-    """Give a spot instance its interruption notice, and with it the recommendation, where it came no sooner.
+    """Give a spot instance its interruption notice, and the rebalance recommendation if it has none.
 
     Raises NotInterruptibleError for any other instance.
     """
@@ -30,7 +30,7 @@ def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
 
 
 def recommend(ec2: Any, instance_id: str) -> None:
-    """Give a spot instance the recommendation to be replaced: it is more likely to be interrupted from now on.
+    """Give a spot instance a rebalance recommendation: a higher risk of interruption.
 
     Raises NotInterruptibleError for any other instance.
     """
@@ -53,19 +53,19 @@ def _interruptible(ec2: Any, instance_id: str) -> Any:
 
 
 def deadline(instance: Any) -> str:
-    """Return when an instance ends, as in its metadata; empty without a notice."""
+    """Return the time of an instance's termination in the metadata's format, or "" without a notice."""
     mark: datetime.datetime | None = getattr(instance, _MARK, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 
 
 def recommended_at(instance: Any) -> str:
-    """Return when an instance got its rebalance recommendation, as in its metadata; empty without one."""
+    """Return the time of an instance's rebalance recommendation in the metadata's format, or "" without one."""
     mark: datetime.datetime | None = getattr(instance, _RECOMMENDED, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 
 
 def end_due(ec2: Any) -> list[str]:
-    """Terminate the instances whose notice is over; return their ids."""
+    """Terminate the instances whose notice period is over; return their ids."""
     now = datetime.datetime.now(datetime.UTC)
     ended = []
     for reservation in ec2.reservations.values():
