@@ -1,1 +1,1 @@
-"""Who calls the API, what the call needs, and whether the policies allow it."""
+"""Authorization of API calls: the caller, the required permissions, and whether policies allow them."""

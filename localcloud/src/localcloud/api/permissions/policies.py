@@ -1,4 +1,4 @@
-"""The policies that decide a call: the caller's, its boundary, and the one of the resource."""
+"""The policies that apply to a call: the caller's, its boundary, and the resource's."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Policy = Mapping[str, Any]
 
 
 class Policies:
-    """Read policies from the state of the account."""
+    """Reads policies from the account's state."""
 
     def __init__(self, backend: Callable[[str], Any]) -> None:
         self._backend = backend
 
     def identity(self, caller: Caller) -> list[Policy]:
-        """Return the policies of a user or role, groups' included: name and policy of each."""
+        """Return the policies of a user or role, each with name and policy. A user's groups are included."""
         holder = self._holder(caller)
         holders = [holder]
         if not caller.is_role:
@@ -29,7 +29,7 @@ class Policies:
         return [each for one in holders if one is not None for each in _held(one)]
 
     def boundary(self, caller: Caller) -> list[Policy] | None:
-        """Return the boundary of a user or role; None where it has none. Raises UndecidableError."""
+        """Return the boundary of a user or role, or None. Raises UndecidableError if the boundary does not exist."""
         holder = self._holder(caller)
         arn = getattr(holder, "permissions_boundary_arn", None) or getattr(holder, "permissions_boundary", None)
         if isinstance(arn, Mapping):
@@ -48,7 +48,7 @@ class Policies:
         return iam.users.get(caller.name)
 
     def resource(self, action: str, arn: str) -> Policy | None:
-        """Return the policy of a resource; None where it has none."""
+        """Return the policy of a resource, or None."""
         service, _, _, name = arn.split(":", 5)[2:] if arn.count(":") >= 5 else ("", "", "", "")
         match service:
             case "s3":
@@ -66,7 +66,7 @@ class Policies:
         return _parsed(holder.policy) if holder is not None else None
 
     def trust(self, role_arn: str) -> Policy | None:
-        """Return the trust policy of a role; None for an unknown role."""
+        """Return the trust policy of a role, or None for an unknown role."""
         role = next((each for each in self._backend("iam").roles.values() if each.arn == role_arn), None)
         return _parsed(role.assume_role_policy_document) if role is not None else None
 
@@ -85,7 +85,7 @@ def _managed(policy: Any) -> Policy:
 
 
 def _parsed(document: Any) -> Policy | None:
-    """Return a policy, which moto holds as text, as bytes or parsed; None for an empty one."""
+    """Parse a policy, which moto stores as text, bytes or a mapping. Returns None if it is empty."""
     if isinstance(document, bytes):
         document = document.decode()
     parsed = json.loads(document) if isinstance(document, str) and document else document
@@ -93,7 +93,7 @@ def _parsed(document: Any) -> Policy | None:
 
 
 def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, str]]:
-    """Yield statement and key of every condition on an action."""
+    """Yield statement and key of every condition that applies to an action."""
     for number, statement in enumerate(listed((policy or {}).get("Statement", []))):
         if not _about(statement, action):
             continue

@@ -1,7 +1,7 @@
-"""The words and codes with which AWS refuses a call, by the protocol of the service.
+"""AWS's error codes and texts for denied calls, by the service's protocol.
 
-The words after "Troubleshoot access denied error messages" in the IAM user guide; the codes after "Common errors" of
-each service's API reference.
+The texts are from "Troubleshoot access denied error messages" in the IAM user guide. The codes are from "Common errors"
+in each service's API reference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INVALID_TOKEN: Final = "The security token included in the request is invalid."
 _EXPIRED: Final = "The security token included in the request is expired"
 _EC2_INVALID: Final = "AWS was not able to validate the provided access credentials"
 _S3_UNKNOWN: Final = "The AWS Access Key Id you provided does not exist in our records."
-# Code and status of what is wrong with credentials, by protocol.
+# Code, text and status for invalid credentials, by protocol.
 _CREDENTIALS: Final[Mapping[str, Mapping[str, tuple[str, str, int]]]] = {
     "ec2": {
         "key": ("AuthFailure", _EC2_INVALID, 401),
@@ -52,23 +52,23 @@ _CREDENTIALS: Final[Mapping[str, Mapping[str, tuple[str, str, int]]]] = {
         "none": ("MissingAuthenticationToken", "Request is missing Authentication Token", 403),
     },
 }
-# Services of the query protocol with a code of their own.
+# Services of the query protocol with a different code.
 _DENIED: Final = {"sns": "AuthorizationError"}
 
 
 def credentials(environ: Mapping[str, Any], kind: str) -> Reply:
-    """Refuse credentials that are unknown ("key", "token"), "expired", or missing ("none")."""
+    """Reply to credentials that are unknown ("key", "token"), "expired", or missing ("none")."""
     code, message, status = _CREDENTIALS[_protocol(environ)][kind]
     return error_replies.reply(environ, code, message, status)
 
 
 def denied(environ: Mapping[str, Any], caller: Caller, need: Need, decision: Decision) -> Reply:
-    """Refuse a call that the policies do not allow."""
+    """Reply to a call that the policies deny."""
     return refused(environ, sentence(caller, need, decision))
 
 
 def refused(environ: Mapping[str, Any], text: str) -> Reply:
-    """Refuse a call with these words."""
+    """Reply to a denied call with a text."""
     service, _ = error_replies.service_of(environ)
     match _protocol(environ):
         case "ec2":
@@ -84,7 +84,7 @@ def refused(environ: Mapping[str, Any], text: str) -> Reply:
 
 
 def sentence(caller: Caller, need: Need, decision: Decision) -> str:
-    """Return AWS's words for a denial: who, what, on which resource, and because of which kind of policy."""
+    """Return AWS's text for a denial: caller, action, resource, and kind of policy."""
     kind = _KINDS.get(decision.kind, decision.kind)
     if need.action == "sts:AssumeRole" and decision.kind == "resource":
         kind = "role trust policy"

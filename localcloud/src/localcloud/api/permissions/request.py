@@ -1,4 +1,4 @@
-"""A request read by AWS's own models: which operation of which service, with which parameters."""
+"""Parsing of requests with AWS's own models: the service, the operation and its parameters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-# Names of services in signatures that differ from those of boto3's models.
+# Models whose name in boto3 differs from the service's name in signatures.
 _MODELS: Final = {"elasticfilesystem": "efs", "monitoring": "cloudwatch", "servicequotas": "service-quotas"}
 # `Credential=KEY/20261120/us-east-1/ec2/aws4_request`, in the header or, without its name, in a presigned URL.
 _SCOPE: Final = re.compile(r"(?P<key>[^/\s=]+)/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
 
 
 class UnknownOperationError(Exception):
-    """Report a request that no operation of its service matches, or that cannot be read. Carries `service`."""
+    """A request that matches no operation of its service, or cannot be parsed. Carries `service`."""
 
     def __init__(self, service: str, action: str) -> None:
         self.service = service
@@ -24,12 +24,12 @@ class UnknownOperationError(Exception):
 
 
 class UndecidableError(Exception):
-    """Report a call that cannot be decided, which is refused: of unknown permissions, resources or conditions."""
+    """A call with unknown permissions, resources or conditions. It is denied."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
-    """Who says to have signed a request. The signature itself is not verified: the secret is not compared."""
+    """The claimed credentials of a request. The signature itself is not verified against the secret."""
 
     access_key: str
     token: str
@@ -40,16 +40,16 @@ class Call:
     """One request."""
 
     service: str
-    """As policies call it: the prefix of its actions."""
+    """The service's name in policies: the prefix of its actions."""
     operation: str
-    """As the API calls it: `ListObjectsV2`."""
+    """The operation's name in the API, such as `ListObjectsV2`."""
     params: Mapping[str, Any]
     address: str
-    """The IP address it came from; empty for one of the cloud's own."""
+    """The client's IP address, or "" for the cloud's own calls."""
 
 
 def signature(environ: Mapping[str, Any]) -> Signature | None:
-    """Return who says to have signed a request, by header or presigned URL; None for an unsigned one."""
+    """Return the credentials of a request's header or presigned URL, or None if it is not signed."""
     query = parse_qs(str(environ.get("QUERY_STRING", "")))
     header = str(environ.get("HTTP_AUTHORIZATION", ""))
     match = _SCOPE.search(header) or _SCOPE.search(query.get("X-Amz-Credential", [""])[0])
@@ -58,12 +58,12 @@ def signature(environ: Mapping[str, Any]) -> Signature | None:
     )
     if match is not None:
         return Signature(access_key=match["key"], token=str(token))
-    older = query.get("AWSAccessKeyId")  # S3's older way, in which boto3 still presigns
+    older = query.get("AWSAccessKeyId")  # S3's older format, which boto3 still uses for presigned URLs
     return Signature(access_key=older[0], token=str(token)) if older else None
 
 
 def read(environ: Mapping[str, Any], service: str) -> Call:
-    """Read a request to a service, named as in signatures. Raises UnknownOperationError."""
+    """Parse a request to a service, which has its name in signatures. Raises UnknownOperationError."""
     from botocore.exceptions import UnknownServiceError
     from moto.core.parse import PROTOCOL_PARSERS, RequestParserError
     from moto.core.request import Request, determine_request_protocol

@@ -1,7 +1,7 @@
-"""The actions of AWS's service authorization reference, and the resources that a request is about, as ARNs.
+"""The actions of AWS's service authorization reference, and the ARNs of a request's resources.
 
-The reference is the data of iam-data: it has the actions, the types of resources that each takes, and the form of their
-ARNs. Where a request names a resource is not in it.
+The reference is the data of iam-data. It has the actions, the resource types of each action, and the format of their
+ARNs. It does not have the request parameters that name resources.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from localcloud.api.permissions.evaluator import PACKAGES
 from localcloud.api.permissions.request import Call, UndecidableError
 
 Named = dict[str, list[str]]
-"""ARNs by type of resource."""
+"""ARNs by resource type."""
 
-# Types of EC2's resources by the prefix of their ids.
+# EC2's resource types by the prefix of their ids.
 _EC2_IDS: Final = {
     "acl": "network-acl",
     "ami": "image",
@@ -44,11 +44,11 @@ _EC2_IDS: Final = {
 }
 _EC2_ID: Final = re.compile(rf"({'|'.join(_EC2_IDS)})-[0-9a-f]{{8,17}}")
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
-# A resource that a request does not name is asked for as this: of all patterns for it only * matches.
+# Placeholder for a resource that a request does not name. Only the pattern * matches it.
 _UNNAMED: Final = "unnamed"
 
 
-# Where requests name resources, by service and type of resource: by name or by ARN.
+# Request parameters with the names or ARNs of resources, by service and resource type.
 _NAMED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "budgets": {"budget": ("BudgetName", "Budget.BudgetName", "NewBudget.BudgetName")},
     "cloudwatch": {"alarm": ("AlarmName", "AlarmNames"), "dashboard": ("DashboardName", "DashboardNames")},
@@ -66,16 +66,16 @@ _NAMED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Action:
-    """One action."""
+    """An action of the service authorization reference."""
 
     name: str
     """With its service: `s3:PutObject`."""
     resources: Mapping[str, bool]
-    """The types of resources that a policy can name for it, and whether each is always asked for; empty: only *."""
+    """The action's resource types, and whether each is required. Empty if the action only supports *."""
 
 
 def action(service: str, name: str) -> Action:
-    """Return an action of a service. Raises UndecidableError where AWS has none of this name."""
+    """Return an action of a service. Raises UndecidableError if AWS does not have it."""
     found = _read("actions", service).get(name.lower())
     if found is None:
         raise UndecidableError(f"the embedded cloud does not know which permission {service}:{name} needs")
@@ -84,7 +84,7 @@ def action(service: str, name: str) -> Action:
 
 
 def _pattern(service: str, resource_type: str) -> str:
-    """Return the ARN of a type of resources, with variables such as ${Region}."""
+    """Return the ARN format of a resource type, with variables such as ${Region}."""
     return str(_read("resourceTypes", service)[resource_type.lower()]["arn"])
 
 
@@ -98,7 +98,7 @@ def _read(kind: str, service: str) -> dict[str, Any]:
 
 
 class Resources:
-    """Find the resources of calls to one account and region."""
+    """Finds the resources of calls in one account and region."""
 
     def __init__(
         self, *, account: str, region: str, backend: Callable[[str], Any], stack_id: Callable[[str], str]
@@ -119,9 +119,9 @@ class Resources:
         }
 
     def of(self, call: Call, action: Action) -> list[str]:
-        """Return the ARNs to ask for; `*` alone for an action that knows no resources.
+        """Return the ARNs of a call's resources, or only `*` for an action without resources.
 
-        A * in an ARN stands for what does not exist yet. Raises UndecidableError.
+        A * in an ARN is a part that does not exist yet. Raises UndecidableError.
         """
         if not action.resources:
             return ["*"]
@@ -145,7 +145,7 @@ class Resources:
         return named
 
     def arn(self, service: str, kind: str, *values: str) -> str:
-        """Return the ARN of a resource, with * for each part that is not given."""
+        """Return the ARN of a resource, with * for each missing part."""
         left = list(values)
         fixed = {"Partition": "aws", "Region": self._region, "Account": self._account}
 
@@ -155,7 +155,7 @@ class Resources:
         return _VARIABLE.sub(fill, _pattern(service, kind))
 
     def unnamed(self, service: str, kind: str) -> str:
-        """Return an ARN for a call that names no resource, which * allows and no narrower pattern."""
+        """Return an ARN for a call without a resource. It matches * but no narrower pattern."""
         return self.arn(service, kind).replace(self._region, _UNNAMED).replace(self._account, _UNNAMED)
 
     def _ec2(self, call: Call) -> Iterator[tuple[str, str]]:
@@ -191,16 +191,16 @@ class Resources:
     def _cloudformation(self, call: Call) -> Iterator[tuple[str, str]]:
         sets = [name for name in values(call.params, "ChangeSetName") if name.startswith("arn:")]
         names = list(values(call.params, "StackName"))
-        # Of a change set that is named by its ARN alone, it is the stack's name that the account knows.
+        # If a change set is named by its ARN, `_stack_id` finds its stack.
         for name in names or [self._stack_id(each) for each in sets]:
             known = name if name.startswith("arn:") else self._stack_id(name)
             yield "stack", known or self.arn("cloudformation", "stack", name or "*")
 
     def _logs(self, call: Call) -> Iterator[tuple[str, str]]:
-        """Yield the group with an empty stream behind it, unless one is named.
+        """Yield the log group's ARN with an empty stream, or the stream's ARN if a stream is named.
 
-        A policy names groups with `:*` at their end, but for the calls about tags ("CloudWatch Logs resources and
-        operations" in the user guide): that is what is asked for.
+        Policies name groups with the suffix `:*`, except for calls about tags ("CloudWatch Logs resources and
+        operations" in the user guide).
         """
         for given in values(call.params, "logGroupName", "logGroupNames", "logGroupIdentifier"):
             group = given.rpartition(":log-group:")[2].removesuffix(":*")
@@ -232,7 +232,7 @@ class Resources:
             yield "key", self.key(each)
 
     def key(self, id: str) -> str:
-        """Return the ARN of a key that is named by id, ARN or alias."""
+        """Return the ARN of a key by its id, ARN or alias."""
         kms = self._backend("kms")
         return self.arn("kms", "key", str(kms.get_key_id(kms.any_id_to_key_id(id))))
 
@@ -267,7 +267,7 @@ class Resources:
 
 
 def values(params: Mapping[str, Any], *keys: str) -> Iterator[str]:
-    """Yield the texts under keys, which may lead through objects and lists (`Tags.ResourceId`)."""
+    """Yield the strings at the given keys, which may be paths through objects and lists (`Tags.ResourceId`)."""
     for key in keys:
         first, _, rest = key.partition(".")
         for each in _listed(params.get(first)):
@@ -278,7 +278,7 @@ def values(params: Mapping[str, Any], *keys: str) -> Iterator[str]:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Yield every text in a request's parameters."""
+    """Yield every string in a request's parameters."""
     if isinstance(value, str):
         yield value
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
