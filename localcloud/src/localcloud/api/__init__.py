@@ -1,1 +1,1 @@
-"""The AWS API of the embedded cloud: moto's server, corrected where it departs from AWS, and its own CloudFormation."""
+"""The AWS API of the embedded cloud: moto's server with corrections, and a separate CloudFormation."""

@@ -60,7 +60,7 @@ log = logging.getLogger("localcloud.api")
 ACCOUNT: Final = snapshot.ACCOUNT
 REGION: Final = snapshot.REGION
 ADMINISTRATOR: Final = "administrator"
-"""The user whose access key the laptop has: not the root user, who may not assume a role."""
+"""User of the laptop's access key. It is not the root user, because the root user cannot assume a role."""
 CORRECTIONS: Final = (
     *(constraints, fsx, iam, service_quotas, service_rules, group_rules, autoscaling_groups, lifecycle),
     *(alarms, metrics, scaling),
@@ -68,11 +68,11 @@ CORRECTIONS: Final = (
 )
 """The modules that declare corrections of moto."""
 _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
-"""Services whose state moto keeps for all regions together."""
+"""Services whose state moto stores globally instead of by region."""
 
 
 class Cloud:
-    """The state of the embedded cloud and the server of its API. One at a time in a process."""
+    """The state of the embedded cloud and the server of its API. Only one can exist in a process."""
 
     def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None, vcpus: int | None = None) -> None:
         self._metrics_speed = metrics_speed
@@ -113,14 +113,14 @@ class Cloud:
         self._create_administrator()
 
     def _unanswered(self, environ: dict[str, Any], service: str, action: str) -> Reply | None:
-        """Return the answer to a client's call that an outage or its throttling meets; None where none does."""
+        """Return the error reply if an outage or throttling affects a client's call, otherwise None."""
         found = self._outage.refusal(environ, service, action)
         if found is None and self._faults:
             return self._faults.throttle.refusal(environ, service, action)
         return found
 
     def _create_administrator(self) -> None:
-        """Create the laptop's user, who may do everything."""
+        """Create the laptop's user, with all permissions."""
         iam = self.loopback.client("iam")
         iam.create_user(UserName=ADMINISTRATOR)
         iam.attach_user_policy(UserName=ADMINISTRATOR, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
@@ -129,13 +129,13 @@ class Cloud:
         key.access_key_id = ACCESS_KEY_ID
 
     def serve(self, listener: socket.socket) -> threading.Thread:
-        """Serve the API on a listening socket, each connection in a thread; return the (daemon) thread that accepts.
+        """Serve the API on a listening socket with a thread per connection; return the (daemon) thread that accepts.
 
-        The socket may belong to another network namespace. `close()` ends it.
+        The socket may belong to another network namespace. `close()` stops the server.
         """
 
         class QuietHandler(MotoRequestHandler):
-            """Keep connections open, and leave the log to the application."""
+            """Request handler that keeps connections open and leaves logging to the application."""
 
             protocol_version = "HTTP/1.1"
 
@@ -146,26 +146,26 @@ class Cloud:
         self._server = make_server(
             host, port, self._application, threaded=True, request_handler=QuietHandler, fd=listener.fileno()
         )
-        # An open connection must not hold the process back when it ends.
+        # Open connections must not prevent the process from exiting.
         self._server.daemon_threads = True
         thread = threading.Thread(target=self._server.serve_forever, name="aws-api", daemon=True)
         thread.start()
         return thread
 
     def serve_sessions(self, service: SessionService) -> None:
-        """Answer Session Manager's requests too."""
+        """Also answer Session Manager's requests, with `service`."""
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
-        """Return the actions that a role does not allow to an instance that has it."""
+        """Return the actions that the role's policies deny to an instance with this role."""
         return self._gate.denied_actions(role_name, instance_id, actions)
 
     def caller(self, signature: Signature) -> Caller:
-        """Return whose credentials these are. Raises UnknownCallerError."""
+        """Return the caller that a signature's credentials belong to. Raises UnknownCallerError."""
         return self._gate.caller(signature)
 
     def close(self) -> None:
-        """Stop serving, and end the evaluator: from now on every call is refused."""
+        """Stop serving, and stop the policy evaluator. From then on every call is denied."""
         self.evaluator.close()
         if self._server is not None:
             self._server.shutdown()
@@ -173,15 +173,15 @@ class Cloud:
             self._server = None
 
     def announce(self) -> None:
-        """Wake `wait_for_change`."""
+        """Record a change and wake `wait_for_change`."""
         with self._changes:
             self._version += 1
             self._changes.notify_all()
 
     def wait_for_change(self, timeout_s: float) -> bool:
-        """Wait until a request changed something since the last call; False after `timeout_s`.
+        """Wait until the cloud has changed since the last call; return False after `timeout_s` without a change.
 
-        Before it returns, Auto Scaling groups have replaced what they miss.
+        Before it returns, Auto Scaling groups replace missing instances.
         """
         deadline = time.monotonic() + timeout_s
         with self._changes:
@@ -198,7 +198,7 @@ class Cloud:
             return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or settled or changed
 
     def _is_stable(self, resource_type: str, physical_id: str) -> bool:
-        """Return whether what a stack makes next can use a new resource."""
+        """Return whether a new resource is visible, so that a stack's next resources can use it."""
         if self._faults is None:
             return True
         with self.lock:
@@ -210,7 +210,7 @@ class Cloud:
         return self._faults.settle() if self._faults else False
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
-        """Add a public image and the public SSM parameter that names it; return the image's id."""
+        """Add a public image and the public SSM parameter with its id; return the image's id."""
         with self.lock:
             return public_images.publish(
                 self._backend("ec2"),
@@ -228,17 +228,17 @@ class Cloud:
         self.announce()
 
     def recommend(self, instance_id: str) -> None:
-        """Recommend that a spot instance be replaced. Raises NotInterruptibleError for any other instance."""
+        """Send a rebalance recommendation to a spot instance. Raises NotInterruptibleError for any other instance."""
         with self.lock:
             spot_interruption.recommend(self._backend("ec2"), instance_id)
         self.announce()
 
     def fail(self, share: float, seconds: float) -> None:
-        """Let a share of the API's calls, 0 to 1, fail for a while."""
+        """Make a share of the API's calls (0 to 1) fail for a time."""
         self._outage.begin(share, seconds)
 
     def limit(self, instance_type: str, count: int | None) -> None:
-        """Limit the capacity for a type to so many instances, running ones included; None removes the limit."""
+        """Limit the capacity of a type to this number of instances, including running ones. None removes the limit."""
         with self.lock:
             limits = instance_choice.limits(self._backend("ec2"))
             if count is None:
@@ -248,7 +248,7 @@ class Cloud:
         self.announce()
 
     def snapshot(self) -> Snapshot:
-        """Return all that should exist at this moment."""
+        """Return all networks, instances and file systems that should exist now."""
         with self.lock:
             self._settle()
             return snapshot_reader.observe(
@@ -256,7 +256,7 @@ class Cloud:
             )
 
     def set_console_output(self, instance_id: str, text: str) -> None:
-        """Set what GetConsoleOutput returns for an instance."""
+        """Set the text that GetConsoleOutput returns for an instance."""
         with self.lock:
             late_s = self._faults.delays.console_delay_s(instance_id) if self._faults else 0.0
             instances.CONSOLE.write(instance_id, text, late_s)
@@ -264,8 +264,8 @@ class Cloud:
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601, UTC).
 
-        The session of an instance has the instance's id as its name, as on AWS. Raises botocore's ClientError
-        (NoSuchEntity) for an unknown role.
+        The session name of an instance is its id, as on AWS. Raises botocore's ClientError (NoSuchEntity) for an
+        unknown role.
         """
         arn = self.loopback.client("iam").get_role(RoleName=role_name)["Role"]["Arn"]
         given = self.loopback.client("sts").assume_role(
@@ -280,10 +280,10 @@ class Cloud:
         }
 
     def instance_failed(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
-        """Report that an instance's host could not be started or has died: the instance is terminated.
+        """Report that an instance's host could not be started or has died. The instance is terminated.
 
-        Its group replaces it: at most three in a row that could not be started, any number that died after they had
-        run.
+        Its group replaces it. The group stops after three consecutive hosts that could not be started; hosts that ran
+        before they failed do not count.
         """
         with self.lock:
             ec2 = self._backend("ec2")
@@ -296,9 +296,9 @@ class Cloud:
         self.announce()
 
     def record(self, loads: Iterable[HostLoad]) -> None:
-        """Record what the hosts did in the last minute of the metrics, and evaluate all alarms.
+        """Record the hosts' metrics of the last minute, and evaluate all alarms.
 
-        Call it once a minute, or `metrics_speed` times as often: the periods of alarms are shorter by the same factor.
+        Call it once a minute, or `metrics_speed` times as often. Alarm periods are shorter by the same factor.
         """
         with self.lock:
             recorder = Recorder(self._backend("cloudwatch"))

@@ -1,10 +1,10 @@
-"""What AWS's own service models state of a call's parameters, checked for every call before it is carried out.
+"""Checks of every call's parameters against AWS's own service models, before the call is executed.
 
-The models (botocore's) give for a parameter whether it is required, its least and greatest length or value, its pattern
-and its values. The services check these before anything else, and name all that are broken in one error; moto checks a
-few. Some limits are only in the API reference: `DOCUMENTED`.
+The models (botocore's) contain each parameter's requirement, minimum and maximum length or value, pattern and allowed
+values. The services check these first, and report all violations in one error. moto checks few of them. Some limits are
+only in the API reference: `DOCUMENTED`.
 
-Left out are EC2, S3 and SQS, whose models state next to nothing and whose errors are of another kind.
+EC2, S3 and SQS are not checked. Their models contain almost no constraints, and their errors have another form.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ CODES: Final[Mapping[str, str]] = {
     "ssm": "ValidationException",
     "sts": "ValidationError",
 }
-"""The services whose calls are checked, and the code of their error."""
+"""The checked services with their error codes."""
 
 DOCUMENTED: Final[Mapping[tuple[str, str], Mapping[str, int]]] = {
-    # "The maximum value is 100", in the API reference of every Describe action that takes it.
+    # "The maximum value is 100": API reference of every Describe action with this parameter.
     ("autoscaling", "MaxRecords"): {"max": 100},
     ("cloudformation", "TemplateBody"): {"min": 1, "max": 51_200},
     ("kms", "PendingWindowInDaysType"): {"min": 7, "max": 30},
 }
-"""Limits by service and shape that the API reference states, and the model does not, or more widely."""
+"""Limits by service and shape from the API reference that the model lacks or defines more widely."""
 
 # Java writes a character beyond U+FFFF as two surrogates.
 _BEYOND_BMP: Final = (r"\uD800\uDC00-\uDBFF\uDFFF", r"\U00010000-\U0010FFFF")
@@ -64,7 +64,7 @@ def _call_action(original: Any, self: Any) -> Any:
 
 
 def refusal(responses: Any, error: ServiceException) -> tuple[int, dict[str, Any], Any]:
-    """Return an error as `call_action` answers it."""
+    """Return an error in the form of `call_action`'s response."""
     status, headers, body = responses.serialized(ActionResult(error))
     return status, {**headers, "status": str(status)}, body
 
@@ -80,13 +80,13 @@ def _check(responses: Any) -> list[str]:
     operation = model.operation_model(action)
     if operation.input_shape is None:
         return []
-    # CloudFormation itself may set tags that are refused to every other caller.
+    # Only CloudFormation itself may set reserved tags.
     reserved = _RESERVED if responses.get_access_key() == ACCESS_KEY else ""
     return list(violations(service, operation.input_shape, _parameters(responses, operation), reserved=reserved))
 
 
 def _parameters(responses: Any, operation: Any) -> Mapping[str, Any]:
-    """Return a call's parameters by the names of the model."""
+    """Return a call's parameters with the model's names."""
     if responses.automated_parameter_parsing:
         found: Mapping[str, Any] = responses.params
         return found
@@ -106,9 +106,9 @@ def _parameters(responses: Any, operation: Any) -> Mapping[str, Any]:
 
 
 def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved: str = "") -> Iterator[str]:
-    """Yield, in AWS's words, each constraint of a model's shape that a value breaks.
+    """Yield, in AWS's words, each constraint of a model's shape that a value violates.
 
-    A text that begins with `reserved`, where given, fits every pattern.
+    A text with the prefix `reserved` matches every pattern, if `reserved` is not empty.
     """
     inner = functools.partial(violations, service, reserved=reserved)
     if shape.type_name == "structure":
@@ -132,7 +132,7 @@ def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved
 
 
 def _broken(service: str, shape: Any, value: Any, reserved: str) -> str:
-    """Return the end of the sentence on the constraint that a value itself breaks; empty where it breaks none."""
+    """Return the end of the error sentence for a value's own violation, or "". Its members are not checked."""
     limits = {**shape.metadata, **DOCUMENTED.get((service, shape.name), {})}
     if shape.type_name in ("timestamp", "boolean"):
         return ""
@@ -151,7 +151,7 @@ def _broken(service: str, shape: Any, value: Any, reserved: str) -> str:
 
 @functools.cache
 def compiled(pattern: str) -> Any:
-    """Return a pattern of a model, which is one of Java's."""
+    """Compile a pattern of a model, which has Java's syntax."""
     return regex.compile(pattern.replace(*_BEYOND_BMP))
 
 
@@ -160,7 +160,7 @@ def _lower(name: str) -> str:
 
 
 def _java(value: Any) -> str:
-    """Return a value as AWS's errors show it."""
+    """Return a value in the form of AWS's error texts."""
     if isinstance(value, list):
         return f"[{', '.join(_java(each) for each in value)}]"
     if isinstance(value, dict):

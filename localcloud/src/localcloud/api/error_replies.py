@@ -1,4 +1,4 @@
-"""Error replies in the protocol of each service, and an outage, which is made of them."""
+"""Error replies in the protocol of each service, and API outages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from xml.sax.saxutils import escape
 _SCOPE = re.compile(r"Credential=[^/\s]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
 
 _UNAVAILABLE: Final = "ServiceUnavailable"
-"""As every service has it (its page "Common errors"); SDKs try such a call again."""
+"""Error code of every service (its page "Common errors"). SDKs retry calls after it."""
 
 Reply = tuple[int, list[tuple[str, str]], bytes]
 
 
 class WrongMotoError(RuntimeError):
-    """Report that another version of moto is installed than the one that is corrected here.
+    """The installed version of moto is not the one that the embedded cloud corrects.
 
     Carries `found` and `wanted`.
     """
@@ -36,22 +36,22 @@ class WrongMotoError(RuntimeError):
 
 
 def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
-    """Return service and region from a request's signature; empty strings where it is not signed.
+    """Return service and region from a request's signature, or empty strings if it is not signed.
 
-    CloudFormation's helper scripts sign in a way of their own, which names neither.
+    The signature of CloudFormation's helper scripts has another format without a region.
     """
     authorization = str(environ.get("HTTP_AUTHORIZATION", ""))
     if authorization.startswith("CFN_V1 "):
         return "cloudformation", ""
     query = unquote(str(environ.get("QUERY_STRING", "")))
     match = _SCOPE.search(authorization) or _SCOPE.search(query)
-    if match is None and "AWSAccessKeyId=" in query:  # presigned in the older way, which S3 alone still takes
+    if match is None and "AWSAccessKeyId=" in query:  # presigned in the older format, which only S3 still accepts
         return "s3", ""
     return (match["service"], match["region"]) if match else ("", "")
 
 
 def is_json(environ: Mapping[str, Any]) -> bool:
-    """Return whether a request's service speaks JSON. What an object of S3 holds does not matter."""
+    """Return whether a request's service uses JSON. The content of S3 objects is ignored."""
     service, _ = service_of(environ)
     if environ.get("HTTP_X_AMZ_TARGET") or service in ("elasticfilesystem", "lambda"):
         return True
@@ -75,22 +75,22 @@ def reply(environ: Mapping[str, Any], code: str, message: str, status: int = 400
 
 
 class Outage:
-    """An outage of the API for a while, on request: a share of the calls of clients fails. Safe between threads."""
+    """A temporary outage of the API: a share of the clients' calls fails. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._random = random.Random(0)  # noqa: S311  # no secret
         self._period = (0.0, 0.0)
-        """Share of the calls, and when it ends."""
+        """Share of the calls, and end time."""
         self._lock = threading.Lock()
 
     def begin(self, share: float, seconds: float) -> None:
-        """Let a share of the calls fail from now on; 0 ends it."""
+        """Make a share of the calls fail for some seconds. A share of 0 stops the outage."""
         with self._lock:
             self._period = (share, self._clock() + seconds)
 
     def refusal(self, environ: Mapping[str, Any], service: str, action: str) -> Reply | None:
-        """Return the answer to a call that fails; None where it does not."""
+        """Return the error reply if the outage affects a call, otherwise None."""
         with self._lock:
             share, ends_at = self._period
             if self._clock() >= ends_at or self._random.random() >= share:

@@ -1,8 +1,8 @@
-"""A call that fails has made nothing, as on AWS.
+"""Removal of everything that a failed call created, because on AWS a failed call creates nothing.
 
-moto registers what it makes before it has looked at all of a request: a launch that it refuses leaves an instance in
-the subnet, a NAT gateway its interface, a mount target its place in the file system, and none of them can be deleted.
-Of several rules of a security group it keeps those before the one that it refuses.
+moto creates objects before it has checked the whole request. A rejected launch leaves an instance in the subnet, a NAT
+gateway its interface, and a mount target its entry in the file system. These cannot be deleted later. If one of several
+security group rules is rejected, the earlier ones stay.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 SERVICES: Final = ("ec2", "autoscaling", "elasticfilesystem", "fsx")
-"""Signing names of the services whose calls make instances, interfaces or mount targets."""
+"""Signing names of the services whose calls create instances, interfaces or mount targets."""
 _REGISTRIES: Final = ("reservations", "enis", "volumes", "nat_gateways", "tags")
 
 
 def mark(ec2: Any, efs: Any) -> Callable[[], None]:
-    """Return a function that removes the instances, interfaces, mount targets and rules that came after this call.
+    """Return a function that removes instances, interfaces, mount targets and rules created after this call.
 
-    Both are to happen under the lock of the API. Copying costs some microseconds for a hundred instances.
+    Hold the API's lock during both calls. Copying takes some microseconds for a hundred instances.
     """
     kept = [(registry, dict(registry)) for registry in _registries(ec2, efs)]
     kept_rules = [(rules, list(rules)) for rules in _rules(ec2)]
@@ -34,14 +34,14 @@ def mark(ec2: Any, efs: Any) -> Callable[[], None]:
 
 
 def _rules(ec2: Any) -> Iterator[list[Any]]:
-    """Yield the rules of each security group."""
+    """Yield the rule lists of each security group."""
     for groups in ec2.groups.values():
         for group in groups.values():
             yield from (group.ingress_rules, group.egress_rules)
 
 
 def _registries(ec2: Any, efs: Any) -> Iterator[dict[Any, Any]]:
-    """Yield what moto keeps them in, and the addresses that each subnet has given out."""
+    """Yield moto's dictionaries of these objects, and the assigned addresses of each subnet."""
     for name in _REGISTRIES:
         yield getattr(ec2, name)
     for zone in ec2.subnets.values():

@@ -1,7 +1,7 @@
 """FSx for Lustre: file systems with an address in a subnet, behind security groups.
 
-moto stores any value of a file system and gives it no address. The other types of FSx are refused: nothing here could
-serve them.
+moto accepts any value of a file system and assigns no address. The other types of FSx are rejected, because the
+embedded cloud has no servers for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from localcloud.api.monkeypatch import around
 
 _PORT: Final = 988
 _THROUGHPUTS: Final = {"SCRATCH_2": (None,), "PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
-"""MB/s per TiB by deployment type; SCRATCH_1, which links to S3 in another way, is left out."""
+"""MB/s per TiB by deployment type. SCRATCH_1 is not supported, because its links to S3 differ."""
 
 
 _VERSIONS_OF_PERSISTENT_2: Final = ("2.12", "2.15")
@@ -26,7 +26,7 @@ _LINKS: Final = frozenset({"AutoImportPolicy", "ExportPath", "ImportPath", "Impo
 
 
 class BadRequest(JsonRESTError):
-    """Refuse a file system that FSx would refuse."""
+    """A file system that FSx rejects, or that is not supported."""
 
     def __init__(self, message: str) -> None:
         super().__init__("BadRequest", message)
@@ -71,7 +71,7 @@ def _to_dict(original: Any, self: Any) -> dict[str, Any]:
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the Lustre configuration of a request. Raises BadRequest where FSx would, or where it is not offered."""
+    """Return a request's Lustre configuration. Raises BadRequest if it is invalid on AWS or not supported here."""
     if values.get("file_system_type") != "LUSTRE":
         raise BadRequest(f"The embedded cloud has no file systems of the type {values.get('file_system_type')}.")
     given = dict(values.get("lustre_configuration") or {})
@@ -90,7 +90,7 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_persistence(deployment: str, given: dict[str, Any], version: str | None) -> None:
-    """Refuse what does not go with a deployment type: rules of the API reference; no texts of errors were found."""
+    """Reject options that conflict with a deployment type, by the API reference. AWS's error texts are not known."""
     if deployment == "PERSISTENT_2":
         if version is not None and version not in _VERSIONS_OF_PERSISTENT_2:
             raise BadRequest(
@@ -112,7 +112,7 @@ def _subnet(ec2: Any, ids: list[str]) -> Any:
 
 
 def _check_groups(ec2: Any, vpc_id: str, ids: list[str]) -> None:
-    """Refuse groups that do not let the file system's own servers talk to each other, as FSx does."""
+    """Reject security groups that block traffic between the file system's own servers, as FSx does."""
     groups = [ec2.get_security_group_from_id(id) for id in ids]
     for id, group in zip(ids, groups, strict=True):
         if group is None or group.vpc_id != vpc_id:

@@ -1,6 +1,6 @@
 """Corrections of IAM and STS, and functions that read policy documents.
 
-A principal by the ARN of a role or user must exist when a policy that names it is written: AWS keeps its unique id.
+A role or user must exist before a policy can name its ARN as a principal, because AWS stores its unique id.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ENTITY: Final = re.compile(r"arn:aws:iam::(?P<account>\d{12}):(?P<kind>role|use
 _OF_AWS: Final = "arn:aws:iam::aws:policy/"
 _EC2: Final = "ec2.amazonaws.com"
 _LONGEST_TRUST: Final = 2048
-"""Characters without blanks: the quota Role trust policy length, by default."""
+"""Default of the quota "Role trust policy length", in characters without whitespace."""
 _LONGEST_INLINE: Final = 10_240
-"""Characters without blanks: the quota of all inline policies of a role together."""
+"""Quota of all inline policies of a role together, in characters without whitespace."""
 
 
 def statements(document: str | bytes | Document) -> list[Document]:
-    """Return the statements of a policy; none of text that is no JSON object."""
+    """Return the statements of a policy, or an empty list if the text is no JSON object."""
     try:
         found = json.loads(document) if isinstance(document, str | bytes) else document
     except ValueError:
@@ -42,18 +42,18 @@ def statements(document: str | bytes | Document) -> list[Document]:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a value that may be one or a list as a list."""
+    """Return a value that may be a single value or a list as a list."""
     return list(value) if isinstance(value, list) else [value]
 
 
 def principals(statement: Document, kind: str = "AWS") -> list[str]:
-    """Return the principals of a kind that a statement names; `*` stands for all."""
+    """Return a statement's principals of a kind. `*` means everyone."""
     given = statement.get("Principal", {})
     return [str(each) for each in (listed(given.get(kind, [])) if isinstance(given, Mapping) else [given])]
 
 
 def missing_principals(iam: Any, account: str, document: str | bytes | Document) -> Iterator[str]:
-    """Yield the ARNs of this account's roles and users that a policy names as principals and that are not there."""
+    """Yield the ARNs of this account's roles and users that a policy names as principals and that do not exist."""
     for statement in statements(document):
         for arn in principals(statement):
             entity = _ENTITY.fullmatch(arn)
@@ -65,10 +65,10 @@ def missing_principals(iam: Any, account: str, document: str | bytes | Document)
 
 @first(TokenResponse, "assume_role")
 def _check_assumption(responses: Any) -> None:
-    """Refuse a role that does not exist or does not trust the caller: moto hands out credentials of any role.
+    """Reject a role that does not exist or does not trust the caller. moto returns credentials for any role.
 
-    The credentials of instances are fetched by this package itself, in the name of EC2: such a role must trust
-    `ec2.amazonaws.com`, as on AWS. STS does not say why it refuses.
+    This package itself requests the credentials of instances, as EC2. Such a role must trust `ec2.amazonaws.com`, as on
+    AWS. STS does not report the reason of a rejection.
     """
     arn = str(responses._get_param("RoleArn"))
     account = responses.current_account
@@ -83,7 +83,7 @@ def _check_assumption(responses: Any) -> None:
 
 
 def trusts(document: str, account: str, service: str = "") -> bool:
-    """Return whether a trust policy allows a service, or without one the account's callers, to assume the role."""
+    """Return whether a trust policy allows a service, or the account's callers if none is given, to assume the role."""
     known = {"*", account, f"arn:aws:iam::{account}:root"}
     for statement in statements(document):
         allowed = statement.get("Effect") == "Allow" and {"sts:AssumeRole", "sts:*", "*"} & set(
@@ -96,14 +96,14 @@ def trusts(document: str, account: str, service: str = "") -> bool:
 
 @first(models.IAMBackend, "remove_role_from_instance_profile")
 def _check_membership(iam: Any, profile_name: str, role_name: str) -> None:
-    """Refuse to remove a role that is not in the profile; moto breaks off with an internal error."""
+    """Reject the removal of a role that is not in the profile. moto crashes with an internal error."""
     if role_name not in [role.name for role in iam.get_instance_profile(profile_name).roles]:
         raise NotFoundException(f"The role with name {role_name} cannot be found.")
 
 
 @first(models.IAMBackend, "attach_role_policy", "get_policy", "attach_user_policy", "attach_group_policy")
 def _bring_in(iam: Any, policy_arn: str, *_: Any, **__: Any) -> None:
-    """Bring in a policy of AWS's own when it is first used: making all thousand takes longer than the whole start."""
+    """Load an AWS managed policy at its first use. Loading all thousand takes longer than the whole start."""
     data = _policies_of_aws().get(policy_arn)
     if data is not None and policy_arn not in iam.managed_policies:
         policy = models.AWSManagedPolicy.from_data(data["name"], iam.account_id, iam.region_name, data)
@@ -112,7 +112,7 @@ def _bring_in(iam: Any, policy_arn: str, *_: Any, **__: Any) -> None:
 
 @functools.cache
 def _policies_of_aws() -> dict[str, dict[str, Any]]:
-    """Return the data of AWS's own policies by ARN."""
+    """Return the data of AWS managed policies by ARN."""
     return {
         _OF_AWS + f"{data['Path'].strip('/')}/{name}".lstrip("/"): {**data, "name": name}
         for name, data in json.loads(aws_managed_policies_data).items()
@@ -124,7 +124,7 @@ def _check_inline(iam: Any, role_name: str, policy_name: str, document: str) -> 
     try:
         role = iam.get_role(role_name)
     except NotFoundException:
-        return  # moto refuses it itself
+        return  # moto rejects it itself
     together = {**role.policies, policy_name: document}
     if sum(len(re.sub(r"\s", "", each)) for each in together.values()) > _LONGEST_INLINE:
         raise LimitExceededException(f"Maximum policy size of {_LONGEST_INLINE} bytes exceeded for role {role_name}")
@@ -147,7 +147,7 @@ def _check_trust(iam: Any, role_name: str, document: str) -> None:
 @first(models.IAMBackend, "put_role_permissions_boundary")
 def _check_boundary(iam: Any, role_name: str, arn: str | None) -> None:
     if not arn or not iam.policy_arn_regex.match(arn):
-        return  # moto refuses another form itself
+        return  # moto rejects other forms itself
     try:
         iam.get_policy(arn)
     except NotFoundException:

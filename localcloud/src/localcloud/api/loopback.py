@@ -1,6 +1,6 @@
-"""boto3 clients whose requests never leave the process: how this package itself uses the API that it serves.
+"""boto3 clients whose requests stay in the process, for this package's own calls to the API that it serves.
 
-They are the cloud's own, which nothing refuses, but for what is done within `acting_as`: that needs a caller's rights.
+These calls are trusted and never denied. Calls within `acting_as` need the caller's permissions instead.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 from localcloud.api.permissions.caller import CALLER, TRUSTED, Caller
 
 ACCESS_KEY: Final = "AKIAEMBEDDEDCLOUD000"
-"""By which the requests of this package are known from those of others."""
+"""Access key that identifies this package's own requests."""
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-# Nothing listens there; the handler below answers before a connection is made.
+# No server listens there. The handler below answers before a connection is opened.
 _ENDPOINT = "http://loopback.invalid"
 
 _acting: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("acting", default=None)
@@ -31,7 +31,7 @@ _acting: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("acting"
 
 @contextlib.contextmanager
 def acting_as(caller: Caller | None) -> Iterator[None]:
-    """Have the requests of this thread need the rights of a caller; None: they are the cloud's own."""
+    """Make this thread's requests require a caller's permissions. None makes them trusted."""
     token = _acting.set(caller)
     try:
         yield
@@ -40,14 +40,14 @@ def acting_as(caller: Caller | None) -> Iterator[None]:
 
 
 class _Raw(io.BytesIO):
-    """A response body as urllib3 gives it to botocore."""
+    """A response body in the form that botocore expects from urllib3."""
 
     def stream(self, **_: Any) -> Iterator[bytes]:
         yield self.read()
 
 
 class Loopback:
-    """Make clients for one region and keep them."""
+    """Factory of clients for one region. Clients are reused."""
 
     def __init__(self, application: WsgiApp, region: str) -> None:
         self._application = application
@@ -65,7 +65,7 @@ class Loopback:
                 endpoint_url=_ENDPOINT,
                 config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}, parameter_validation=True),
             )
-            send: Callable[..., Any] = self._send  # The stubs have no handler return anything; this one answers.
+            send: Callable[..., Any] = self._send  # The stubs type handlers without a result; this one returns one.
             client.meta.events.register("before-send", send)
             self._clients[service] = client
         return self._clients[service]
@@ -74,7 +74,7 @@ class Loopback:
         body = request.body or b""
         data = bytes(body) if isinstance(body, bytes | bytearray) else body if isinstance(body, str) else body.read()
         given: Iterable[tuple[str, Any]] = request.headers.items()  # botocore encodes most of the values.
-        # With awscrt the signer adds Host, and moto would take the first part of this address for a bucket.
+        # With awscrt the signer adds Host. moto would mistake the first part of this address for a bucket.
         named = [(name, value) for name, value in given if name.lower() != "host"]
         headers = [(k, v.decode() if isinstance(v, bytes) else str(v)) for k, v in named]
         path, _, query = request.url[len(_ENDPOINT) :].partition("?")
@@ -86,5 +86,5 @@ class Loopback:
         environ |= {CALLER: caller} if caller else {TRUSTED: True}
         environ["RAW_URI"] = request.url[len(_ENDPOINT) :] or "/"
         content, status, reply_headers = run_wsgi_app(self._application, environ)
-        fields: Any = dict(reply_headers)  # Any mapping does, though the stubs name http.client's alone.
+        fields: Any = dict(reply_headers)  # Any mapping works, although the stubs require http.client's.
         return AWSResponse(request.url, int(status.split(" ", 1)[0]), fields, _Raw(b"".join(content)))

@@ -1,7 +1,7 @@
-"""Correct moto by name, and fail if a name is gone.
+"""Corrections of moto by attribute name, which fail if a name no longer exists.
 
 The modules of this package declare their corrections with `around`, `first`, `instead` and `added`. Importing them
-changes nothing: `apply` does, for all modules that are imported by then.
+changes nothing. `apply` makes the corrections of all imported modules.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ New = TypeVar("New")
 
 
 class RefusalError(ServiceException):
-    """Refuse a call with a code and a message; of a class of its own moto would look for the service."""
+    """An error reply with a code and a message. For its own error classes, moto would look up a service."""
 
 
 _declared: list[Callable[[], object]] = []
 
 
 def apply() -> None:
-    """Correct moto in this process, once. Raises WrongMotoError for another version of moto."""
+    """Apply the declared corrections to moto in this process, once. Raises WrongMotoError for another version."""
     found = importlib.metadata.version("moto")
     if found != MOTO_VERSION:
         raise WrongMotoError(found, MOTO_VERSION)
@@ -39,10 +39,10 @@ def apply() -> None:
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:
-    """Set `owner.name` to `new` and return what it was.
+    """Set `owner.name` to `new` and return the old value.
 
-    `owner` may be one backend of moto: a reset of it then restores the method. Raises WrongMotoError where moto has no
-    such name any more.
+    `owner` may be one of moto's backends. In this case, its reset restores the method. Raises WrongMotoError if the
+    name does not exist.
     """
     if not hasattr(owner, name):
         raise WrongMotoError(f"without {getattr(owner, '__name__', owner)}.{name}", "with it")
@@ -52,7 +52,7 @@ def replace(owner: Any, name: str, new: Any) -> Any:
 
 
 def wrap(owner: Any, name: str, new: Callable[..., Any]) -> None:
-    """Replace a method by `new`, which takes the original method before its arguments. Raises as `replace` does."""
+    """Replace a method by `new`, which receives the original method as its first argument. Raises like `replace`."""
     original: Any = getattr(owner, name, None)
 
     @functools.wraps(original or new)
@@ -63,7 +63,7 @@ def wrap(owner: Any, name: str, new: Callable[..., Any]) -> None:
 
 
 def call_after(owner: Any, name: str, then: Callable[[Any], None]) -> None:
-    """Call `then` with what a method has returned, before it is returned. Raises as `replace` does."""
+    """Call `then` with a method's return value before it is returned. Raises like `replace`."""
 
     def called(original: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(*args, **kwargs)
@@ -74,7 +74,7 @@ def call_after(owner: Any, name: str, then: Callable[[Any], None]) -> None:
 
 
 def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
-    """Call `check` with the arguments of a method before it; what it raises refuses the call. Raises as `replace`."""
+    """Call `check` with a method's arguments first. An exception rejects the call. Raises like `replace`."""
 
     def checked(original: Any, *args: Any, **kwargs: Any) -> Any:
         check(*args, **kwargs)
@@ -84,7 +84,7 @@ def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
 
 
 def add(owner: Any, name: str, new: Any) -> None:
-    """Set a name that moto lacks. Raises WrongMotoError where moto has it by now."""
+    """Set a name that moto lacks. Raises WrongMotoError if moto has it."""
     if hasattr(owner, name):
         raise WrongMotoError(f"with {owner.__name__}.{name}", "without it")
     setattr(owner, name, new)
@@ -102,10 +102,10 @@ def _declares(correct: Callable[[Any, str, Any], object]) -> Callable[..., Calla
 
 
 around = _declares(wrap)
-"""Decorate what stands in for methods of moto: `@around(Backend, "create_group")`."""
+"""Decorator for wrappers of moto's methods: `@around(Backend, "create_group")`."""
 first = _declares(check_first)
-"""Decorate a check that is made before methods of moto."""
+"""Decorator for checks that run before moto's methods."""
 instead = _declares(replace)
-"""Decorate what replaces functions of moto."""
+"""Decorator for replacements of moto's functions."""
 added = _declares(add)
-"""Decorate methods that moto lacks."""
+"""Decorator for methods that moto lacks."""
