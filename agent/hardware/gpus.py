@@ -1,11 +1,11 @@
-"""NVIDIA GPUs and EFA devices of a node.
+"""NVIDIA GPUs and EFA devices of a node. Standard library only: a node's own Python has no NVIDIA bindings.
 
-GPUs: their device files, and what nvidia-smi reports, one query and one parser for each purpose. Read on one H200; not
-tried: several GPUs, MIG.
+GPUs: count device files and query nvidia-smi, with one query and one parser per purpose. Tested on one H200, not with
+several GPUs or MIG.
 
-EFA: NCCL loads libfabric's plug-in by the name libnccl-net.so from the loader's path. Images set that path in a login
-shell's profile, which ranks do not read; without it NCCL takes TCP and does not say so (as in NVIDIA-NeMo/RL#2359). Not
-run on EFA yet. Standard library only, since a node's own Python has no NVIDIA bindings.
+EFA: NCCL loads libfabric's plug-in as libnccl-net.so from the loader's path. Images set that path in a login shell's
+profile, which ranks do not read. Without the path, NCCL silently uses TCP (as in NVIDIA-NeMo/RL#2359). Not tested on
+EFA.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Final
 
 TIMEOUT_S: Final = 20.0
-"""The first call loads the driver, which takes seconds without its daemon."""
+"""Timeout of nvidia-smi. Unless its daemon runs, the first call loads the driver, which takes seconds."""
 MIB: Final = 1 << 20
 INFO_FIELDS: Final = ("name", "driver_version", "memory.total", "ecc.errors.uncorrected.volatile.total")
 LOAD_FIELDS: Final = ("name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu")
 
 
 class NvidiaSmiError(RuntimeError):
-    """Report an nvidia-smi that is installed and fails: its last line."""
+    """Report that nvidia-smi is installed but fails, with the last line of its output."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class PciGpu:
     """A GPU on the PCI bus."""
 
     index: int
-    """Number in the order of the PCI bus, in which CUDA counts under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """Number in the order of the PCI bus. CUDA uses the same numbers if CUDA_DEVICE_ORDER is PCI_BUS_ID."""
     address: str
-    """On the PCI bus."""
+    """PCI address."""
     node: int | None
-    """The memory node that it is attached to; None where the machine does not report it."""
+    """The memory node that the GPU is attached to; None if the machine does not report it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,16 +48,16 @@ class GpuInfo:
     driver: str
     memory: str
     uncorrected_errors: int | None
-    """Memory errors since the driver was loaded that could not be corrected; None where they are not counted."""
+    """Uncorrectable memory errors since the driver was loaded; None if they are not counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuLoad:
-    """What a GPU is doing; None for what nvidia-smi does not report."""
+    """The current load of a GPU. None means that nvidia-smi does not report the value."""
 
     name: str
     utilization: float | None
-    """Part of the last sample period in which a kernel ran, 0 to 1."""
+    """Share of the last sample period that a kernel ran, 0 to 1."""
     memory_used: int | None
     """Bytes."""
     memory_total: int | None
@@ -66,12 +66,12 @@ class GpuLoad:
 
 
 def count_gpu_devices(root: Path = Path("/")) -> int:
-    """Return the number of GPUs by their device files (dev/nvidia0, dev/nvidia1, ...) beneath `root`."""
+    """Count the GPUs by their device files (dev/nvidia0, dev/nvidia1, ...) under `root`."""
     return sum(re.fullmatch(r"nvidia[0-9]+", path.name) is not None for path in (root / "dev").glob("nvidia*"))
 
 
 def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> str | None:
-    """Return nvidia-smi's answer as CSV, a line for each GPU; None where it is not installed. Raises NvidiaSmiError."""
+    """Return nvidia-smi's CSV output, one line per GPU; None if it is not installed. Raises NvidiaSmiError."""
     command = [program, f"--query-gpu={','.join(fields)}", f"--format={','.join(('csv', 'noheader', *options))}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -86,12 +86,12 @@ def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> 
 
 
 def read_info(program: str = "nvidia-smi") -> tuple[GpuInfo, ...]:
-    """Return the GPUs that nvidia-smi lists; none where it is not installed. Raises NvidiaSmiError, ValueError."""
+    """Return the GPUs that nvidia-smi lists; none if it is not installed. Raises NvidiaSmiError or ValueError."""
     return parse_info(query(INFO_FIELDS, program=program) or "")
 
 
 def read_load(program: str = "nvidia-smi") -> tuple[GpuLoad, ...]:
-    """Return the load of each GPU; none where nvidia-smi is not installed or fails. Raises ValueError."""
+    """Return the load of each GPU; none if nvidia-smi is not installed or fails. Raises ValueError."""
     try:
         return parse_load(query(LOAD_FIELDS, "nounits", program=program) or "")
     except NvidiaSmiError:
@@ -99,7 +99,7 @@ def read_load(program: str = "nvidia-smi") -> tuple[GpuLoad, ...]:
 
 
 def parse_info(csv: str) -> tuple[GpuInfo, ...]:
-    """Parse the answer for INFO_FIELDS. Raises ValueError, which quotes a malformed line."""
+    """Parse nvidia-smi's output for INFO_FIELDS. Raises ValueError with the malformed line."""
     return tuple(
         GpuInfo(name=name, driver=driver, memory=memory, uncorrected_errors=int(errors) if errors.isdecimal() else None)
         for name, driver, memory, errors in _rows(csv, INFO_FIELDS)
@@ -107,7 +107,7 @@ def parse_info(csv: str) -> tuple[GpuInfo, ...]:
 
 
 def parse_load(csv: str) -> tuple[GpuLoad, ...]:
-    """Parse the answer for LOAD_FIELDS without units. Raises ValueError, which quotes a malformed line."""
+    """Parse nvidia-smi's output for LOAD_FIELDS without units. Raises ValueError with the malformed line."""
     gpus = []
     for name, *words in _rows(csv, LOAD_FIELDS):
         percent, used, total, temperature = map(_number, words)
@@ -141,20 +141,20 @@ def _number(word: str) -> float | None:
 EFA_DRIVER: Final = "efa"
 PLUGIN: Final = "libnccl-net.so"
 PLUGIN_FOLDERS: Final = ("opt/amazon/ofi-nccl", "opt/amazon/aws-ofi-nccl", "opt/aws-ofi-nccl")
-"""Where AWS's EFA installer, its Deep Learning images and its older instructions put the plug-in."""
+"""Folders where AWS's EFA installer, Deep Learning images and older instructions put the plug-in."""
 LIBFABRIC: Final = "opt/amazon/efa"
 LIBRARY_FOLDERS: Final = ("lib", "lib64", "lib/x86_64-linux-gnu", "install/lib")
 SEARCH_PATH: Final = "LD_LIBRARY_PATH"
 
 
 def count_efa_devices(root: Path = Path("/")) -> int:
-    """Return the number of EFA devices by the kernel's list of InfiniBand devices beneath `root`."""
+    """Count the EFA devices in the kernel's list of InfiniBand devices under `root`."""
     devices = (root / "sys/class/infiniband").glob("*")
     return sum((device / "device/driver").resolve().name == EFA_DRIVER for device in devices)
 
 
 def plugin_variables(inherited: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """Return the loader's path with which NCCL finds libfabric's plug-in; nothing on a node without EFA or plug-in."""
+    """Return LD_LIBRARY_PATH such that NCCL finds libfabric's plug-in; {} on a node without EFA or plug-in."""
     if not count_efa_devices(root):
         return {}
     folders = [root / prefix / folder for prefix in PLUGIN_FOLDERS for folder in LIBRARY_FOLDERS]

@@ -1,6 +1,6 @@
 """Measure a node's load: `python3 -m agent.hardware.load` prints one line of JSON. Standard library only.
 
-Processor and network are measured over a second, from the kernel's own counters; GPUs by nvidia-smi.
+Processor and network load are measured over one second, from the kernel's counters. GPU load comes from nvidia-smi.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Counters:
     received: int
     """Bytes received by all interfaces except the loopback."""
     sent: int
-    """Bytes sent by them."""
+    """Bytes sent by the same interfaces."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Load:
     """A node's load."""
 
     processor: float
-    """Part of all cores' time that was used, 0 to 1."""
+    """Used share of all cores' time, 0 to 1."""
     cores: int
     memory_used: int
     """Bytes that are not available to other programs."""
@@ -65,7 +65,7 @@ class Load:
 
     @classmethod
     def from_json(cls, text: str) -> Load:
-        """Parse the line that a node printed. Raises ValueError for anything else."""
+        """Parse the JSON line that a node printed. Raises ValueError for anything else."""
         try:
             document = json_text.parse(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
@@ -81,11 +81,11 @@ def _is_number(value: object) -> bool:
 
 
 def parse_counters(stat: str, net_dev: str) -> Counters:
-    """Parse /proc/stat and /proc/net/dev. Raises ValueError for other texts."""
+    """Parse the contents of /proc/stat and /proc/net/dev. Raises ValueError if /proc/stat is malformed."""
     first = stat.split("\n", 1)[0].split()
     if not first or first[0] != "cpu" or len(first) < 6:
         raise ValueError(f"/proc/stat begins with {first}")
-    ticks = [int(word) for word in first[1:9]]  # guest time, behind these, is within user time
+    ticks = [int(word) for word in first[1:9]]  # user time already includes the guest times after these
     received = sent = 0
     for line in net_dev.splitlines()[2:]:
         name, _, numbers = line.partition(":")
@@ -97,7 +97,7 @@ def parse_counters(stat: str, net_dev: str) -> Counters:
 
 
 def parse_memory(meminfo: str) -> tuple[int, int]:
-    """Parse /proc/meminfo into used and total bytes. Raises ValueError where one of them is missing."""
+    """Parse /proc/meminfo into used and total bytes. Raises ValueError if either is missing."""
     values = {line.partition(":")[0]: line.partition(":")[2].split() for line in meminfo.splitlines()}
     try:
         total, available = (int(values[key][0]) * 1024 for key in ("MemTotal", "MemAvailable"))
@@ -107,7 +107,7 @@ def parse_memory(meminfo: str) -> tuple[int, int]:
 
 
 def measure(proc: Path, root: Path, sleep: Callable[[float], None] = time.sleep) -> Load:
-    """Measure this node over MEASURED_S."""
+    """Measure this node's load over MEASURED_S. `sleep` waits between the two readings of the counters."""
     before, began = _counters(proc), time.monotonic()
     sleep(MEASURED_S)
     after, seconds = _counters(proc), max(time.monotonic() - began, 1e-6)
@@ -131,12 +131,12 @@ def _counters(proc: Path) -> Counters:
 
 
 def to_document(load: Load) -> dict[str, Any]:
-    """Return a load as JSON values."""
+    """Return a node's load as JSON values."""
     return dataclasses.asdict(load)
 
 
 def main() -> int:
-    """Print this node's load."""
+    """Print this node's load as JSON; return the exit status."""
     try:
         load = measure(Path("/proc"), Path("/"))
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""This machine: its processor, cores, memory, load, addresses, and what its boot has registered of it.
+"""The local machine: processor, cores, memory, load, addresses, and the facts that were recorded when it booted.
 
-Standard library only, since the node's own Python runs it.
+Standard library only, because the node's own Python runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIOCGIFADDR: Final = 0x8915
 
 
 def read_address(interface: str) -> str:
-    """Return an interface's IPv4 address; "" where it has none."""
+    """Return a network interface's IPv4 address, or "" if it has none."""
     request = array.array("B", struct.pack("256s", interface.encode()[:15]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -36,16 +36,16 @@ def read_address(interface: str) -> str:
 
 
 def own_addresses() -> dict[str, str]:
-    """Return this machine's IPv4 addresses, each with its network interface, the first one if several have it."""
+    """Return this machine's IPv4 addresses, each with the first network interface that has it."""
     return {address: name for _, name in reversed(socket.if_nameindex()) if (address := read_address(name))}
 
 
 NODE_CONF: Final = Path("/opt/deepcdk/node.conf")
-"""`stacks/scripts/node.sh` writes it, with values quoted as for a shell."""
+"""File of facts about this node. `stacks/scripts/node.sh` writes it, with values quoted for a shell."""
 
 
 def read_node_conf(conf: Path = NODE_CONF) -> dict[str, str]:
-    """Return the facts by their names; {} on a machine that is no node. A line that is none is left out."""
+    """Return the facts in node.conf by name; {} if this machine is not a node. Malformed lines are skipped."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in conf.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -58,7 +58,7 @@ def read_node_conf(conf: Path = NODE_CONF) -> dict[str, str]:
 
 
 def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
-    """Return this node's kind. Raises SpecError for a processor that nothing here is built for."""
+    """Return this node's kind, from node.conf or detected. Raises SpecError for an unsupported processor."""
     if registered := read_node_conf(conf).get("kind"):
         return NodeKind.parse(registered)
     python = ".".join(platform.python_version_tuple()[:2])
@@ -66,7 +66,7 @@ def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
 
 
 def _gpus_as_shown() -> str:
-    """Return the end of the kind's word for the GPUs whose device files are there."""
+    """Return the GPU part of the kind, as -sm90: detected from device files and nvidia-smi; "" without GPUs."""
     if not gpus.count_gpu_devices():
         return ""
     shown: set[str] = set()
@@ -81,21 +81,21 @@ PROCESSORS: Final = Path("/proc/cpuinfo")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine at one moment."""
+    """A machine's processor, memory and load at one moment."""
 
     processor: str
     cores: int
     """Logical cores that this process may use."""
     memory_gib: float
     load: float
-    """Processes that ran or waited, mean of the last minute: what else the machine was doing."""
+    """Average number of running or waiting processes in the last minute: other activity on the machine."""
 
     def __str__(self) -> str:
         return f"{self.processor}, {self.cores} cores, {self.memory_gib:.0f} GiB, load {self.load:.2f} at the start"
 
 
 def this_machine() -> Machine:
-    """Read this machine's facts from the kernel."""
+    """Return this machine's facts, as the kernel reports them."""
     text = PROCESSORS.read_text() if PROCESSORS.exists() else ""
     return Machine(
         processor=processor_name(text) or platform.machine(),
@@ -106,7 +106,7 @@ def this_machine() -> Machine:
 
 
 def processor_name(cpuinfo: str) -> str | None:
-    """Return the model of the first processor of /proc/cpuinfo; None where it has none, as on ARM."""
+    """Return the first processor's model from /proc/cpuinfo; None if it has no model name, as on ARM."""
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
@@ -115,7 +115,7 @@ def processor_name(cpuinfo: str) -> str | None:
 
 
 def vector_bits(cpuinfo: str) -> int:
-    """Return the width of the first processor's vectors by the flags of /proc/cpuinfo; 128 where it names none."""
+    """Return the first processor's vector width in bits, from the flags in /proc/cpuinfo; 128 if there are no flags."""
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "flags":
@@ -125,5 +125,5 @@ def vector_bits(cpuinfo: str) -> int:
 
 
 def this_vector_bits() -> int:
-    """Return the width of this machine's vectors."""
+    """Return this machine's vector width in bits."""
     return vector_bits(PROCESSORS.read_text() if PROCESSORS.exists() else "")

@@ -1,8 +1,8 @@
-"""Place this process as one of its host's ranks: choose its cores, memory, GPU and threads, and bind it.
+"""Place a rank on its host: choose its cores, memory node, GPU and threads, and bind the process to them.
 
-Each rank of a recipe is bound and shown its GPU alone (`place_rank`). A program of the user's own is placed more
-carefully (`place_program`): it may choose a GPU by itself, and its ranks may wait by spinning, which takes the time of
-others on the same cores. Standard library only; docs/tuning.md has the reasons.
+Each rank of a recipe is bound and sees only its own GPU (`place_rank`). A user program is placed more carefully
+(`place_program`): it may choose a GPU itself, and its ranks may wait in busy loops, which slow down others on the same
+cores. docs/tuning.md has the reasons. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Placement:
     """The part of its host that a rank gets."""
 
     cpus: tuple[int, ...]
-    """Logical CPUs, in order; whole cores unless there are more ranks than cores."""
+    """Logical CPUs in ascending order: whole cores unless there are more ranks than cores."""
     cores: int
-    """Number of physical cores, less where a quota grants less: the basis for the number of threads."""
+    """Number of physical cores, or fewer under a CPU quota. It determines the number of threads."""
     node: int | None
-    """Memory node to take memory from first; None: the kernel's own choice."""
+    """Memory node to allocate from first; None: the kernel chooses."""
     gpu: PciGpu | None = None
     exclusive: bool = True
     """Whether no other rank of this host computes on these cores."""
@@ -45,12 +45,12 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
     """Return the placement of a rank.
 
     Cores are assigned in the order of memory nodes. Each rank gets consecutive whole cores with all their hardware
-    threads, and the numbers differ by one core at most: no core has two ranks, none is left out, and no rank spans two
-    nodes where nodes and ranks divide evenly. With more ranks than cores each rank gets a hardware thread of its own,
-    as long as there are enough, and neighbours share a core; beyond that no rank is bound.
+    threads, and ranks differ by at most one core. No core is shared or unused. No rank spans two memory nodes if the
+    ranks divide evenly among the nodes. With more ranks than cores, each rank gets one or more hardware threads, and
+    neighbours share a core. With more ranks than hardware threads, every rank gets all CPUs.
 
-    A quota of CPU time does not reduce the cores, since other containers with a quota would choose the same ones; it
-    limits the number of threads.
+    A quota of CPU time limits only the number of threads, not the cores: other containers with a quota would choose the
+    same cores.
     """
     cores = topology.cores
     if local_size <= len(cores):
@@ -74,10 +74,10 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
 
 
 def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> Placement:
-    """Return the placement of a rank whose program takes the GPU with its local rank's number by itself.
+    """Return the placement of a rank if its program uses the GPU with the number of its local rank.
 
-    The shares of the cores are those of `place`; a rank gets the one that is nearest to its GPU. With fewer GPUs than
-    ranks each has the share of its own number.
+    The cores are divided as in `place`, but a rank gets the share nearest to its GPU. With fewer GPUs than ranks, each
+    rank gets the share with its own number.
     """
     if len(topology.gpus) < local_size:
         return place(topology, local_rank, local_size)
@@ -87,14 +87,14 @@ def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> P
 
 
 def bounded(topology: Topology) -> bool:
-    """Return whether a quota grants less time than the cores have."""
+    """Return whether a CPU quota grants less time than the cores have."""
     return topology.quota_cpus < len(topology.cores)
 
 
 def gpus(topology: Topology, local_size: int) -> tuple[PciGpu | None, ...]:
-    """Return the GPU of each rank: the first free one on its own memory node, else one that no nearer rank has taken.
+    """Return the GPU of each rank: the first free one on the rank's memory node, else one that no nearer rank takes.
 
-    Further ranks share the GPUs in the same order.
+    Additional ranks share the GPUs in the same order.
     """
     given: dict[int, PciGpu] = {}
     ranks = range(local_size)
@@ -119,23 +119,23 @@ def _nodes(topology: Topology, local_rank: int, local_size: int) -> frozenset[in
 
 
 def _share(items: Sequence[T], rank: int, ranks: int) -> tuple[T, ...]:
-    """Return a rank's consecutive items; the shares are disjoint, cover all, and differ by one item at most."""
+    """Return a rank's consecutive items. The shares are disjoint, cover all items, and differ by at most one item."""
     return tuple(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])
 
 
 THREADS: Final = Path("/proc/self/task")
 MPOL_PREFERRED: Final = 1
-"""Take memory from this node first, and from others when it is full, so that it never ends a run."""
+"""Policy: allocate from this node first, and from others when it is full, so that memory never runs out early."""
 SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}
-"""Numbers of the system call: the C library has no function for it, and libnuma is seldom installed."""
+"""System call numbers. The C library has no function for this call, and libnuma is rarely installed."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
 
 
 def bind(placement: Placement) -> tuple[str, ...]:
-    """Bind all threads of this process to the CPUs, and its memory to the node; return the refusals.
+    """Bind all threads of this process to the CPUs and its memory to the memory node; return the refusals.
 
-    A sandbox may forbid either; the run then continues, only slower.
+    A sandbox may forbid either. The run then continues, only slower.
     """
     refused = []
     try:
@@ -149,7 +149,7 @@ def bind(placement: Placement) -> tuple[str, ...]:
 
 
 def prefer_node(node: int) -> str | None:
-    """Take memory from a node first, in this thread and those it starts; return the reason of a failure, or None."""
+    """Allocate from a memory node first, in this thread and its children; return the reason of a failure, or None."""
     number = SET_MEMPOLICY.get(platform.machine())
     if number is None:
         return f"the number of set_mempolicy on {platform.machine()} is not known"
@@ -157,16 +157,16 @@ def prefer_node(node: int) -> str | None:
     mask = (ctypes.c_ulong * (bits // 64))()
     mask[node // 64] = 1 << node % 64
     libc = ctypes.CDLL(None, use_errno=True)
-    # The kernel reads one bit less than the given number.
+    # The kernel reads one bit less than this number.
     if libc.syscall(ctypes.c_long(number), ctypes.c_int(MPOL_PREFERRED), mask, ctypes.c_ulong(bits + 1)):
         return os.strerror(ctypes.get_errno())
     return None
 
 
 def gpu_variables(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that show CUDA this rank's GPU alone; none where the user has set them.
+    """Return the variables that show CUDA only this rank's GPU; {} if the user has set CUDA_VISIBLE_DEVICES.
 
-    Seen with one GPU, not with several.
+    Tested with one GPU, not with several.
     """
     if placement.gpu is None or VISIBLE in environ:
         return {}
@@ -179,20 +179,20 @@ ROOT: Final = Path("/")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacedRank:
-    """Where a rank of this host computes, and what the machine refused."""
+    """A rank's placement on this host, with notes on failed steps."""
 
     placement: Placement
     machine: str
-    """The host's topology in words."""
+    """Description of the host's topology."""
     notes: tuple[str, ...] = ()
-    """What could not be done, or was better left, and why."""
+    """Steps that were refused or deliberately left out, and why."""
 
     def __str__(self) -> str:
         return f"{self.machine}: rank on {self.placement}"
 
 
 def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
-    """Bind this process to its cores and their memory, with the GPU nearest to them."""
+    """Bind this process to its share of the cores and their memory, and choose the GPU nearest to them."""
     try:
         topology = _read(root)
     except TopologyError as error:
@@ -203,7 +203,7 @@ def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRan
 
 
 def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
-    """Return what a rank has that is bound to nothing: all CPUs, and the GPU that `place_rank` would give it."""
+    """Return the placement of a rank that is not bound: all CPUs, and the GPU that `place_rank` would choose."""
     try:
         topology = _read(root)
     except TopologyError as error:
@@ -214,7 +214,7 @@ def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedR
 
 
 def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
-    """Bind this process to the cores near the GPU of its rank's number, where that takes nothing from others."""
+    """Bind this process to the cores near the GPU with its local rank's number, unless `unbound_because` objects."""
     try:
         topology = _read(root)
     except TopologyError as error:
@@ -228,7 +228,7 @@ def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> Placed
 
 
 def unbound_because(topology: Topology, local_size: int) -> str:
-    """Return why a host's ranks are better not bound; "" where they are to be."""
+    """Return why a host's ranks should not be bound, or "" if they should."""
     if local_size == 1:
         return "the host's only rank"
     if local_size > len(topology.cores):
@@ -237,7 +237,7 @@ def unbound_because(topology: Topology, local_size: int) -> str:
 
 
 def unplaced(local_size: int, note: str = "") -> PlacedRank:
-    """Return what a rank that is not bound has: all CPUs, with threads for its share of them."""
+    """Return the placement of a rank if the topology is unknown: all CPUs, with threads for its share of them."""
     allowed = os.sched_getaffinity(0)
     placement = Placement(
         cpus=tuple(sorted(allowed)), cores=max(1, len(allowed) // local_size), node=None, exclusive=local_size == 1
@@ -250,7 +250,7 @@ def _read(root: Path) -> Topology:
 
 
 def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
-    """Return remarks on where the machine does not suit its ranks."""
+    """Return notes on problems of the machine with this number of ranks."""
     remarks = []
     if not placement.exclusive:
         remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")
@@ -265,17 +265,17 @@ ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
 CALLER_THREAD: Final = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 INTRA_OP: Final = "TF_NUM_INTRAOP_THREADS"
 INTER_OP: Final = "TF_NUM_INTEROP_THREADS"
-"""TensorFlow reads these two where a program has set no threads by `tf.config.threading`."""
+"""TensorFlow reads these two variables unless the program sets its threads with `tf.config.threading`."""
 
 
 def thread_variables(threads: int, vector_bits: int) -> dict[str, str]:
-    """Return the variables of a rank with so many threads within an operation, whatever it runs.
+    """Return the environment variables for a rank with this number of threads within an operation.
 
-    `vector_bits`: width of the cores' vectors.
+    They apply to any program. `vector_bits` is the width of the cores' vectors.
     """
     variables = {OMP_THREADS: str(threads), OMP_WAIT: "1"}
-    if vector_bits >= 256:  # x86: TensorFlow leaves oneDNN off on cores without instructions made for networks
+    if vector_bits >= 256:  # x86: TensorFlow disables oneDNN on cores without instructions for neural networks
         variables[ONEDNN] = "1"
-        if threads == 1:  # the pool's one thread would compute while the thread that called it waits
+        if threads == 1:  # otherwise the pool's one thread computes while its caller waits
             variables[CALLER_THREAD] = "1"
     return variables

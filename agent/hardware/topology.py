@@ -1,6 +1,7 @@
-"""Read a machine's topology: cores, memory nodes, NVIDIA GPUs, and the limits of its control group, version 2 or 1.
+"""Read a machine's topology: cores, memory nodes, NVIDIA GPUs, and the CPU quota of its control group (v1 or v2).
 
-It is read from the kernel's files beneath a root, so that a copy of a machine's files will do. Standard library only.
+All facts come from the kernel's files under a root directory, so a copy of these files works too. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from agent.errors import ReportedError
 from agent.hardware.gpus import PciGpu, count_gpu_devices
 
 LARGEST: Final = 1 << 16
-"""More CPUs than any kernel is built for, so that a damaged list does not fill the memory."""
+"""More CPUs than any kernel supports. A damaged list of CPUs cannot fill the memory."""
 
 
 def parse_list(text: str) -> frozenset[int]:
-    """Parse a list, which may be empty. Raises ValueError, which quotes a malformed part."""
+    """Parse a list such as 0-3,8, which can be empty. Raises ValueError with the malformed part."""
     found: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
@@ -31,7 +32,7 @@ def parse_list(text: str) -> frozenset[int]:
 
 
 def show_list(numbers: Iterable[int]) -> str:
-    """Format numbers as a list with ranges."""
+    """Format numbers as a list with ranges, such as 0-3,8."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][-1] == number - 1:
@@ -48,15 +49,15 @@ NODES: Final = Path("sys/devices/system/node")
 PCI: Final = Path("sys/bus/pci/devices")
 PROCESSES: Final = Path("proc/self/ns/pid")
 MACHINES_OWN: Final = "pid:[4026531836]"
-"""The namespace of processes that is not a container's: Linux gives it this number (PROC_PID_INIT_INO)."""
+"""Linux's fixed number of the initial PID namespace (PROC_PID_INIT_INO). A container has another number."""
 
 NVIDIA: Final = 0x10DE
 DISPLAY: Final = 0x03
-"""Base class of display controllers in PCI: 0x0300 has a screen, 0x0302 has none."""
+"""PCI base class of display controllers: 0x0300 has a screen, 0x0302 has none."""
 
 
 class TopologyError(ReportedError, ValueError):
-    """Report a malformed file of the kernel. Carries `path` and `text`."""
+    """Report a malformed kernel file. Carries `path` and `text`."""
 
     def __init__(self, path: Path, text: str, rule: str) -> None:
         self.path, self.text = path, text
@@ -68,10 +69,10 @@ class Core:
     """A physical core."""
 
     node: int
-    """Its memory node."""
+    """Memory node of the core."""
     socket: int
     cpus: tuple[int, ...]
-    """Its logical CPUs that may be used: the hardware threads that share the core."""
+    """The usable logical CPUs of the core: its hardware threads."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,22 +85,22 @@ class Topology:
     """Memory nodes of the machine, including those without cores."""
     gpus: tuple[PciGpu, ...] = ()
     gpus_on_bus: int = 0
-    """GPUs on the bus; `gpus` is empty where a container has device files of fewer or more."""
+    """GPUs on the bus. `gpus` is empty if a container has a different number of device files."""
     offline: tuple[int, ...] = ()
     """Logical CPUs that are switched off."""
     quota_cpus: float = math.inf
-    """CPUs' worth of time that the control group grants."""
+    """CPU time that the control group grants, in CPUs."""
     shared: bool = False
-    """Whether other containers may compute on these cores: this is one, and has all CPUs of the machine."""
+    """Whether other containers may compute on these cores: this is a container that may use all CPUs of the machine."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """Return the logical CPUs that may be used."""
+        """Return the usable logical CPUs."""
         return tuple(sorted(cpu for core in self.cores for cpu in core.cpus))
 
     @property
     def sockets(self) -> int:
-        """Return the number of sockets that have cores."""
+        """Return the number of sockets with usable cores."""
         return len({core.socket for core in self.cores})
 
     def __str__(self) -> str:
@@ -116,13 +117,13 @@ class Topology:
 
 
 def read_quota(root: Path) -> float:
-    """Return the CPUs' worth of time that this process's control group and those above it grant; inf without a quota.
+    """Return the CPU time, in CPUs, that this process's control group and its parents grant; inf without a quota.
 
-    A container sees its own group as the root, so groups of the path that are missing are skipped. The CPUs that a
-    group may use are in the process's affinity already.
+    A container sees its own group as the root, so missing groups in the path are skipped. The set of usable CPUs is
+    not read here, because the process's affinity already reflects it.
     """
     quotas = [math.inf]
-    for line in (_text(root / OWN) or "").splitlines():  # ID:CONTROLLERS:PATH, without controllers in version 2
+    for line in (_text(root / OWN) or "").splitlines():  # ID:CONTROLLERS:PATH; version 2 has no controllers
         controllers, _, path = line.partition(":")[2].partition(":")
         is_first = "cpu" in controllers.split(",")
         if (controllers and not is_first) or not path.startswith("/") or ".." in path:
@@ -136,7 +137,7 @@ def read_quota(root: Path) -> float:
 
 
 def parse_cpu_max(text: str) -> float:
-    """Parse `QUOTA PERIOD` in microseconds into CPUs; `max`, -1 and malformed texts mean no limit."""
+    """Parse `QUOTA PERIOD` in microseconds into CPUs. `max`, -1 and malformed text mean no limit."""
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
         return math.inf
@@ -145,10 +146,10 @@ def parse_cpu_max(text: str) -> float:
 
 
 def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topology:
-    """Read the machine beneath `root`. `allowed`: the CPUs of `os.sched_getaffinity`; None: all that are online.
+    """Read the topology of the machine under `root`. `allowed` are the usable CPUs; None: all that are online.
 
-    What the kernel does not report (memory nodes, sockets, hardware threads) counts as one. Raises TopologyError for a
-    malformed file, and where no CPU may be used.
+    If the kernel does not report memory nodes, sockets or hardware threads, there is one of each. Raises TopologyError
+    for a malformed file, or if no CPU is usable.
     """
     online = _list(root / CPUS / "online")
     if online is None:
@@ -181,19 +182,19 @@ def _core(root: Path, cpu: int, usable: frozenset[int], node_of: dict[int, int])
     socket = _number(topology / "physical_package_id")
     return Core(
         node=node_of.get(cpu, 0),
-        socket=max(0, socket or 0),  # -1 where the firmware does not say
+        socket=max(0, socket or 0),  # -1 if the firmware does not report it
         cpus=tuple(sorted((siblings | {cpu}) & usable)),
     )
 
 
 def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Return the memory node of each CPU, and all nodes."""
+    """Return the memory node of each CPU, and all memory nodes."""
     nodes = tuple(sorted(_list(root / NODES / "online") or {0}))
     return {cpu: node for node in nodes for cpu in _list(root / NODES / f"node{node}" / "cpulist") or ()}, nodes
 
 
 def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[PciGpu, ...]:
-    """Return NVIDIA's display controllers by address; the memory node by its number, else by the nearest CPUs."""
+    """Return NVIDIA's GPUs by PCI address, each with its memory node as reported, or else that of its nearest CPUs."""
     found = []
     for device in sorted((root / PCI).glob("*")):
         if (_number(device / "vendor"), (_number(device / "class") or 0) >> 16) != (NVIDIA, DISPLAY):
@@ -207,7 +208,7 @@ def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[
 
 
 def _in_container(root: Path) -> bool:
-    """Return whether this process sees other processes than the machine's; a copy of a machine's files does not say."""
+    """Return whether this process is in a container's PID namespace; False for a copy of a machine's files."""
     try:
         return str((root / PROCESSES).readlink()) != MACHINES_OWN
     except OSError:
@@ -215,7 +216,7 @@ def _in_container(root: Path) -> bool:
 
 
 def _text(path: Path) -> str | None:
-    """Return the content of a file, None where it cannot be read: some are listed and yet not readable."""
+    """Return a file's stripped content, or None if it cannot be read: the kernel lists some unreadable files."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):

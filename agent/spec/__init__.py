@@ -1,1 +1,1 @@
-"""What crosses the wire between laptop, master and ranks, as plain values."""
+"""Plain values that laptop, master and ranks exchange."""

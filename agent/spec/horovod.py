@@ -1,4 +1,4 @@
-"""Horovod's own settings as validated values and as flags of horovodrun."""
+"""Horovod's settings as validated values and as flags for horovodrun."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ CONTROLLERS: Final = (GLOO, MPI)
 CYCLE_TIME: Final = "HOROVOD_CYCLE_TIME"
 AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
 WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
-"""Processor time that a cycle of Horovod's background thread costs a pair of ranks. Over Gloo 0.06 was measured with
-LeNet, 0.13 with ResNet-50, whose caches it disturbs more; over MPI, which wakes no second thread, 0.01 to 0.03."""
+"""Processor time, ms, that one cycle of Horovod's background thread costs per pair of ranks. Over Gloo, 0.06 was
+measured with LeNet and 0.13 with ResNet-50, whose caches it disturbs more. Over MPI, which wakes no second thread, 0.01
+to 0.03 was measured."""
 OWN_CYCLE_MS: Final = 1.0
-"""Horovod's own cycle, where nothing is chosen."""
+"""Horovod's default cycle time."""
 CYCLE_MS: Final = (0.5, 100.0)
-"""Bounds of a chosen cycle: below, the thread would do little else; above, there is nothing to gain."""
+"""Limits of a computed cycle time. Below, the thread would do little else; above, nothing more is saved."""
 
 
 def best_controller(hosts: int, *, on_cores: bool) -> str:
-    """Return the controller over which ranks on this many hosts communicate best.
+    """Return the controller that is fastest for ranks on this number of hosts, computing on CPU cores or on GPUs.
 
-    Open MPI passes messages within a host through shared memory, and was faster there on cores (docs/tuning.md). Gloo,
-    whose ranks notice each other's loss by themselves, is for all else: on GPUs neither of them carries the gradients.
+    Within one host, Open MPI uses shared memory and was faster on cores (docs/tuning.md). In all other cases it is
+    Gloo, whose ranks detect the loss of a rank by themselves. On GPUs, neither controller transports the gradients.
     """
     return MPI if hosts == 1 and on_cores else GLOO
 
 
 def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
-    """Return the cycle that costs least, ms.
+    """Return the cycle time in ms with the lowest cost, for a `step` time in ms.
 
-    Per step a cycle T of Horovod's thread costs the ranks W·S/T in wake-ups, S being the step and W what each costs,
-    and T/2 in waiting for the next one: least at T = sqrt(2·W·S). An estimate of S that is four times off doubles or
-    halves T, which costs a quarter more than the least. Each wake-up passes a message round the ring of all ranks, so
-    W grows with their number; measured is it for two.
+    In a step of duration S, a cycle time T costs the ranks W·S/T for wake-ups (W for each) and T/2 for waiting until
+    the next cycle. The minimum is at T = sqrt(2·W·S). If the estimate of S is wrong by a factor of four, T is wrong by
+    a factor of two, which costs a quarter more than the minimum. Each wake-up passes a message around the ring of all
+    ranks, so W grows with their number. W was measured for two ranks.
     """
     best = math.sqrt(2 * WAKE_MS[controller] * (ranks - 1) * step)
     low, high = CYCLE_MS
@@ -43,7 +44,7 @@ def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
 
 
 class KnobError(ValueError):
-    """Report a setting that breaks a rule. Carries `flag`, `value` and `rule`."""
+    """Report an invalid setting. Carries `flag`, `value` and `rule`."""
 
     def __init__(self, flag: str, value: object, rule: str) -> None:
         self.flag, self.value, self.rule = flag, value, rule
@@ -52,28 +53,28 @@ class KnobError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """Settings of Horovod; None leaves one to Horovod or to its autotuner, which keeps what is given fixed.
+    """Settings of Horovod. None leaves a setting to Horovod or its autotuner, which does not change the given ones.
 
-    What each is annotated with is the help of its flag in `fab train`.
+    The annotation of each setting is the help text of its flag in `fab train`.
     """
 
     fusion_threshold_mb: Annotated[int | None, "Horovod: MiB of gradients that travel together; default: 128"] = None
-    """Size of the buffer in which small gradients travel together, MiB; 0: each alone. Horovod's default: 128."""
+    """Size of the buffer that combines small gradients, MiB; 0: no combining. Horovod's default: 128."""
     cycle_time_ms: Annotated[float | None, "Horovod: ms between gatherings of gradients; default: by the step"] = None
-    """How often the background thread gathers gradients. None: by the step, which a recipe's ranks estimate and
-    which is assumed for a program, or the autotuner's choice."""
+    """Interval at which the background thread gathers gradients. None: derived from the step time (estimated by a
+    recipe's ranks, assumed for a program), or chosen by the autotuner."""
     cache_capacity: Annotated[int | None, "Horovod: tensors that need no negotiation any more; default: 1024"] = None
-    """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
+    """Number of tensor names that need no further negotiation. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: Annotated[
         bool, "Horovod: within hosts first, then between them; needs a GPU build over MPI"
     ] = False
-    """Within each host first, then between hosts. Horovod does so in GPU builds over MPI, and ignores it elsewhere."""
+    """Reduce within each host first, then between hosts. Horovod ignores it except in GPU builds over MPI."""
     hierarchical_allgather: Annotated[bool, "Horovod: the same for allgather; needs --controller mpi"] = False
     """The same for allgather, over MPI."""
     autotune: Annotated[bool, "Horovod: search these settings while training, into autotune.csv of the run"] = False
-    """Search fusion, cycle and the like while training; the trials go to autotune.csv in the run's directory."""
+    """Search fusion, cycle time and others while training; the trials are in autotune.csv in the run's directory."""
     timeline: Annotated[bool, "Horovod: record every collective in timeline.json of the run"] = False
-    """Record each collective in timeline.json in the run's directory, for chrome://tracing; it grows fast."""
+    """Record each collective in timeline.json in the run's directory, for chrome://tracing. The file grows fast."""
 
     def __post_init__(self) -> None:
         _within("fusion_threshold_mb", self.fusion_threshold_mb, 0, 65536)
@@ -81,7 +82,7 @@ class Knobs:
         _within("cache_capacity", self.cache_capacity, 0, 1 << 30)
 
     def flags(self, run_directory: str) -> list[str]:
-        """Build horovodrun's flags; what it writes goes to `run_directory`."""
+        """Return the settings as flags for horovodrun, which writes its files to `run_directory`."""
         numbers = (
             ("--fusion-threshold-mb", self.fusion_threshold_mb),
             ("--cycle-time-ms", self.cycle_time_ms),
@@ -104,5 +105,5 @@ def _shown(value: float) -> str:
 
 
 def _within(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:  # also refuses NaN
+    if value is not None and not low <= value <= high:  # also rejects NaN
         raise KnobError(f"--{name.replace('_', '-')}", value, f"must be {low:g} to {high:g}")

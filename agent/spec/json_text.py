@@ -1,4 +1,4 @@
-"""Read JSON that another machine, or a rank, has written: any of it is a value, or a ValueError."""
+"""Parse JSON that another machine or a rank has written: any input gives a value or a ValueError."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from typing import Any, Final
 
 MOST_DIGITS: Final = 18
-"""Of a whole number; no real count is longer, and it would overflow when it is formatted."""
+"""Maximum digits of an integer. No real count is longer, and longer ones would overflow when they are formatted."""
 MOST_LEVELS: Final = 50
-"""Of lists and objects within each other: Python's own limit moves with the depth of the call."""
+"""Maximum nesting of lists and objects. Python's own limit depends on the depth of the call stack."""
 
 
 def parse(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError for anything else, for a number of more than MOST_DIGITS, and too many levels."""
+    """Parse JSON. Raises ValueError for invalid JSON, for too long integers and for too deep nesting."""
     try:
         value = json.loads(text, parse_int=_whole)
     except RecursionError:

@@ -1,8 +1,8 @@
-"""Kinds of nodes, by what programs are built for: the processor, GPUs by their compute capability, and the Python.
+"""Kinds of nodes: the processor, the GPUs' compute capability, and the Python version that programs are built for.
 
 A node registers its kind as one word: `x86_64-py3.12`, `aarch64-py3.12`, `x86_64-sm90-py3.12` for GPUs of compute
-capability 9.0, or `x86_64-gpu-py3.12` for GPUs whose capability nothing tells. A run's hosts share one environment, and
-so one kind.
+capability 9.0, or `x86_64-gpu-py3.12` for GPUs with an unknown capability. The hosts of a run share one environment, so
+they must have compatible kinds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATTERN: Final = "(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?(-py3[.][1-9][0-9]?)
 WORDS: Final = "x86_64 or aarch64; of a node with GPUs -smNN or -gpu behind it; then its Python: x86_64-sm90-py3.12"
 X86_64: Final = "x86_64"
 FIRST_SUPPORTED: Final = 75
-"""The oldest compute capability, times ten, that the runtime's cuDNN knows; as in `stacks/gpus.py`."""
+"""The oldest compute capability, multiplied by ten, that the runtime's cuDNN supports; as in `stacks/gpus.py`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class NodeKind:
     """The kind of one node."""
 
     processor: str
-    """As the kernel names it: x86_64 or aarch64."""
+    """The kernel's name for it: x86_64 or aarch64."""
     has_gpus: bool = False
     capability: int | None = None
-    """Compute capability of its GPUs times ten, as 90; None without GPUs, or where nothing tells it."""
+    """Compute capability of the GPUs, multiplied by ten, as 90; None without GPUs, or if it is unknown."""
     python: str = ""
-    """Version of its Python that environments are made with, as 3.12; empty where nothing tells it."""
+    """Python version that environments are made with, as 3.12; empty if unknown."""
 
     @classmethod
     def parse(cls, text: str) -> NodeKind:
@@ -51,37 +51,37 @@ class NodeKind:
 
     @property
     def words(self) -> str:
-        """Return what it is, for a message."""
+        """Return a description of the kind, for messages."""
         gpus = "with GPUs" if self.has_gpus else "without GPUs"
         return f"{self.processor} {gpus}" + (f", Python {self.python}" if self.python else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuntimeKind:
-    """What an environment is built for: the kind of all hosts of a run."""
+    """What an environment is built for: the common kind of all hosts of a run."""
 
     processor: str
     has_gpus: bool = False
     capabilities: tuple[int, ...] = ()
-    """Compute capabilities of all hosts' GPUs, times ten, ascending."""
+    """Compute capabilities of all hosts' GPUs, multiplied by ten, ascending."""
     python: str = ""
-    """Version of all hosts' Python, as 3.12; empty where none has told it."""
+    """Python version of all hosts, as 3.12; empty if unknown."""
 
     @property
     def operations(self) -> str:
-        """Return what Horovod is to allreduce with, as `agent.environment.horovod_build` has it: cpu or gpu."""
+        """Return the value of --operations for `agent.environment.horovod_build`: cpu or gpu."""
         return "gpu" if self.has_gpus else "cpu"
 
     def __str__(self) -> str:
-        """Return it as one word, as in a node's registration: `x86_64-sm80-sm90-py3.12`."""
+        """Return the kind as one word, like a node's registration: `x86_64-sm80-sm90-py3.12`."""
         python = [f"py{self.python}"] if self.python else []
         return "-".join([self.processor, *(f"sm{capability}" for capability in self.capabilities), *python])
 
 
 def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
-    """Return the kind of an environment for these nodes, at least one, by their names.
+    """Return the kind of environment for one or more nodes, given by name.
 
-    Raises SpecError, which names the nodes, where no single environment can serve all.
+    Raises SpecError with the nodes' names if no single environment works for all of them.
     """
     _check_one_kind(parsed)
     first = next(iter(parsed.values()))

@@ -1,8 +1,8 @@
-"""The launchers that start a run's ranks, and the variables and words by which each rank knows its place. Pure.
+"""The launchers that start a run's ranks, and the variables and placeholders with a rank's place in the run. Pure.
 
-`horovod` is Horovod's own. `torchrun` is PyTorch's, one on each host, and sets these variables and more by itself
-(PyTorch, "torchrun", Environment Variables). `plain` sets these and TF_CONFIG, which TensorFlow's multi-worker strategy
-reads. PyTorch's `env://`, JAX and programs with sockets of their own need no more.
+`horovod` is Horovod's launcher. `torchrun` is PyTorch's: it runs once per host and sets these and more variables itself
+(PyTorch, "torchrun", Environment Variables). `plain` sets these variables and TF_CONFIG, for TensorFlow's multi-worker
+strategy. They are sufficient for PyTorch's `env://`, JAX and programs with their own sockets.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ TORCHRUN: Final = "torchrun"
 PLAIN: Final = "plain"
 LAUNCHERS: Final = (HOROVOD, TORCHRUN, PLAIN)
 MASTER_PORT: Final = 29500
-"""Where the ranks meet on the first host. PyTorch's own default; below the ports that Linux gives to connections, so
-that none of these has it, and among those that workers open to each other."""
+"""Port on the first host where the ranks meet: PyTorch's default. It is below Linux's ephemeral ports, so no connection
+uses it, and within the ports that are open between workers."""
 AUTO: Final = "auto"
 REQUIRED: Final = "require"
 APART: Final = "no"
 TOGETHER: Final = (AUTO, REQUIRED, APART)
-"""What holds of ranks that do not train together: auto warns, require stops the run, and no means that it is wanted."""
+"""Reactions to ranks that do not train together: auto warns, require stops the run, no means that it is intended."""
 PLACE_VARIABLES: Final = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
-"""What says who a rank is and where the ranks meet: a user cannot give them."""
+"""Variables with a rank's place in the run and the ranks' meeting point. Users cannot set them."""
 TF_CONFIG: Final = "TF_CONFIG"
-"""TensorFlow's description of the cluster: each rank's address, and which of them this rank is."""
+"""TensorFlow's description of the cluster: the address of each rank, and the index of this rank."""
 PLACEHOLDERS: Final = (
     *("rank", "world_size", "local_rank", "local_world_size", "node_rank", "num_nodes"),
     *("node_name", "node_names", "node_addresses", "master_addr", "master_port"),
 )
-"""Names that are expanded in the words of an entry, in braces."""
+"""Names that are expanded, in braces, in the words of an entry."""
 _PLACEHOLDER: Final = re.compile(rf"\{{\{{({'|'.join(PLACEHOLDERS)})\}}\}}|(?<![$\\])\{{({'|'.join(PLACEHOLDERS)})\}}")
 RANK_PARENT: Final = ("-m", "agent.launch.rank_parent")
-"""The words behind Python's in the command line of a rank's parent. It alone is asked to stop a rank."""
+"""The arguments of Python in the command line of a rank's parent process. Only the parent is asked to stop a rank."""
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
-    """Return the variables of each rank of the host with this index: who it is, and where the ranks meet."""
+    """Return the variables of each rank on the host with this index: its place, and where the ranks meet."""
     first, host = sum(each.slots for each in hosts[:index]), hosts[index]
     common = {
         "WORLD_SIZE": str(sum(each.slots for each in hosts)),
@@ -57,20 +57,20 @@ def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
 
 
 def tf_config(hosts: Sequence[Node], rank: int) -> str:
-    """Return TF_CONFIG for a rank. Each rank has a port of its own, and none is MASTER_PORT."""
+    """Return the value of TF_CONFIG for a rank. Each rank has its own port; none is MASTER_PORT."""
     workers = [f"{host.address}:{MASTER_PORT + 1 + slot}" for host in hosts for slot in range(host.slots)]
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
 
 def node_variables(hosts: Sequence[Node], host: Node | None) -> dict[str, str]:
-    """Return the variables that name the nodes of a run, in the order of their ranks, and the rank's own node."""
+    """Return the variables with the nodes of a run in rank order, and with the rank's own node if it is known."""
     known = {"DEEPCDK_NODE": host.name, "DEEPCDK_NODE_RANK": str(list(hosts).index(host))} if host else {}
     names, addresses = (",".join(values) for values in zip(*((h.name, h.address) for h in hosts), strict=True))
     return {"DEEPCDK_NODES": names, "DEEPCDK_NODE_ADDRESSES": addresses, **known}
 
 
 def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the value of each placeholder for a rank with these variables; none for what the launcher has not set."""
+    """Return the placeholders' values for a rank with these variables, except those that the launcher has not set."""
     values = {
         "rank": environ.get("HOROVOD_RANK", environ.get("RANK")),
         "world_size": environ.get("HOROVOD_SIZE", environ.get("WORLD_SIZE")),
@@ -90,7 +90,7 @@ def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str,
 def expand(word: str, values: Mapping[str, str]) -> str:
     """Expand `{rank}` and the other placeholders in a word; `{{rank}}` becomes `{rank}`.
 
-    All other braces stay, such as JSON, `${rank}` and `{step}`.
+    All other braces are kept, such as JSON, `${rank}` and `{step}`.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -100,5 +100,5 @@ def expand(word: str, values: Mapping[str, str]) -> str:
 
 
 def has_placeholder(word: str) -> bool:
-    """Return whether a word has a placeholder that is expanded."""
+    """Return whether a word contains a placeholder that would be expanded."""
     return any(found[2] for found in _PLACEHOLDER.finditer(word))

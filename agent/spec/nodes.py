@@ -1,8 +1,8 @@
-"""The nodes of the cluster as its registry lists them: the rules for each field, the parser, and the choice of hosts.
+"""The nodes of the cluster as the registry lists them: field rules, the parser, and the choice of hosts for a run.
 
-The nodes file on the master is made from the registry on the shared file system, in which every worker can write. From
-there these texts reach SSH's configuration, shells' command lines and file names, so each rule allows plain characters
-only. `stacks/scripts/registry.sh` applies the same patterns; a test compares the two.
+The master makes the nodes file from the registry on the shared file system, which every worker can write to. Its fields
+end up in SSH's configuration, shell command lines and file names, so each rule allows only plain characters.
+`stacks/scripts/registry.sh` uses the same patterns; a test compares them.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from agent.spec import kinds
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
 MASTERS_TREES: Final = ".deepcdk/trees"
-"""Below the login user's home on the master: what the master itself runs lies on its own disk, where no rank writes."""
+"""On the master, in the login user's home: code that the master runs. Ranks cannot write to the master's own disk."""
 MASTER_NAME: Final = "deeplearning-master"
 WORKER_PREFIX: Final = "deeplearning-worker"
 LEAVING: Final = ".cluster/leaving"
-"""On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
+"""On the shared file system: termination notices of nodes, one file per instance ID."""
 RANK_USER: Final = "deepcdk-rank"
-"""The user that ranks run as, on all nodes (`agent.remote.rank_user`)."""
+"""The user of ranks on all nodes (`agent.remote.rank_user`)."""
 RANK_UID: Final = 60900
-"""Between the numbers that systems give to people and those that systemd gives to services. As in node.sh."""
+"""Between the ids that systems assign to people and those that systemd assigns to services. The same as in node.sh."""
 RUN_GROUP: Final = "deepcdk-run"
 RUN_GIDS: Final = range(60901, 61000)
-"""Groups deepcdk-run1 to deepcdk-run99 of the master (`stacks/scripts/shared.sh`), one for each live run.
+"""Ids of the groups deepcdk-run1 to deepcdk-run99 on the master (`stacks/scripts/shared.sh`), one per live run.
 
-They keep the ranks of a run, which all have the same user, from the files of the others. A worker's ranks have the
-group of the run that is there (`stacks/scripts/leftovers.sh`). No run gets the last one.
+All ranks have the same user. The groups keep the ranks of one run from the files of other runs. A worker's ranks have
+the group of the run on that worker (`stacks/scripts/leftovers.sh`). No run gets the last group.
 """
 RANK_HOME: Final = "/home/deepcdk-rank/files"
-"""What `HOME` is to ranks."""
+"""The value of `HOME` for ranks."""
 RANK_TEMPORARY: Final = "tmp"
-"""Directory of their temporary files in there."""
+"""Directory in RANK_HOME for the ranks' temporary files."""
 REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
 MOST_SLOTS: Final = 1024
 SHOWN: Final = 60
-"""Characters of a refused value that a message shows."""
+"""Maximum number of characters of an invalid value in a message."""
 _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule: the whole text must match the pattern, which POSIX's extended syntax reads alike."""
+    """A rule for a field: the whole text must match the pattern, which means the same in POSIX extended syntax."""
 
     pattern: str
     words: str
     """What the text must be, for a message."""
 
     def fits(self, text: str) -> bool:
-        """Return whether a text follows the rule."""
+        """Return whether the whole text matches the rule."""
         return re.fullmatch(self.pattern, text) is not None
 
 
@@ -81,43 +81,43 @@ RULES: Final = {
     ),
     "kind": Rule(pattern=kinds.PATTERN, words=kinds.WORDS),
 }
-"""By the fields of `Node`."""
+"""The rules by field name of `Node`."""
 
 
 def broken(field: str, value: object) -> str:
-    """Return why a field cannot have this value, as `address = 'x': must be ...`; "" where it can.
+    """Return why a value is invalid for a field, as `address = 'x': must be ...`, or "" if it is valid.
 
-    The value appears in ASCII, with control characters escaped, and cut: the message goes to terminals and logs.
+    The value is shown in ASCII, escaped and shortened, because the message goes to terminals and logs.
     """
     rule = RULES[field]
-    # True is an int to Python, and "4" no number of slots.
+    # To Python, True is an int. The text "4" is not a number of slots.
     text = str(value) if type(value) is (int if field == "slots" else str) else None
     return "" if text is not None and rule.fits(text) else f"{field} = {escaped(value)}: must be {rule.words}"
 
 
 def escaped(value: object, most: int = SHOWN) -> str:
-    """Return a foreign value as it may be printed: quoted, in ASCII, cut after `most` characters."""
+    """Return an untrusted value in printable form: quoted, in ASCII, cut after `most` characters."""
     text = ascii(value)
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """One live node, as the cluster's registry lists it. Each field follows its rule in `RULES`."""
+    """A live node, as the cluster's registry lists it. Each field follows its rule in `RULES`."""
 
     name: str
-    """Name within the cluster, such as deeplearning-worker3; in /etc/hosts on every node."""
+    """Name within the cluster, such as deeplearning-worker3. /etc/hosts on every node has it."""
     address: str
     """Private IPv4 address."""
     instance_id: str
     slots: int
-    """Ranks that it takes: one per GPU, at least one."""
+    """Number of ranks that the node takes: one per GPU, at least one."""
     interface: str
     """Network interface that carries the address, such as ens5."""
     zone: str
     """Availability zone."""
     kind: str
-    """What programs are built for there, of `agent.spec.kinds`."""
+    """What programs are built for on this node, as in `agent.spec.kinds`."""
 
     def __post_init__(self) -> None:
         for field in RULES:
@@ -126,7 +126,7 @@ class Node:
 
     @property
     def worker_index(self) -> int | None:
-        """Return N of deeplearning-workerN, or None for a node that is no worker."""
+        """Return N of deeplearning-workerN, or None if the node is not a worker."""
         found = re.fullmatch(rf"{WORKER_PREFIX}([0-9]+)", self.name)
         return int(found[1]) if found else None
 
@@ -134,10 +134,10 @@ class Node:
 def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
     """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND`.
 
-    A line that breaks a rule leaves out its node, and so do lines that claim the
-    same name, address or instance id: nothing tells which of them is right. Only the master's own line wins over a
-    worker's. `warn` gets a sentence for each; so it does for each comment, in which the master's registry says what it
-    left out itself.
+    A node is left out if its line breaks a rule. Nodes with the same name, address or instance ID are all left out,
+    because it is unknown which is right. The master's line is kept unless another line has the master's name. `warn`
+    receives a sentence for each line that is left out. It also receives each comment, because the master's registry
+    reports in comments which entries it left out itself.
     """
     found: list[tuple[int, Node]] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -165,7 +165,7 @@ def _parse_node(line: str) -> Node:
     if len(words) != 7:
         raise SpecError(f"{escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND")
     name, address, instance_id, slots, interface, zone, kind = words
-    if not RULES["slots"].fits(slots):  # int() would take more than the rule does
+    if not RULES["slots"].fits(slots):  # int() accepts more than the rule
         raise SpecError(broken("slots", slots))
     return Node(
         name=name,
@@ -179,7 +179,7 @@ def _parse_node(line: str) -> Node:
 
 
 def _claimed(node: Node) -> tuple[tuple[str, str], ...]:
-    """Return the fields that one live node alone can have, with their values."""
+    """Return the fields that must be unique among live nodes, with their values."""
     return ("name", node.name), ("address", node.address), ("instance_id", node.instance_id)
 
 
@@ -194,9 +194,9 @@ def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
-    """Return the first `count` workers by index: ranks fill host by host in this order.
+    """Return the first `count` workers by index. Ranks fill the hosts in this order.
 
-    Raises SpecError when fewer are there.
+    Raises SpecError if there are fewer workers.
     """
     found = workers(nodes)
     if count < 1:
@@ -208,15 +208,15 @@ def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 
 
 def meeting_interface(nodes: Sequence[Node]) -> str:
-    """Return the master's interface, on whose address the ranks meet; "" without a master, and Horovod has to probe.
+    """Return the master's network interface, where the ranks meet; "" without a master, so that Horovod must probe.
 
-    Each rank finds its own node's interface by the node's address: names differ between instance types.
+    A rank finds its own node's interface by the node's address, because names differ between instance types.
     """
     return next((node.interface for node in nodes if node.name == MASTER_NAME), "")
 
 
 def common_network(nodes: Sequence[Node]) -> str:
-    """Return the smallest network that holds all nodes, as 10.0.0.0/20; "" of none."""
+    """Return the smallest network that contains all nodes, as 10.0.0.0/20; "" without nodes."""
     numbers = [int(ipaddress.IPv4Address(node.address)) for node in nodes]
     differing = (min(numbers) ^ max(numbers)).bit_length() if numbers else 0
     return str(ipaddress.IPv4Network((min(numbers), 32 - differing), strict=False)) if numbers else ""

@@ -1,4 +1,4 @@
-"""Where a run comes from: what only the laptop knows when it launches the run."""
+"""Provenance of a run: facts that only the laptop knows when it launches the run."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from agent.spec import json_text
 from agent.spec.run import RunSpec
 
 DIFF_LIMIT: Final = 1 << 20
-"""Bytes of a diff that are kept: enough for source code, too few for a data set under version control."""
+"""Maximum bytes of a stored diff: enough for source code, too few for a data set under version control."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What made a run, as far as only the laptop knows it. Empty values are unknown."""
+    """Facts about a run that only the laptop knows. Empty values are unknown."""
 
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The cluster's configuration, as cdk.json and --set gave it."""
+    """The cluster's configuration, from cdk.json and --set."""
     template_sha256: str = ""
-    """Of the deployed template, as JSON with sorted keys."""
+    """Hash of the deployed template, as JSON with sorted keys."""
     stack: str = ""
     region: str = ""
     endpoint: str = ""
-    """Address of the API that made the nodes; empty for AWS's own. Those of an embedded cloud are of no AWS type."""
+    """Address of the API that created the nodes; empty for AWS itself. An embedded cloud's nodes have no AWS type."""
     bucket: str = ""
-    """To which the run's record is copied."""
+    """The bucket that the run's record is copied to."""
     instance_types: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Type of each instance, by its id, the master included."""
+    """Instance type of each instance, by instance ID, including the master."""
     master: str = ""
-    """Id of the master's instance."""
+    """Instance ID of the master."""
     worker_types: tuple[str, ...] = ()
-    """All types that a worker of the group may have."""
+    """All instance types that a worker of the group may have."""
     usd_per_hour: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
-    """On-demand price of each type; null where it was not known."""
+    """On-demand price of each instance type; None if unknown."""
     prices_of: str = ""
-    """The day of those prices where one is not of the day of the run."""
+    """The day of those prices, if it differs from the day of the run."""
     spot: tuple[str, ...] = ()
-    """Ids of the instances that are spot instances."""
+    """Instance IDs of the spot instances."""
     spot_usd_per_hour: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Spot price of each type of which the laptop knew one."""
+    """Spot price of each instance type, if the laptop knew it."""
     spot_prices_of: str = ""
-    """The day of those prices."""
+    """The day of the spot prices."""
     started_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """`user` and `host` of who started it, the ARN of the AWS `identity`, and the id of the `laptop`."""
+    """`user` and `host` that started the run, the ARN of the AWS `identity`, and the id of the `laptop`."""
     estimate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What the laptop expected: `seconds` and `usd`, each with `low`, `value` and `high`, and `bottleneck`."""
+    """The laptop's estimate: `seconds` and `usd`, each with `low`, `value` and `high`, and `bottleneck`."""
     diff: str = ""
-    """What differed from the commit, as `git diff` writes it; new files that git does not know are not in it."""
+    """Differences from the commit, as `git diff` prints them, without untracked files."""
     diff_is_cut: bool = False
-    """Whether it was longer than DIFF_LIMIT."""
+    """Whether the diff was longer than DIFF_LIMIT."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What the laptop sends to start a run or to resume one."""
+    """The request from the laptop to start or resume a run."""
 
     spec: RunSpec
     origin: Origin = dataclasses.field(default_factory=Origin)
@@ -68,7 +68,7 @@ class Submission:
 
     @classmethod
     def from_json(cls, text: str) -> Submission:
-        """Build the submission; a spec alone is one of unknown origin. Raises SpecError for anything else."""
+        """Build the submission. A spec alone becomes a submission of unknown origin. Raises SpecError if invalid."""
         try:
             document = json_text.parse(text)
             if not isinstance(document, dict) or "spec" not in document:

@@ -1,4 +1,4 @@
-"""What the laptop asks of the agent besides runs: a command on nodes, a notebook, a run's secrets stored."""
+"""Requests from the laptop besides runs: a command on nodes, a notebook, a run's secrets."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from agent.spec import json_text
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, choose_hosts, parse_nodes, workers
 
 BAD_REQUEST: Final = 2
-"""Exit status of `agent.remote.fanout` for a command that cannot be run."""
+"""Exit status of `agent.remote.fanout` for an invalid request."""
 NOTEBOOK_PREFIX: Final = "deepcdk: "
-"""Begins each line in which `agent.remote.notebook` reports its progress."""
+"""Prefix of the lines that report the progress of `agent.remote.notebook`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RemoteCommand:
-    """A command for `agent.remote.fanout`: what is to run, and on which nodes."""
+    """A command for `agent.remote.fanout`, and the nodes to run it on."""
 
     command: tuple[str, ...]
-    """The words, as they reach the program; bytes that are not UTF-8 stand as lone surrogates."""
+    """The program and its arguments. Bytes that are not UTF-8 are represented as lone surrogates."""
     nodes: int = 0
-    """On the first so many workers; 0: on all of them."""
+    """Run on this number of workers, the first by index; 0: on all workers."""
     master: bool = False
-    """On the master alone."""
+    """Run on the master only."""
     is_module: bool = False
-    """The words are a pushed tree, a module of it, and arguments for its `main`, which the node's side calls itself."""
+    """Whether `command` is a pushed tree, a module in it, and arguments. The node then calls the module's `main`."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Further variables of the command. They show on no command line."""
+    """Additional environment variables. They appear on no command line."""
     as_rank: bool = False
-    """As the user for ranks, on workers: what it writes is the ranks' to change."""
+    """Run as the ranks' user, on workers. Ranks can change the files that the command writes."""
 
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
@@ -61,7 +61,7 @@ class RemoteCommand:
 
     @classmethod
     def from_line(cls, line: bytes) -> RemoteCommand:
-        """Build the request from its line. Raises SpecError for anything that is not one."""
+        """Parse the request from its line. Raises SpecError if it is invalid."""
         try:
             document = json_text.parse(line)
             return cls(
@@ -76,9 +76,9 @@ class RemoteCommand:
             raise SpecError(f"not a request: {error}") from None
 
     def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
-        """Return the names of the nodes on which it is to run. Raises SpecError where they are not there.
+        """Return the names of the nodes to run on. Raises SpecError if there are too few.
 
-        `warn` gets a sentence for each node that the text has against a rule.
+        `warn` receives a sentence for each invalid line in the nodes file.
         """
         if self.master:
             return (MASTER_NAME,)
@@ -91,22 +91,22 @@ class RemoteCommand:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NotebookRequest:
-    """A notebook for `agent.remote.notebook`: where it is to run, and with what. It holds no secret."""
+    """A notebook for `agent.remote.notebook`: its node, directories and port. It contains no secret."""
 
     node: str
     efs_mount: str
-    """Where the notebook's files lie: what is on no shared file system goes with the node."""
+    """Directory of the shared file system for the notebook's files. Files elsewhere are lost with the node."""
     program: str = ""
-    """Directory of the requirements; empty: JupyterLab alone, from the nodes' package index."""
+    """Directory of the requirements; empty: only JupyterLab, from the nodes' package index."""
     requirements: str = ""
     port: int = 0
-    """On the loopback of master and node; 0: any that is free on the master."""
+    """Port on the loopback interface of master and node; 0: any free port of the master."""
 
     def to_json(self) -> str:
-        """Return the request as one line."""
+        """Return the request as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def secrets_command(verb: str, run_id: str) -> list[str]:
-    """Build the command that stores or removes a run's secrets on a node: `keep`, `take` or `drop`."""
+    """Build the command that stores, takes or drops a run's secrets on a node: `verb` is keep, take or drop."""
     return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, run_id]

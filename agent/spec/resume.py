@@ -1,4 +1,4 @@
-"""The spec with which an ended run is resumed. Pure."""
+"""Build the spec to resume a finished run. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from agent.spec.nodes import Node, common_network, meeting_interface
 from agent.spec.run import TRAINING, RunSpec
 
 BENCHMARK: Final = ("-m", "payload.bench.ranks")
-"""Beginning of the commands that resume with what was not yet measured."""
+"""First words of the benchmark command, which resumes with the measurements that are missing."""
 RESUME: Final = "--resume"
 
 
 def resumed_spec(
     before: RunSpec, nodes: Sequence[Node], hosts: Sequence[Node], *, agent: str, other_ranks: bool = False
 ) -> RunSpec:
-    """Build the spec with which a run is resumed on these hosts. Raises SpecError where it cannot be.
+    """Build the spec to resume a run on these hosts. Raises SpecError if the run cannot be resumed there.
 
-    `agent`: the tree that this version pushed. A recipe keeps the one that it was launched with, whose modules its
-    payload imports.
-    `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step, and
-    a program must know what to do.
+    `agent` is the agent's tree, as pushed by the current version. A recipe keeps the tree that it was launched with,
+    because its payload imports modules from it. `other_ranks` permits another number of ranks than before. In that
+    case payload.train keeps the images per step, and a user program must handle it itself.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
         raise SpecError(f"run {before.run_id} is no recipe, benchmark or program, and cannot be resumed")
@@ -37,7 +36,7 @@ def resumed_spec(
         )
     if before.own_environment:
         _check_same_kind(before, hosts)
-    # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.
+    # A program finds its own checkpoints. It runs again, unchanged, in the directory that it left.
     same = before.program or RESUME in before.command
     command = before.command if same else (*before.command, RESUME)
     interface, network = meeting_interface(nodes), common_network(nodes)
@@ -52,9 +51,9 @@ def resumed_spec(
 
 
 def _check_same_kind(before: RunSpec, hosts: Sequence[Node]) -> None:
-    """Raise SpecError where the program's own environment was resolved for other hosts than these."""
+    """Raise SpecError if the program's own environment was resolved for another kind of hosts."""
     was, now = before.runtime_kind, dataclasses.replace(before, hosts=tuple(hosts)).runtime_kind
-    # Horovod is built anew for other GPUs; the packages are the same for all of them.
+    # Horovod is rebuilt for other GPUs. The packages are the same for all GPUs.
     if was and now and dataclasses.replace(was, capabilities=()) != dataclasses.replace(now, capabilities=()):
         raise SpecError(
             f"run {before.run_id} has an environment of its own, locked for {was}, and these hosts are {now}: begin "
@@ -63,7 +62,7 @@ def _check_same_kind(before: RunSpec, hosts: Sequence[Node]) -> None:
 
 
 def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:
-    """Return from where a run is resumed, in words. `checkpoints`: those in its directory, oldest first."""
+    """Return where a run resumes, as text. `checkpoints` are those in its directory, oldest first."""
     if spec.program:
         return "in the directory that it left"
     if spec.command[:2] == BENCHMARK:

@@ -1,6 +1,6 @@
-"""The spec of a run as plain values: which hosts, which command, which environment.
+"""The spec of a run as plain values: its hosts, its command and its environment.
 
-Pure, and of the standard library only: the laptop builds it, the master's supervisor carries it out.
+Pure, standard library only. The laptop builds the spec, and the supervisor on the master carries it out.
 """
 
 from __future__ import annotations
@@ -25,103 +25,103 @@ from agent.spec.states import RUN_ID_RULE, is_run_id
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
 RANK_VARIABLE: Final = "DEEPCDK_RANK"
-"""Of ranks that Horovod does not start: the number that tells them from their launcher."""
+"""Set for ranks that Horovod does not start: the rank's number, which its launcher does not have."""
 PROGRAM_FOLDER: Final = "program"
-"""Where a pushed tree holds the user's files; the payload's lie in `payload`."""
+"""Folder of the user's files in a pushed tree. The payload's files are in `payload`."""
 WORK_FOLDER: Final = "work"
 MOST_RESTARTS: Final = 1000
 MOST_COMMANDS: Final = 10
 MAX_STALL_S: Final = 86_400
 TRAINING: Final = ("-m", "payload.train")
-"""Beginning of the command of a recipe, which resumes from a checkpoint."""
+"""First words of a recipe's command, which resumes from a checkpoint."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
 TF_KERAS: Final = "tf-keras==2.21.*"
-"""Keras 2 for the runtime's TensorFlow; the two go together by their versions."""
+"""Keras 2 for the runtime's TensorFlow. The versions of the two must match."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """The spec of one run: all that the supervisor needs."""
+    """The spec of one run: everything that the supervisor needs."""
 
     run_id: str
     efs_mount: str
-    """Directory of the shared file system, the same on all nodes."""
+    """Mount point of the shared file system, the same on all nodes."""
     agent: str
-    """Name of the pushed tree under payloads/ that holds `agent`: the first 16 hexadecimal digits of its SHA-256."""
+    """Name of the pushed tree under payloads/ with `agent`: the first 16 hexadecimal digits of its SHA-256."""
     command: tuple[str, ...]
-    """What each rank runs: `-m MODULE ...` or `SCRIPT.py ...` by its Python, else a program and its arguments."""
+    """The command of each rank: `-m MODULE ...` or `SCRIPT.py ...` for its Python, or a program with arguments."""
     hosts: tuple[Node, ...]
-    """In rank order."""
+    """Hosts in rank order."""
     entry_words: int = 0
-    """Number of the command's first words in which placeholders are expanded (`agent.spec.launchers.expand`)."""
+    """Number of words at the start of the command to expand placeholders in (`agent.spec.launchers.expand`)."""
     interface: str = ""
-    """The master's network interface, on which the ranks meet; empty: Horovod probes all hosts, which is slow."""
+    """The master's network interface, where the ranks meet; empty: Horovod probes all hosts, which is slow."""
     network: str = ""
-    """The network that all nodes are in, for Open MPI; empty: Horovod probes all hosts for interfaces of one name."""
+    """The network of all nodes, for Open MPI; empty: Horovod probes all hosts for interfaces with the same name."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Further variables for the ranks. They read them from this spec, so that no command line shows them."""
+    """Additional environment variables for the ranks. Ranks read them from this spec, so no command line shows them."""
     payload: str = ""
-    """Name of the tree that holds `payload`, for a recipe; empty for a program of the user's own."""
+    """Name of the tree with `payload`, for a recipe; empty for a user program."""
     program: str = ""
-    """Name of the tree that holds the user's own program; empty for a recipe."""
+    """Name of the tree with the user program; empty for a recipe."""
     requirements: str = ""
-    """The file that lists the program's packages, a path within its tree or on the laptop; empty: none."""
+    """Requirements file of the program, a path in its tree or on the laptop; empty: none."""
     keras: int = 3
-    """Version of Keras that `tf.keras` and `keras` mean to the program: 3, or 2 (the package tf-keras)."""
+    """Major version of Keras for the program's `tf.keras` and `keras`: 3, or 2 (the package tf-keras)."""
     locked: bool = False
-    """Whether the laptop resolved the packages over the runtime; the nodes install those of the lock file."""
+    """Whether the laptop resolved the packages over the runtime. The nodes then install from the lock file."""
     wheels: str = ""
     """Name of the pushed tree with wheels from the laptop; empty: none."""
     own_environment: bool = False
-    """Whether the program's ranks run in an environment of its own, by the lock file in its tree."""
+    """Whether the ranks run in the program's own environment, defined by the lock file in its tree."""
     horovod_for: tuple[str, ...] = ()
-    """The frameworks that Horovod is built for in that environment, of `agent.spec.frameworks`; empty: it has none."""
+    """Frameworks to build Horovod for in that environment, from `agent.spec.frameworks`; empty: without Horovod."""
     secrets: tuple[str, ...] = ()
-    """Names of further variables, whose values the ranks find in `agent.remote.secret_files`."""
+    """Names of variables with secret values, which the ranks get from `agent.remote.secret_files`."""
     ranks_per_node: int = 0
-    """Ranks that the user wants on each node, which the node checks; 0: the slots that it registered."""
+    """Ranks on each node as requested by the user, checked on the node; 0: the slots that the node registered."""
     controller: str = GLOO
-    """What the ranks communicate over: gloo or mpi. On GPUs, NCCL carries the gradients."""
+    """The ranks' means of communication: gloo or mpi. On GPUs, NCCL transports the gradients."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     rank_launcher: str = HOROVOD
-    """What starts the ranks, of `agent.spec.launchers`."""
+    """The launcher of the ranks, from `agent.spec.launchers`."""
     together: str = AUTO
-    """What happens if the ranks do not train together, of `agent.spec.launchers`."""
+    """The reaction to ranks that do not train together, from `agent.spec.launchers`."""
     placement: str = PLACED
-    """Whether each rank is given its part of its node: auto or none."""
+    """Whether each rank gets a part of its node: auto or none."""
     own_gpu: bool = False
-    """Show each rank of a program the GPU of its own alone; without it, the program chooses by its local rank."""
+    """Whether each rank of a program sees only its own GPU. Otherwise the program chooses a GPU by its local rank."""
     recipe: str = ""
-    """What the run is called: the recipe, or the name of the user's script."""
+    """Display name of the run: the recipe, or the name of the user's script."""
     git_commit: str = ""
-    """Commit of the code at launch; ends with `+` if files differed from it; empty without git.
+    """Commit of the code at launch, with `+` at the end if files differed from it; empty without git.
 
-    For a recipe or a benchmark from a wheel: `deepcdk-VERSION`.
+    For a recipe or benchmark from a wheel: `deepcdk-VERSION`.
     """
     launcher: tuple[str, ...] = ()
     """A command for the master to run instead of horovodrun; empty: horovodrun."""
     preflight: str = "auto"
-    """Which checks go before it. auto: the allreduce is proved once for each set of nodes since their boot; full: each
-    time; skip: no check at all."""
+    """Checks before the run. auto: the allreduce is tested once per set of nodes since they booted; full: tested every
+    time; skip: no checks."""
     restarts: int = 0
-    """How often the run is restarted by itself after a fault of the machine."""
+    """Maximum number of automatic restarts after machine failures."""
     min_nodes: int = 0
-    """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
+    """Minimum number of hosts to continue with if fewer are available than before; 0: as many as before."""
     stall_after_s: int = 0
-    """A rank is stuck, and killed, after so many seconds without a step, output or CPU time; 0: never."""
+    """A rank is stuck, and killed, after this many seconds without a step, output or CPU time; 0: never."""
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
-    """What the run may take at most, over all its attempts."""
+    """Limits of time and cost over all attempts."""
     notify: tuple[str, ...] = ()
-    """Commands that the master runs when the run ends, fails, is restarted, waits for nodes or is near a bound."""
+    """Commands that the master runs when the run ends, fails, is restarted, waits for nodes or is near a limit."""
     stop_policy: str = ""
-    """ARN of the scaling policy that ends all workers once the run and the queue are done; empty: they stay."""
+    """ARN of the scaling policy that terminates all workers after the run and the queue are done; empty: they stay."""
     allow_degraded: bool = False
-    """Begin also where GPUs would lie idle or stay below their floors; the record says so."""
+    """Start even if GPUs would be idle or slower than their minimum. The record contains it."""
     efa: bool = False
-    """Whether the hosts have GPUs and were given EFA devices, over which NCCL must then go."""
+    """Whether the hosts have GPUs and EFA devices. NCCL must then use EFA."""
     floors: Floors = dataclasses.field(default_factory=Floors)
-    """What the GPUs must reach at least."""
+    """Minimum speeds of the GPUs."""
 
     def __post_init__(self) -> None:
         if not is_run_id(self.run_id):
@@ -199,29 +199,29 @@ class RunSpec:
 
     @property
     def ranks(self) -> int:
-        """Return the number of ranks: every slot of every host."""
+        """Return the number of ranks: all slots of all hosts."""
         return sum(host.slots for host in self.hosts)
 
     @property
     def may_train_apart(self) -> bool:
-        """Return whether the ranks' connections are watched. Recipes always join their ranks."""
+        """Return whether to watch the ranks' connections. Recipes always connect their ranks."""
         return bool(self.program) and self.ranks > 1 and self.together != APART
 
     @property
     def runtime_kind(self) -> RuntimeKind | None:
-        """Return what the hosts' environment is built for; None without hosts. Raises SpecError for two kinds."""
+        """Return the environment's kind for the hosts; None without hosts. Raises SpecError if the kinds differ."""
         if not self.hosts:
             return None
         return runtime_kind({host.name: NodeKind.parse(host.kind) for host in self.hosts})
 
     @property
     def placed(self) -> str:
-        """Return how many ranks run on which hosts, in words."""
+        """Return how many ranks run on which hosts, as text."""
         return placed(self.ranks, [host.name for host in self.hosts])
 
     @property
     def runs_root(self) -> str:
-        """Return the directory that holds all runs."""
+        """Return the directory of all runs."""
         return f"{self.efs_mount}/runs"
 
     @property
@@ -231,43 +231,43 @@ class RunSpec:
 
     @property
     def agent_directory(self) -> str:
-        """Return the directory of the agent's tree, in which the launcher and the commands on the nodes run."""
+        """Return the directory of the agent's tree, where the launcher and the nodes' commands run."""
         return f"{self.efs_mount}/payloads/{self.agent}"
 
     @property
     def payload_directory(self) -> str:
-        """Return the directory of the payload's tree, in which the ranks of a recipe work."""
+        """Return the directory of the payload's tree, where a recipe's ranks run."""
         return f"{self.efs_mount}/payloads/{self.payload}"
 
     @property
     def program_directory(self) -> str:
-        """Return the directory of the user's program as it was pushed; nothing writes there."""
+        """Return the directory of the user program as pushed. No process writes to it."""
         return f"{self.efs_mount}/payloads/{self.program}/{PROGRAM_FOLDER}"
 
     @property
     def working_directory(self) -> str:
-        """Return the directory in which the ranks run: for a user's program its copy in the run's directory."""
+        """Return the ranks' working directory: for a user program, a copy in the run's directory."""
         return f"{self.run_directory}/{WORK_FOLDER}" if self.program else self.payload_directory
 
     @property
     def further_requirements(self) -> tuple[str, ...]:
-        """Return what the ranks need beyond the program's own requirements."""
+        """Return the requirements of the ranks in addition to the program's own."""
         return (TF_KERAS,) if self.keras == 2 else ()
 
     @property
     def needs_overlay(self) -> bool:
-        """Return whether the ranks need packages that the runtime lacks, laid over it."""
+        """Return whether the ranks need packages on top of the runtime."""
         return not self.own_environment and bool(self.locked or self.requirements or self.further_requirements)
 
     @property
     def lock_file(self) -> str:
-        """Return the file that names all packages of the program's own environment."""
+        """Return the path of the lock file of the program's own environment."""
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's own command: a script or a module by `python`, anything else as it is.
+        """Return a rank's command: a script or module runs with `python`, anything else is unchanged.
 
-        With the `values` of a rank, the placeholders in the words of the entry are expanded.
+        With a rank's `values`, the placeholders in the first `entry_words` words are expanded.
         """
         entry = [expand(word, values) if values else word for word in self.command[: self.entry_words]]
         return started_by(python, (*entry, *self.command[self.entry_words :]))
@@ -278,7 +278,7 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """Build the spec from JSON. Raises SpecError for anything that is not one."""
+        """Parse the spec from JSON. Raises SpecError if it is invalid."""
         try:
             document = json_text.parse(text)
             if not isinstance(document, dict):
@@ -298,12 +298,12 @@ class RunSpec:
 
 
 def placed(ranks: int, hosts: Sequence[str]) -> str:
-    """Return how many ranks run on which hosts, in words."""
+    """Return how many ranks run on which hosts, as text."""
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
 
 
 def started_by(python: str, command: Sequence[str]) -> list[str]:
-    """Return a rank's command as its node runs it: a script or a module by `python`, anything else as it is."""
+    """Return a rank's command for its node: a script or module runs with `python`, anything else is unchanged."""
     first, *rest = command
     if first in ("python", "python3"):
         return [python, *rest]

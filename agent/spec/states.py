@@ -1,4 +1,4 @@
-"""The names of a run: its states, its id, its record, the SNS topics that are notified; and a stopped run's time."""
+"""Names in a run's life: its states, its id, its record file, and SNS topics; and the grace period when it stops."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ LAST_TIME: Final = 253_402_300_799
 RECORD_FILE: Final = "record.json"
 MAX_STOP_GRACE_S: Final = 86400.0
 STOP_GRACE_S: Final = 30.0
-"""Seconds from SIGTERM to SIGKILL for a run that is stopped, unless the user gives others: for a checkpoint."""
+"""Default seconds from SIGTERM to SIGKILL when a run is stopped, for a checkpoint."""
 RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
 GENERATED_ID_RULE: Final = "DATE-TIME-NAME-TOKEN, as 20261120-121314-digits-ab12"
 _TOPIC: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?")
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether a text is a run's id, which is also the name of its directory and never a flag."""
+    """Return whether a text is a valid run id, which is also its directory's name and can never look like a flag."""
     return re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", text) is not None
 
 
 def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
-    """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
+    """Return a run id that sorts by time: `20261120-121314-digits-ab12`."""
     word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
     return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"
 
 
 def is_generated_id(text: str) -> bool:
-    """Return whether a run's id has the form of `make_run_id`. Few other directories have such a name."""
+    """Return whether a run id has the form of `make_run_id`. Few other directories have such a name."""
     return is_run_id(text) and re.fullmatch(r"[0-9]{8}-[0-9]{6}(-[a-z0-9]+)+-[0-9a-f]{4}", text) is not None
 
 
@@ -43,7 +43,7 @@ def is_topic(command: str) -> bool:
 
 
 def region_of(topic: str) -> str:
-    """Return the region of a topic. Raises ValueError for what is no topic's ARN."""
+    """Return the region of an SNS topic. Raises ValueError if the text is not a topic's ARN."""
     if (found := _TOPIC.fullmatch(topic)) is None:
         raise ValueError(f"not the ARN of a topic: {topic!r:.100}")
     return found[1]

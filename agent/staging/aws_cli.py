@@ -1,8 +1,8 @@
-"""Run the AWS CLI of the nodes' image: its flags, its environment, how it is ended and how it fails.
+"""Run the AWS CLI of the nodes' image: its options, its environment, its termination and its errors.
 
-S3 is reached through the CLI and not through boto3, because the nodes' own Python, which stages data and keeps the copy
-of a run, has the standard library alone; only the CLI is in the image, and it already splits large objects, retries and
-uses the node's role. Runs use the same client for their checkpoints, so that there is one to install and to debug.
+The nodes' own Python, which stages data and copies runs, has only the standard library, so it cannot use boto3. The
+image contains the CLI, which splits large objects, retries, and uses the node's role. Runs use the CLI for their
+checkpoints too, so there is only one client to install and debug.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Final
 
 INTERRUPT_S: Final = 10.0
-"""For the CLI to abort a multipart upload."""
+"""Time for the CLI to abort a multipart upload."""
 QUIET: Final = ("--only-show-errors", "--no-progress")
-"""For `aws s3`: errors alone."""
+"""Options of `aws s3` that limit its output to errors."""
 TIMEOUTS: Final = ("--cli-connect-timeout", "20", "--cli-read-timeout", "60")
-"""Seconds. The CLI retries each request, so that a bucket that does not answer is reported within minutes."""
+"""Seconds. The CLI retries each request, so an unresponsive bucket is reported within minutes."""
 
 
 class AwsCliError(RuntimeError):
-    """Report a call of the AWS CLI that failed. Carries `status`, None where there is no such program, and `stderr`."""
+    """Report a failed call of the AWS CLI. Carries `status`, which is None if the CLI is missing, and `stderr`."""
 
     def __init__(self, status: int | None, stderr: str) -> None:
         self.status, self.stderr = status, stderr
@@ -32,23 +32,23 @@ class AwsCliError(RuntimeError):
 
 
 def aws_command(*words: str, region: str = "", program: str = "aws", in_background: bool = False) -> list[str]:
-    """Build a command line of the CLI; `in_background` gives way to what else the node does."""
+    """Build a command line of the CLI. With `in_background` it runs at low CPU priority."""
     place = ("--region", region) if region else ()
     return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]
 
 
 def cli_environment() -> dict[str, str]:
-    """Return the environment of the CLI: no pager, and UTF-8, for it reads files' names in the locale's encoding."""
+    """Return the CLI's environment: no pager, and UTF-8, because the CLI decodes file names by the locale."""
     return {**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""}
 
 
 @contextlib.contextmanager
 def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the CLI during a block, with its output in a pipe; it has ended after the block.
+    """Run the CLI during a block, with its output in a pipe. It has exited when the block is left.
 
-    Raises AwsCliError where it failed, also in place of an error of the block, which is then only its consequence.
+    Raises AwsCliError if the CLI fails. That error replaces an error in the block, which is only its consequence.
     """
-    with tempfile.TemporaryFile() as stderr:  # Errors alone (QUIET): a few lines, also where /tmp is in memory.
+    with tempfile.TemporaryFile() as stderr:  # Only errors (QUIET): a few lines, which fit even if /tmp is in memory.
         try:
             process = subprocess.Popen(
                 command,
@@ -56,7 +56,7 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                start_new_session=True,  # Signals for the group of the launcher are not for the CLI.
+                start_new_session=True,  # Signals for the launcher's process group must not reach the CLI.
             )
         except FileNotFoundError as error:
             raise AwsCliError(None, f"this host has no program {error.filename}, which speaks with S3") from None
@@ -71,10 +71,10 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """End the CLI; return whether it had ended by itself, and so may know the reason.
+    """Terminate the CLI; return whether it had already exited by itself, so that it may know the reason.
 
-    One that uploads aborts the upload on an interrupt. At the end of its standard input it would complete the object,
-    so that the interrupt has to come first.
+    A CLI that uploads aborts the upload on SIGINT. At the end of its standard input it would complete the object
+    instead, so SIGINT is sent before the pipe is closed.
     """
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(0.2)

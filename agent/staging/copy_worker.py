@@ -1,10 +1,11 @@
-"""A worker's side of `fab stage-data --to local`.
+"""Copy a data set to a worker's local disk: the worker's side of `fab stage-data --to local`.
 
 `python3 -m agent.staging.copy_worker ROOT NAME SHARED` writes JSON lines to standard output.
 
-It copies the data set NAME from SHARED to ROOT, or with `--sharded` its shard, and verifies its part of the files in
-SHARED. `--digest=HASH` is that of the manifest to copy; `--nodes=ADDRESS,...` are the nodes that share the work, in
-order; in each `--round=N` a node has another part. It starts on all nodes at once, so it imports no more than it needs.
+It copies the data set NAME from SHARED to ROOT, or only its shard with `--sharded`, and verifies its part of the files
+in SHARED. `--digest=HASH` is the digest of the manifest to copy. `--nodes=ADDRESS,...` lists in order the nodes that
+share the work. In each `--round=N` a node has another part. The program starts on all nodes at the same time, so it
+imports as little as possible.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
-    """Read these files, and report those that are missing or have other content."""
+    """Read these files; report the files that are missing or have other content."""
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
         progress.add(entry)
@@ -41,9 +42,9 @@ def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
 
 
 def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
-    """Copy these files from the shared file system to this node and verify them; verify `part` of the originals too.
+    """Copy the files in `wanted` from the shared file system to this node and verify them; also verify `part` there.
 
-    Originals that are missing or have other content are reported, and this node's copy then stays incomplete.
+    Shared files that are missing or have other content are reported, and the node's copy then stays incomplete.
     """
     with local.locked():
         before, is_new = _hashes_before(local), not local.directory.exists()
@@ -59,7 +60,7 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
             return entry.path in there and is_as_listed(shared.path_text(entry), entry)
 
         def copy_one(entry: Entry) -> tuple[Entry, bool, bool]:
-            """Return the entry, whether it was copied now, and whether the shared file system lacks it."""
+            """Return the entry, whether it was copied now, and whether its shared file is missing or damaged."""
             if entry.path in came or is_here(entry):
                 return entry, False, entry.path in to_check and not is_intact(entry)
             if entry.path not in there:
@@ -97,7 +98,7 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
 
 
 def _report_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -> None:
-    """Report the files that the shared file system lacks, and those of them that were complete there before."""
+    """Report the files that the shared file system lacks, and which of them were complete there before."""
     if missing:
         before = _hashes_before(shared)
         emit_paths(emit, "missing", sorted(entry.path for entry in missing))
@@ -105,7 +106,7 @@ def _report_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit)
 
 
 def _hashes_before(dataset: StagedDataset) -> dict[str, str]:
-    """Return the hashes in the last complete manifest: a file that has another one now was damaged."""
+    """Return hashes by path from the last complete manifest. If a file's hash differs now, the file was damaged."""
     return {entry.path: entry.sha256 for entry in dataset.last_entries()}
 
 
@@ -115,9 +116,9 @@ POLL_S: Final = 0.2
 
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
-    """Return this node's index in a list of addresses. Raises DatasetError where it is not in the list."""
+    """Return this node's index in a list of addresses. Raises DatasetError if the list does not contain this node."""
     if mine is None:
-        from agent.hardware.machine import own_addresses  # Needed only where the work is shared.
+        from agent.hardware.machine import own_addresses  # Only needed if nodes share the work.
 
         mine = own_addresses()
     own = set(mine)
@@ -128,16 +129,16 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
 
 
 def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: int) -> Sequence[Entry]:
-    """Return this node's part of the files; all of them where no addresses are given."""
+    """Return this node's part of the files in a round, or all files if no addresses are given."""
     if not addresses:
         return entries
     return shard(entries, (own_index(addresses) + round_number) % len(addresses), len(addresses))
 
 
 def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
-    """Return the manifest with this digest, once it is visible here: NFS may show an older one for a while.
+    """Return the manifest with this digest as soon as it is visible here. NFS may show an older one for a while.
 
-    Raises DatasetError where it does not appear in time.
+    Raises DatasetError if it does not appear in time.
     """
     trouble = ""
 
@@ -158,7 +159,7 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
 
 
 def run_and_report(carry_out: Callable[[Emit], None]) -> int:
-    """Run one command; return 0 on success, 1 after one line with the error."""
+    """Run one command. Return 0 on success, or 1 after reporting the error in one line."""
     lock = threading.Lock()
 
     def emit(message: dict[str, Any]) -> None:
@@ -166,7 +167,7 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
             sys.stdout.write(json.dumps(message) + "\n")
             sys.stdout.flush()
 
-    # The caller has gone: partial files are removed on exit.
+    # If the caller has gone away, exit normally so that partial files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         carry_out(emit)
@@ -181,8 +182,8 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; the status is that of `run_and_report`."""
-    gc.disable()  # The process is short, and needs its objects to the end.
+    """Run the command line; return the status from `run_and_report`."""
+    gc.disable()  # The process is short-lived and uses its objects until the end.
     words = [word for word in argv if not word.startswith("--")]
     flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))
     root, name, shared_root = words

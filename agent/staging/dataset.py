@@ -1,7 +1,8 @@
-"""A data set in a directory: its manifests, and files that are written atomically and verified.
+"""A data set in a directory, with manifests, and files that are written atomically and verified.
 
-Beside the directory NAME lie `NAME.manifest`, which lists the complete data set; `NAME.manifest.new`, the pending
-manifest, which exists while the data set is incomplete; and `.NAME.partial`, which holds files that are being written.
+The root contains the directory NAME and next to it `NAME.manifest`, which lists the complete data set. While the data
+set is incomplete, there is also the pending manifest `NAME.manifest.new`. `.NAME.partial` contains files that are being
+written.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from agent.staging.errors import BusyDatasetError, DamagedFileError, DatasetErro
 from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
 
 SPARE: Final = 64 << 20
-"""Bytes that must stay free beside the data: a full root volume would take the node down."""
+"""Bytes that must stay free in addition to the data: a full root volume would make the node fail."""
 MOST_MANIFEST_BYTES: Final = 4 << 30
-"""A line for each file, of 100 bytes or so: enough for tens of millions of files."""
+"""Maximum size of a manifest. A line per file has about 100 bytes, so this allows tens of millions of files."""
 RESERVE_S: Final = 2.0
-"""How long another command's hold on a data set is waited for: one that was interrupted ends within moments."""
+"""How long to wait until another command releases a data set. An interrupted command exits within moments."""
 RESERVE_POLL_S: Final = 0.2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedDataset:
-    """A data set, by its name and the directory that holds it and others."""
+    """A data set, given by its name and its root: the directory that contains this and other data sets."""
 
     root: Path
     name: str
@@ -46,27 +47,27 @@ class StagedDataset:
 
     @functools.cached_property
     def directory(self) -> Path:
-        """Return the directory of its files."""
+        """Return the directory with the data set's files."""
         return self.root / self.name
 
     @property
     def manifest_file(self) -> Path:
-        """Return the manifest of the complete data set."""
+        """Return the path of the complete data set's manifest."""
         return self.root / f"{self.name}{SUFFIX}"
 
     @property
     def pending_manifest_file(self) -> Path:
-        """Return the manifest of what is being staged."""
+        """Return the path of the manifest of the staging in progress."""
         return self.root / f"{self.name}{SUFFIX}.new"
 
     @functools.cached_property
     def partial(self) -> Path:
-        """Return the directory of files that are being written, on the same file system."""
+        """Return the directory for files that are being written, on the same file system."""
         return self.root / f".{self.name}.partial"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the data set against other processes; wait while one of them has the lock."""
+        """Lock the data set against other processes; wait while another process holds the lock."""
         with file_lock(self.root / f".{self.name}.lock"):
             yield
 
@@ -74,8 +75,9 @@ class StagedDataset:
     def reserved(self, timeout_s: float = RESERVE_S) -> Iterator[None]:
         """Reserve the data set for one `fab stage-data`, from its first change to its last check.
 
-        Of two at once, the second would remove and replace files of the first, which would then list as complete what
-        the second has not sent yet. Raises BusyDatasetError while another process has it.
+        If two commands ran at the same time, the second would remove and replace files of the first. The first would
+        then list files as complete that the second has not yet sent. Raises BusyDatasetError if another process still
+        has the reservation after `timeout_s`.
         """
         file, opened = self.root / f".{self.name}.staging", contextlib.ExitStack()
 
@@ -93,7 +95,7 @@ class StagedDataset:
             yield
 
     def path_text(self, entry: Entry) -> str:
-        """Return the path of a file as text, which is faster to build for thousands of files."""
+        """Return the path of a file as text, which is faster than a Path for thousands of files."""
         return f"{self.directory}/{entry.path}"
 
     def path(self, entry: Entry) -> Path:
@@ -101,7 +103,7 @@ class StagedDataset:
         return self.directory / entry.path
 
     def manifest(self) -> Manifest:
-        """Return the manifest of the complete data set. Raises DatasetError where it is incomplete or missing."""
+        """Return the manifest of the complete data set. Raises DatasetError if it is incomplete or missing."""
         if is_listed(self.pending_manifest_file):
             raise DatasetError(f"{self.directory} is incomplete: its staging was interrupted; repeat it")
         try:
@@ -110,7 +112,7 @@ class StagedDataset:
             raise DatasetError(f"{self.directory} has no manifest: no data set was staged there") from None
 
     def pending(self) -> Manifest:
-        """Return the manifest of what is being staged. Raises DatasetError where nothing is."""
+        """Return the manifest of the staging in progress. Raises DatasetError if there is none."""
         try:
             return _read(self.pending_manifest_file)
         except FileNotFoundError:
@@ -119,19 +121,19 @@ class StagedDataset:
             ) from None
 
     def listed(self) -> Manifest:
-        """Return the pending manifest where there is one, else that of the complete data set."""
+        """Return the pending manifest if there is one, else the complete data set's manifest."""
         return self.pending() if is_listed(self.pending_manifest_file) else self.manifest()
 
     def last_entries(self) -> tuple[Entry, ...]:
-        """Return the entries of the last complete manifest, also while another is pending; none where there is none."""
+        """Return the entries of the last complete manifest, even if another is pending; none if there is none."""
         with contextlib.suppress(OSError, ManifestError):
             return _read(self.manifest_file).entries
         return ()
 
     def begin(self, wanted: Manifest) -> int:
-        """Write the pending manifest; remove files that an earlier staging put there and this one does not.
+        """Write the pending manifest, and remove files of an earlier staging that `wanted` does not contain.
 
-        Return the number of other files in the directory, which stay. Raises DiskFullError where space is too short.
+        Return the number of other files in the directory, which are kept. Raises DiskFullError if space is short.
         """
         ours = set(wanted.by_path())
         theirs: set[str] = set()
@@ -174,11 +176,11 @@ class StagedDataset:
             yield from (f"{below}/{name}" for name in names) if below else names
 
     def there(self, entries: Iterable[Entry]) -> frozenset[str]:
-        """Return the paths of those of these files that are listed, in whatever state."""
+        """Return the paths of these files that exist, in whatever state."""
         return listed_below(self.directory, (entry.path for entry in entries))
 
     def verify(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
-        """Read these files; yield each, in any order, and whether it is missing or differs from its entry."""
+        """Read these files. Yield each, in any order, with whether it is missing or differs from its entry."""
         listed = list(entries)
         there = self.there(listed)
 
@@ -188,17 +190,17 @@ class StagedDataset:
         yield from map_unordered(check, listed)
 
     def _size(self, entry: Entry) -> int:
-        """Return the size of a file, -1 where it is missing."""
+        """Return the size of a file, or -1 if it is missing."""
         try:
             return os.lstat(self.path_text(entry)).st_size
         except OSError:
             return -1
 
     def put(self, entry: Entry, source: IO[bytes], token: str = "") -> str:
-        """Copy the entry's number of bytes from `source`; return their SHA-256.
+        """Copy `entry.size` bytes from `source` into the file; return their SHA-256.
 
-        The file is replaced atomically, once it is complete, reads back as written, and has the listed hash, if there
-        is one. Raises DamagedFileError for a source with other bytes, CorruptingDiskError, DiskFullError.
+        The file is replaced atomically after it is complete, reads back as written, and has the hash of `entry`, if
+        that is known. Raises DamagedFileError for a source with other content, CorruptingDiskError or DiskFullError.
         """
         digest, left = hashlib.sha256(), entry.size
 
@@ -218,7 +220,7 @@ class StagedDataset:
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
-        """Write a file from memory, as `put` does; `compared`: its hash has been checked already."""
+        """Write a file from memory, like `put`. `compared` means that the hash of `data` is already verified."""
         if not compared and (len(data) != entry.size or hashlib.sha256(data).hexdigest() != entry.sha256):
             raise DamagedFileError(f"{entry.path!r} has other bytes than its manifest lists")
         self._write(entry, (data,) if data else ())
@@ -227,7 +229,7 @@ class StagedDataset:
         write_verified(f"{self.partial}/{token or thread_token()}", self.path_text(entry), blocks)
 
     def adopt(self, entry: Entry, file: Path) -> str:
-        """Move a file from `partial` into the data set; return its SHA-256. Raises DamagedFileError for other bytes."""
+        """Move a file from `partial` into the data set; return its SHA-256. Raises DamagedFileError if it differs."""
         target = self.path(entry)
         try:
             with file.open("rb") as opened:
@@ -246,7 +248,7 @@ class StagedDataset:
         return found
 
     def commit(self) -> None:
-        """Make the pending manifest the current one; the caller has read or written every file since `begin`."""
+        """Make the pending manifest the current one. The caller has read or written every file since `begin`."""
         try:
             self.pending_manifest_file.replace(self.manifest_file)
         except OSError as error:
@@ -254,7 +256,7 @@ class StagedDataset:
         self._remove_partial()
 
     def finish(self, manifest: Manifest) -> None:
-        """Write the manifest of the complete data set. Raises DatasetError where a file is missing or cut off."""
+        """Write the complete data set's manifest. Raises DatasetError if a file is missing or has another size."""
         there = self.there(manifest.entries)
         for entry in manifest.entries:
             if entry.path not in there or self._size(entry) != entry.size:
@@ -265,11 +267,11 @@ class StagedDataset:
 
     def _remove_partial(self) -> None:
         try:
-            self.partial.rmdir()  # It is empty, or not there, but for an interruption or a pack.
+            self.partial.rmdir()  # Empty or missing, unless a staging was interrupted or has written a pack.
         except FileNotFoundError:
             return
         except OSError:
-            import shutil  # It brings every compression that there is.
+            import shutil  # Not at the top: it imports all compression modules.
 
             shutil.rmtree(self.partial, ignore_errors=True)
 

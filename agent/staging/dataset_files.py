@@ -1,7 +1,7 @@
 """Write a data set's file atomically and verify it.
 
-`agent.files.atomic_write` is for one file of a run: it holds the content in memory and waits for the disk. Here files
-are streamed, each is read back, and thousands follow each other, so that none is synced alone.
+`agent.files.atomic_write` is for single files of a run: it keeps the content in memory and waits for the disk. Here,
+thousands of files are streamed and read back, so they are not synced one by one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ _HERE = f"{os.uname().nodename}-"
 
 
 def unique_token() -> str:
-    """Return a name that no other call returns, in any thread or process of any node."""
+    """Return a name that is unique among all calls, threads, processes and nodes."""
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}-{next(_TOKENS)}"
 
 
 def thread_token() -> str:
-    """Return a name of this thread's own among all nodes; it serves for one file at a time."""
+    """Return a name that is unique to this thread among all nodes. It can be used for one file at a time."""
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}"
 
 
 def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None:
-    """Write a file to `temporary`, verify what reads back, then rename it to `target`, in a new directory if need be.
+    """Write a file to `temporary`, verify it by reading it back, and rename it to `target`; make the directory.
 
-    An error, also one that `blocks` raises, leaves nothing. Raises CorruptingDiskError, DiskFullError, DatasetError.
+    After an error, including one from `blocks`, no file is left. Raises CorruptingDiskError, DiskFullError or
+    DatasetError.
     """
     try:
         try:
@@ -46,7 +47,7 @@ def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None
             raise dataset_error(error, target) from error
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108  # here and below: thousands of them, and paths as text are quicker
+            os.unlink(temporary)  # noqa: PTH108  # here and below: paths as text are faster for thousands of files
         raise
 
 

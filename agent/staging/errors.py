@@ -1,4 +1,4 @@
-"""The errors of staging. `kind` is the word by which the laptop chooses what to advise."""
+"""The errors of staging. The laptop chooses its advice by `kind`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 
 
 class DatasetError(RuntimeError):
-    """Report a data set that cannot be written or found."""
+    """Report a data set that is missing or cannot be written."""
 
     kind = ""
 
 
 class BusyDatasetError(DatasetError):
-    """Report a data set that another command is staging."""
+    """Report a data set that another command is already staging."""
 
     kind = "busy"
 
 
 class DamagedFileError(DatasetError):
-    """Report a file whose content differs from its manifest."""
+    """Report a file with other content than its manifest lists."""
 
     kind = "damaged"
 
 
 class CorruptingDiskError(DamagedFileError):
-    """Report a disk that reads back other bytes than were written."""
+    """Report a disk that reads back different bytes than were written."""
 
 
 class DiskFullError(DatasetError):
@@ -35,7 +35,7 @@ class DiskFullError(DatasetError):
 
 
 def dataset_error(error: OSError, path: Path | str) -> DatasetError:
-    """Return the DatasetError for an error of the system at `path`."""
+    """Return the DatasetError for a system error at `path`: DiskFullError if the disk or quota is full."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{path}: {error.strerror}")
     return DatasetError(f"{path}: {error.strerror or error}")

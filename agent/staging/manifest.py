@@ -1,7 +1,7 @@
-"""The manifest of a data set: each file's path, size and SHA-256, kept beside the data as JSON lines.
+"""The manifest of a data set: path, size and SHA-256 of each file, stored as JSON lines next to the data.
 
-Standard library only: the laptop writes manifests, the nodes check their files by them. A path is data and never
-reaches a shell; bytes of it that are not UTF-8 are lone surrogates, as in Python's file functions.
+Standard library only: the laptop writes manifests, and the nodes check their files against them. A path is data and
+never reaches a shell. Bytes in it that are not UTF-8 are lone surrogates, as in Python's file functions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ NAME_RULE: Final = "1 to 100 of letters, digits, . _ and -, a letter or digit fi
 
 
 class ManifestError(ValueError):
-    """Report a malformed manifest, or a name that could lead out of its directory."""
+    """Report a malformed manifest, or a name that could refer to a path outside of its directory."""
 
 
 def check_name(name: str) -> str:
-    """Check the name of a data set, which is also that of its directory; return it. Raises ManifestError."""
+    """Check the name of a data set and its directory, and return it. Raises ManifestError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name, flags=re.ASCII) or name.endswith(SUFFIX):
         raise ManifestError(f"name {name!r}: must be {NAME_RULE}")
     return name
 
 
 def check_path(path: str) -> str:
-    """Check the path of a file in its data set; return it. Raises ManifestError for one that could lead out of it."""
+    """Check a file's path in its data set, and return it. Raises ManifestError if it could be outside the data set."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ManifestError(f"path {path!r}: must lie within its directory, without empty parts, `.` and `..`")
     return path
@@ -48,13 +48,13 @@ class Entry:
     """One file of a data set."""
 
     path: str
-    """Relative, with `/` between its parts."""
+    """Relative path, with `/` between its parts."""
     size: int
     """Bytes."""
     sha256: str = ""
     """64 hexadecimal digits; empty for an object in a bucket that has not been read yet."""
     etag: str = ""
-    """S3's tag for the content of the object; empty for a file from a laptop."""
+    """S3's tag for the object's content; empty for a file from a laptop."""
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -74,7 +74,7 @@ class Entry:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Entry:
-        """Build the entry from its JSON. Raises ManifestError."""
+        """Build the entry from parsed JSON. Raises ManifestError."""
         try:
             return cls(**document)
         except TypeError as error:
@@ -83,11 +83,11 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The files of a data set, by path."""
+    """The files of a data set, sorted by path."""
 
     entries: tuple[Entry, ...]
     source: str = ""
-    """Where the data came from, for people to read."""
+    """Description of where the data came from, for people."""
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -105,17 +105,17 @@ class Manifest:
 
     @classmethod
     def of(cls, entries: Iterable[Entry], source: str = "") -> Manifest:
-        """Build it from entries in any order."""
+        """Build the manifest from entries in any order."""
         return cls(entries=tuple(sorted(entries, key=lambda entry: entry.path)), source=source)
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files together."""
+        """Return the total bytes of all files."""
         return sum(entry.size for entry in self.entries)
 
     @functools.cached_property
     def digest(self) -> str:
-        """Return one hash of all paths, sizes and contents."""
+        """Return one SHA-256 for the paths, sizes and hashes of all files."""
         listed = json.dumps([[entry.path, entry.size, entry.sha256] for entry in self.entries])
         return hashlib.sha256(listed.encode("ascii")).hexdigest()
 
@@ -124,7 +124,7 @@ class Manifest:
         return {entry.path: entry for entry in self.entries}
 
     def to_text(self) -> str:
-        """Return the manifest as JSON lines, in ASCII: a head, which counts, and a line for each file."""
+        """Return the manifest as JSON lines in ASCII: a header with the counts, and a line for each file."""
         head = {"format": FORMAT, "files": len(self.entries), "bytes": self.size, "source": self.source}
         return "".join(f"{line}\n" for line in (json.dumps(head), *(entry.to_line() for entry in self.entries)))
 
@@ -148,9 +148,9 @@ class Manifest:
 
 
 def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]:
-    """Return the files of shard `index` of `count`: each file is in one shard, and the bytes are spread evenly.
+    """Return the files of shard `index` of `count`. Each file is in exactly one shard; the bytes are spread evenly.
 
-    The order of the entries does not matter: the largest go first, each to the shard with the fewest bytes.
+    The order of the entries does not matter: the largest file goes first, to the shard with the fewest bytes.
     """
     if not 0 <= index < count:
         raise ManifestError(f"shard {index} of {count}: there is none")
@@ -158,7 +158,7 @@ def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]
     chosen = []
     for entry in sorted(entries, key=lambda entry: (-entry.size, entry.path)):
         load, number = heapq.heappop(loads)
-        # An empty file counts as a byte, or all of them would go to one shard.
+        # An empty file counts as one byte. Otherwise all empty files would go to one shard.
         heapq.heappush(loads, (load + entry.size + 1, number))
         if number == index:
             chosen.append(entry)
@@ -166,7 +166,7 @@ def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]
 
 
 def sha256_of(file: IO[bytes]) -> tuple[str, int]:
-    """Return the SHA-256 of the rest of a file, and its number of bytes."""
+    """Return the SHA-256 of the rest of a file, and the number of bytes read."""
     digest, size = hashlib.sha256(), 0
     while block := file.read(BLOCK):
         digest.update(block)
@@ -175,7 +175,7 @@ def sha256_of(file: IO[bytes]) -> tuple[str, int]:
 
 
 def is_as_listed(path: Path | str, entry: Entry) -> bool:
-    """Return whether a file exists with the listed size and content; it is read for that."""
+    """Return whether a regular file exists with the listed size and hash. Reads the file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Pack the small files of one upload into one file beside the data set, for the nodes that copy them.
+"""Pack the small files of one upload into a single file, for the nodes that copy them.
 
-Opening a file costs a round trip on a shared file system, so that thousands of small ones are read faster as one. The
-pack has the format of the stream, lies in the partial directory and is removed with it. It is only a cache: where it is
-missing or ends early, the files themselves are read.
+On a shared file system, opening a file costs a round trip, so thousands of small files are read faster from one file.
+The pack has the format of the stream. It is in the partial directory and is removed with it. It is only a cache: if it
+is missing or truncated, the files themselves are read.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry
 
 LIMIT: Final = 64 << 10
-"""Bytes of a file up to which opening it takes longer than reading it."""
+"""Maximum size in bytes of a packed file. For smaller files, opening takes longer than reading."""
 BUFFER: Final = 1 << 20
 
 
 def pack_path(dataset: StagedDataset) -> Path:
-    """Return the path of the pack."""
+    """Return the path of the data set's pack."""
     return dataset.partial / "pack"
 
 
 class Packer:
-    """Write the pack of an upload; where it cannot be written, there is none."""
+    """Write the pack of an upload. If writing fails, the pack is removed and the upload continues without it."""
 
     def __init__(self, dataset: StagedDataset) -> None:
         self._path = pack_path(dataset)
@@ -48,7 +48,7 @@ class Packer:
                 self._drop()
 
     def add(self, line: bytes, entry: Entry, data: bytes) -> None:
-        """Add a file, with its line of the stream, if it is small."""
+        """Add a file if it is small. `line` is the file's header line in the stream."""
         if self._file and entry.size <= LIMIT:
             try:
                 self._file.write(line)
@@ -66,7 +66,7 @@ class Packer:
 
 
 def read(dataset: StagedDataset, wanted: Mapping[str, Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield those of these files that the pack has with the listed content."""
+    """Yield the wanted files that the pack contains with the listed hash."""
     try:
         with pack_path(dataset).open("rb", buffering=BUFFER) as file:
             while line := file.readline():

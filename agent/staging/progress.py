@@ -1,4 +1,4 @@
-"""Report the progress of a node's work in JSON lines."""
+"""Report the progress of a node's work as JSON lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class ProgressMeter:
-    """Count files and bytes and report them, at most every `every_s` seconds."""
+    """Count files and bytes, and report the counts at most every `every_s` seconds."""
 
     def __init__(self, emit: Emit, entries: Iterable[Entry], every_s: float = EVERY_S) -> None:
         listed = list(entries)
@@ -35,7 +35,7 @@ class ProgressMeter:
             self._report()
 
     def in_flight(self, count: int) -> None:
-        """Set the number of bytes that have arrived of unfinished files."""
+        """Set the number of bytes that have arrived for unfinished files."""
         with self._lock:
             self._in_flight = count
             self._report()
@@ -53,13 +53,13 @@ class ProgressMeter:
 
 
 def emit_paths(emit: Emit, kind: str, paths: Sequence[str]) -> None:
-    """Report paths, PATHS_PER_LINE on each line, so that no line has megabytes."""
+    """Report paths, PATHS_PER_LINE per line, so that no line has megabytes."""
     for start in range(0, len(paths), PATHS_PER_LINE):
         emit({kind: paths[start : start + PATHS_PER_LINE]})
 
 
 def summary(manifest: Manifest, came: int, foreign: int) -> dict[str, Any]:
-    """Return what a node has at the end of its work: the data set's size and digest, and what arrived."""
+    """Return a node's final report: the data set's size and digest, bytes that arrived, and count of foreign files."""
     return {
         "files": len(manifest.entries),
         "bytes": manifest.size,

@@ -1,7 +1,7 @@
 """List and fetch the objects of a bucket through the AWS CLI, with the node's own role.
 
-A data set is fetched to a node's own disks, or a node's part of it to the shared file system. An object is not fetched
-again where a file is there whose entry has its size and ETag, and whose hash matches.
+A data set is fetched to a node's own disks, or a part of it to the shared file system. An object is not fetched again
+if there is a file with a matching hash whose entry has the object's size and ETag.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from agent.staging.progress import Emit, ProgressMeter, summary
 
 FEWEST_AT_ONCE: Final = 200
 MOST_AT_ONCE: Final = 5000
-"""Files of one call of the CLI: each call lists the prefix again, and a command line holds 2 MiB."""
+"""Files per call of the CLI. Each call lists the prefix again, and a command line holds 2 MiB."""
 MOST_BYTES_AT_ONCE: Final = 4 << 30
-"""Bytes of one call: an interrupted call is repeated from its beginning."""
+"""Bytes per call. An interrupted call is repeated from its beginning."""
 POLL_S: Final = 1.0
 
 
 class AccessDeniedError(DatasetError):
-    """Report that the node's role may not list or read there."""
+    """Report that the node's role does not permit listing or reading the objects."""
 
     kind = "denied"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """A prefix in a bucket: the name of a directory or of one object."""
+    """A prefix in a bucket: the name of a folder or of one object."""
 
     bucket: str
     key: str
-    """Without slashes at its ends; empty: the whole bucket."""
+    """Key without slashes at its ends; empty: the whole bucket."""
     region: str = ""
-    """Of the cluster; the CLI finds a bucket in another region by itself."""
+    """The cluster's region. The CLI finds a bucket in another region by itself."""
 
     @classmethod
     def parse(cls, address: str, region: str = "") -> Prefix:
@@ -61,25 +61,24 @@ class Prefix:
         return cls(bucket=found[1], key=key, region=region)
 
     def __str__(self) -> str:
-        """Return its address."""
+        """Return the prefix's address, s3://BUCKET/PREFIX."""
         return f"s3://{self.bucket}/{self.key}".rstrip("/")
 
     @property
     def folder(self) -> str:
-        """Return the beginning of the keys below it."""
+        """Return the beginning of all keys below the prefix."""
         return f"{self.key}/" if self.key else ""
 
     def list_words(self, prefix: str) -> list[str]:
-        """Build the words of the CLI that list the objects whose keys begin with `prefix`.
+        """Build the CLI's arguments to list the objects whose keys begin with `prefix`.
 
-        Within JSON the CLI takes every key literally. As an argument it would take `-x` for a flag, and file://x for a
-        file to read.
+        In JSON, the CLI reads every key literally. As an argument, `-x` would be a flag, and file://x a file to read.
         """
         asked = json.dumps({"Bucket": self.bucket, "Prefix": prefix})
         return ["s3api", "list-objects-v2", "--cli-input-json", asked, "--output", "json"]
 
     def fetch_words(self, directory: Path, entries: Sequence[Entry], single: bool = False) -> list[str]:
-        """Build the words of the CLI that fetch these files into a directory; `single`: the prefix is the one file."""
+        """Build the CLI's arguments to fetch files into a directory. `single`: the prefix is the one file's key."""
         if single:
             return ["s3", "cp", str(self), str(directory / entries[0].path), *QUIET]
         patterns = (f"--include={literal(entry.path)}" for entry in entries)
@@ -88,14 +87,14 @@ class Prefix:
 
 
 def literal(path: str) -> str:
-    """Return a pattern of the CLI that matches this path alone."""
+    """Return a pattern for the CLI that matches only this path."""
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
-    """Parse the CLI's listing, which is "" where nothing is there; markers of folders are left out.
+    """Parse the CLI's listing, which is "" if there are no objects. Folder markers are left out.
 
-    Raises DatasetError for what is no listing, ManifestError for a key that could lead out of its directory.
+    Raises DatasetError for malformed output, and ManifestError for a key that could be outside of its directory.
     """
     if not text.strip():
         return ()
@@ -114,7 +113,7 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
 
 
 def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
-    """Return the error that a failure of the CLI means."""
+    """Return the error for a failed call of the CLI, by its stderr."""
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
         return AccessDeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
@@ -131,7 +130,7 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
 
 
 def listing(prefix: Prefix) -> tuple[Entry, ...]:
-    """List what lies under a prefix, or the one object of that name. Raises DatasetError where there is nothing."""
+    """List the objects under a prefix, or the one object with that key. Raises DatasetError if there is none."""
     for wanted in dict.fromkeys((prefix.folder, prefix.key)):
         with _running(prefix, prefix.list_words(wanted)) as process:
             text = process.communicate()[0].decode("utf-8")
@@ -144,12 +143,12 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
 
 
 def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
-    """Return whether an address names one object and not a folder."""
+    """Return whether an address refers to one object rather than a folder."""
     return len(entries) == 1 and bool(prefix.key) and entries[0].path == prefix.key.rpartition("/")[2]
 
 
 def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Divide files among calls of the CLI."""
+    """Divide files into batches, one per call of the CLI."""
     most = min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
     batch: list[Entry] = []
     for entry in entries:
@@ -164,7 +163,7 @@ def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 def fetch(
     prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], *, single: bool, at: Callable[[int], None]
 ) -> Iterator[Entry]:
-    """Fetch files into a data set; yield each, with its hash, once it is there; call `at` with the bytes in flight."""
+    """Fetch files into a data set. Yield each with its hash when it is stored; call `at` with the bytes in flight."""
     for batch in batches(entries):
         directory = dataset.partial / f"fetch-{unique_token()}"
         directory.mkdir(parents=True)
@@ -195,7 +194,7 @@ def _size(path: Path) -> int:
 
 @contextlib.contextmanager
 def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the CLI during a block. Raises DatasetError where it fails."""
+    """Run the CLI during a block. Raises DatasetError if it fails."""
     try:
         with running(aws_command(*words, region=prefix.region, in_background=True)) as process:
             yield process
@@ -208,7 +207,7 @@ def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[
 def fetch_to_disk(
     prefix: Prefix, dataset: StagedDataset, part: Callable[[Sequence[Entry]], Sequence[Entry]], emit: Emit
 ) -> None:
-    """Fetch this node's part of a bucket's objects to its own disk, except those that are there already."""
+    """Fetch this node's part of a bucket's objects to its own disk, except objects that are already there."""
     listed = listing(prefix)
     entries = [known_hashes(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]
     with dataset.locked():
@@ -222,7 +221,7 @@ def fetch_to_disk(
 
 
 def fetch_shared(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> None:
-    """Fetch this node's part of a pending data set to the shared file system. The master finishes the data set."""
+    """Fetch this node's part of a pending data set to the shared file system. The master then finishes the data set."""
     came = _fetch_missing(prefix, dataset, entries, single, emit)
     emit({"done": {"files": len(entries), "came_bytes": came}})
 
@@ -245,7 +244,7 @@ def _fetch_missing(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Ent
 
 
 def _journal(dataset: StagedDataset) -> Path:
-    """Return this node's journal of fetched files, from which an interrupted fetch is continued."""
+    """Return the path of this node's journal of fetched files. An interrupted fetch continues from it."""
     return dataset.root / f".{dataset.name}.fetched-{os.uname().nodename}"
 
 
@@ -254,21 +253,23 @@ def _journals(dataset: StagedDataset) -> list[Path]:
 
 
 def remove_journals(dataset: StagedDataset) -> None:
+    """Remove the journals of all nodes for a data set."""
     for file in _journals(dataset):
         file.unlink(missing_ok=True)
 
 
 def known_hashes(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
-    """Return the hashes of objects that were read before, by path, size and ETag."""
+    """Return entries with hashes for objects that were read before, by path, size and ETag."""
     found = list(dataset.last_entries())
     for file in _journals(dataset):
         for line in file.read_text(encoding="ascii").split("\n"):
-            with contextlib.suppress(ValueError):  # The last line may be cut off.
+            with contextlib.suppress(ValueError):  # The last line may be truncated.
                 found.append(Entry.from_document(json.loads(line)))
     return {(entry.path, entry.size, entry.etag): entry for entry in found if entry.sha256 and entry.etag}
 
 
 def with_hashes(dataset: StagedDataset, manifest: Manifest) -> Iterator[Entry]:
+    """Yield a manifest's entries with their hashes. Raises DatasetError for a file that no node has fetched."""
     seen = known_hashes(dataset)
     for entry in manifest.entries:
         found = entry if entry.sha256 else seen.get((entry.path, entry.size, entry.etag))

@@ -1,6 +1,6 @@
 """Read and write objects of a bucket as streams, through the AWS CLI, with the node's own role.
 
-Each call starts one command. The bytes go through a pipe, so that neither memory nor a disk buffers them.
+Each operation starts one command. The bytes go through a pipe and are not buffered in memory or on a disk.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class BucketError(ReportedError, RuntimeError):
 
 
 class BucketClient:
-    """Use the objects below a prefix, by their paths relative to it."""
+    """Read and write the objects below a prefix, by their paths relative to the prefix."""
 
     def __init__(self, prefix: Prefix, *, program: str = "aws") -> None:
-        """Name the prefix; nothing is asked of it yet."""
+        """Create a client for the prefix, without any request."""
         self.prefix, self._program = prefix, program
 
     def address(self, path: str = "") -> str:
-        """Return the address of an object."""
+        """Return the address of an object, or of the prefix."""
         return f"s3://{self.prefix.bucket}/{self.prefix.folder}{path}".rstrip("/")
 
     def paths(self) -> list[str]:
-        """List the objects. Raises BucketError."""
+        """List the objects' paths. Raises BucketError."""
         command = self._command(*self.prefix.list_words(self.prefix.folder))
         with self._running("list", self.address(), command) as process:
             text = process.communicate()[0].decode()
@@ -56,16 +56,16 @@ class BucketClient:
             raise BucketError("list", self.address(), str(error)) from None
 
     def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:
-        """Stream an object of `size` bytes into the bucket; it appears complete, unless this process is killed.
+        """Stream an object of `size` bytes into the bucket. It appears only when complete, unless this is killed.
 
-        Raises BucketError, and what `write` raises.
+        `write` writes the bytes to a pipe. Raises BucketError, and the errors of `write`.
         """
         address = self.address(path)
         command = self._command("s3", "cp", "-", address, "--expected-size", str(size), *QUIET)
         with self._running("write", address, command, stdin=subprocess.PIPE) as process:
             pipe = process.stdin
             if pipe:
-                # A CLI that has ended reports why by its status.
+                # If the CLI has exited, its status gives the reason.
                 with contextlib.suppress(BrokenPipeError):
                     write(pipe)
                 with contextlib.suppress(BrokenPipeError):
@@ -74,7 +74,7 @@ class BucketClient:
 
     @contextlib.contextmanager
     def get(self, path: str) -> Iterator[IO[bytes]]:
-        """Stream an object from the bucket. Raises FileNotFoundError where there is none, else BucketError."""
+        """Stream an object from the bucket. Raises FileNotFoundError if it does not exist, else BucketError."""
         address = self.address(path)
         with self._running("read", address, self._command("s3", "cp", address, "-", *QUIET)) as process:
             if process.stdout:
@@ -82,7 +82,7 @@ class BucketClient:
             process.communicate()
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, by one request for each thousand. Raises BucketError."""
+        """Delete objects, one request per thousand. Raises BucketError."""
         for start in range(0, len(paths), 1000):
             keys = [{"Key": self.prefix.folder + path} for path in paths[start : start + 1000]]
             document = json.dumps({"Objects": keys, "Quiet": True})
@@ -97,7 +97,7 @@ class BucketClient:
     def _running(
         self, doing: str, address: str, command: Sequence[str], stdin: int = subprocess.DEVNULL
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the CLI during a block. Raises BucketError, or FileNotFoundError for an object that is not there."""
+        """Run the CLI during a block. Raises BucketError, or FileNotFoundError for an object that does not exist."""
         try:
             with running(command, stdin=stdin) as process:
                 yield process

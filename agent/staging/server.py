@@ -33,7 +33,7 @@ _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
 
 
 def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
-    """Begin a data set on the shared file system."""
+    """Begin to stage a data set on the shared file system: write its pending manifest."""
     given = Manifest.from_text(text)
     seen = known_hashes(dataset)
     wanted = Manifest.of((seen.get((e.path, e.size, e.etag), e) for e in given.entries), given.source)
@@ -52,7 +52,7 @@ def finish(dataset: StagedDataset, emit: Emit) -> None:
 
 
 def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
-    """Receive the files of a stream; with `packing` also write the small ones into one file."""
+    """Receive the files of a stream. With `packing`, also write the small ones into a pack."""
     count = {"files": 0, "bytes": 0}
 
     def stored(entry: Entry) -> None:
@@ -69,11 +69,12 @@ def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, pack
 
 
 def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
-    """Run commands, each a line of JSON and its data, until the stream ends.
+    """Run commands until the stream ends. Each command is a line of JSON, followed by its data.
 
-    `{"reserve": [ROOT, NAME]}` comes first, and holds to the stream's end; then `{"begin": [ROOT, NAME], "bytes": N}`
-    and N bytes of a manifest; `{"receive": [ROOT, NAME], "packing": BOOL}` and the files; `{"finish": [ROOT, NAME]}`.
-    Each is answered by a line with `done`. Heartbeats come between the answers.
+    `{"reserve": [ROOT, NAME]}` comes first and holds until the end of the stream. Then come:
+    `{"begin": [ROOT, NAME], "bytes": N}` with N bytes of a manifest,
+    `{"receive": [ROOT, NAME], "packing": BOOL}` with the files, and `{"finish": [ROOT, NAME]}`.
+    The answer to each is a line with `done`. Heartbeats are sent between the answers.
     """
     over = threading.Event()
 
@@ -146,7 +147,7 @@ def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the status is that of `run_and_report`."""
+    """Run the command line; return the status from `run_and_report`."""
     return run_and_report(lambda emit: _carry_out(_parse(argv), emit))
 
 

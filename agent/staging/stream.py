@@ -1,8 +1,8 @@
-"""The stream of a data set's files over one connection: for each file a line of JSON, then its bytes; last, END.
+"""Stream a data set's files over one connection: for each file a line of JSON, then its bytes; at the end, END.
 
-Small files are written by several threads at once, since each costs a shared file system a round trip; a large file is
-written while it arrives. The format is our own because nodes have the standard library alone, and its tarfile neither
-carries a hash for each file nor resumes.
+Several threads write small files concurrently, because each costs a round trip on a shared file system. A large file is
+written while it arrives. The format is our own because nodes have only the standard library, and its tarfile neither
+stores a hash per file nor resumes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from agent.staging.manifest import BLOCK, Entry
 from agent.staging.pack import Packer
 
 SMALL: Final = 4 << 20
-"""Bytes of a file up to which it is buffered in memory."""
+"""Maximum size in bytes of a file that is buffered in memory."""
 BATCH_BYTES: Final = 1 << 20
 BATCH_FILES: Final = 32
-"""Small files that one thread writes in one batch."""
+"""Maximum number of small files that one thread writes in one batch."""
 END: Final = b"{}\n"
 SEND_BLOCK: Final = 1 << 17
-"""Bytes that are sent at once: many small files make few packets."""
+"""Bytes per send, so that many small files need few packets."""
 
 
 class TruncatedStreamError(DatasetError):
-    """Report a stream that ended before its last line: the sender has gone."""
+    """Report a stream that ended before its last line, because the sender has gone away."""
 
     kind = "broken off"
 
@@ -41,7 +41,7 @@ class SourceChangedError(DatasetError):
 
 
 def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
-    """Yield the stream of these files. Raises SourceChangedError for one that has changed size or is gone."""
+    """Yield the stream of these files. Raises SourceChangedError for a file that is gone or has another size."""
     for entry in entries:
         yield entry.to_line().encode() + b"\n"
         left = entry.size
@@ -58,7 +58,7 @@ def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[byte
 
 
 def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of at least `least` bytes, except the last."""
+    """Yield the same bytes in blocks of at least `least` bytes, except the last block."""
     waiting: list[bytes] = []
     size = 0
     try:
@@ -69,7 +69,7 @@ def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
                 yield b"".join(waiting)
                 waiting, size = [], 0
     except SourceChangedError:
-        yield b"".join(waiting)  # The files before that one are complete.
+        yield b"".join(waiting)  # The files before the changed one are complete.
         raise
     if waiting:
         yield b"".join(waiting)
@@ -78,10 +78,10 @@ def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
 def receive(
     dataset: StagedDataset, stream: IO[bytes], stored: Callable[[Entry], None], pack: Packer | None = None
 ) -> None:
-    """Write the files of a stream into a data set and call `stored` for each; files that are complete stay.
+    """Write the files of a stream into a data set, and call `stored` for each. Files already received stay on errors.
 
-    Small ones go into the `pack` too. Raises TruncatedStreamError, DiskFullError, and DamagedFileError for a file that
-    differs from its entry.
+    Small files are also added to `pack`. Raises TruncatedStreamError, DiskFullError, or DamagedFileError for a file
+    that differs from its entry.
     """
     waiting: list[tuple[list[tuple[Entry, bytes]], Future[None]]] = []
     batch: list[tuple[Entry, bytes]] = []
@@ -130,6 +130,6 @@ def receive(
                     submit()
                     settle(2 * WORKERS)
         finally:
-            # Complete files are kept, also where the stream broke off.
+            # Keep the complete files, even if the stream broke off.
             submit()
             settle(0)
