@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -366,16 +367,15 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
             if isinstance(error, tuple(getattr(exceptions, name) for name in names)):
                 return AwsError(what.format(_unreadable() or error), where=action, remedy=remedy.format(**words))
     # botocore checks some settings with plain errors: an endpoint without http://, a number of attempts that is none.
-    if isinstance(error, ValueError | OSError) and _raised_by_botocore(error):
+    if isinstance(error, ValueError | OSError) and not isinstance(error, AwsError) and _raised_by_botocore(error):
         return AwsError(f"invalid AWS settings: {error}", where=action, remedy=_VARIABLES)
     return None
 
 
 def _raised_by_botocore(error: Exception) -> bool:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("botocore", "boto3"))
+    """Return whether botocore raised it, or a module that reads the settings of credentials for botocore."""
+    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(names) and (names[-1].startswith(("botocore", "boto3")) or "botocore.credentials" in names)
 
 
 def _unreadable() -> str:

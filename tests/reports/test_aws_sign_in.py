@@ -73,6 +73,15 @@ SETTINGS: dict[str, tuple[dict[str, str], str, str, str]] = {
     ),
     "credential_source": ({}, f"[default]\nrole_arn = x\ncredential_source = Bogus\n{REGION}", "", r"Bogus"),
     "credential_process": ({}, f"[default]\ncredential_process = false\n{REGION}", "", r"process.*by hand"),
+    "credential_process without JSON": (
+        {}, f"[default]\ncredential_process = echo hello\n{REGION}", "", r"invalid AWS settings.*~/.aws/config"
+    ),
+    "credential_process with a quote": (
+        {}, f"[default]\ncredential_process = echo 'x\n{REGION}", "", r"invalid AWS settings: No closing quotation"
+    ),
+    "credential_process missing": (
+        {}, f"[default]\ncredential_process = /no/such\n{REGION}", "", r"invalid AWS settings.*/no/such"
+    ),
     "login": ({}, f"[default]\nlogin_session = arn:aws:iam::123456789012:user/e\n{REGION}", "", r"aws login"),
     "sso": (
         {},
