@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("aws"):
+    if config.getoption("aws", default=False):  # without it if this file is loaded late, for `pytest tests`
         account.configure(config)
 
 
