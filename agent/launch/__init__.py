@@ -1,1 +1,1 @@
-"""From a run's spec to its ranks: hosts, launcher, and what each rank becomes."""
+"""Start the ranks of a run from its spec: hosts, launchers, and the program of each rank."""

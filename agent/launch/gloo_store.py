@@ -1,14 +1,14 @@
-"""The key-value store in which ranks over Gloo find each other. It runs on the run's first host, as the user for ranks.
+"""The key-value store that connects ranks over Gloo. It runs on the run's first host, as the user for ranks.
 
     python -m agent.launch.gloo_store ADDRESS NAME:SLOTS,... [wait]    # over SSH, by agent.launch.horovodrun
 
-Horovod's own store is a part of horovodrun, on the master: ranks could fill the master's memory there. This one speaks
-the same protocol (horovod/runner/http/http_server.py), and its memory has a limit. It prints its port, and exits when
+Horovod's own store is a part of horovodrun, on the master, where ranks could fill the memory. This store speaks the
+same protocol (horovod/runner/http/http_server.py), but its memory is limited. It prints its port, and exits when
 standard input ends.
 
-With `wait` a request for the address of a rank that has not joined is answered only when it has. Horovod checks its
-time-out only if the store has no value: so ranks wait for a rank whose process is alive, however long its imports and
-data take. The store prints for which ranks the others wait. It answers at once again if a rank has exited.
+With `wait`, a request for the address of a rank is answered only after that rank has joined. Horovod checks its
+time-out only if the store has no value, so ranks wait for any rank that is alive, however long its imports and data
+take. The store prints the missing ranks. After a rank has exited, requests are answered immediately again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MEMORY: Final = 2 << 30
 """Address space of the store, bytes. The addresses of a thousand ranks take a few hundred MB."""
 MAX_VALUE: Final = 16 << 20
 _STACK: Final = 256 << 10
-"""Of the thread that serves a connection, bytes."""
+"""Stack of the thread for a connection, bytes."""
 _REQUEST_S: Final = 3
-"""How long to wait for the next bytes of a request, as Horovod does."""
+"""How long to wait for the next bytes of a request; the same as in Horovod."""
 REPORT_S: Final = 120.0
-"""After this time, and each time that it has doubled, ranks that have not joined are reported."""
+"""Ranks that have not joined are reported after this time, and again each time that it has doubled."""
 _LOOK_S: Final = 1.0
 WAIT: Final = "wait"
 GLOO_TIMEOUT: Final = "HOROVOD_GLOO_TIMEOUT_SECONDS"
@@ -52,7 +52,7 @@ _MAX_SHOWN: Final = 8
 
 
 def scope_sizes(hosts: str) -> dict[str, int]:
-    """Return how many ranks take part in each of Horovod's scopes. `hosts`: NAME:SLOTS,..."""
+    """Return the number of ranks in each of Horovod's scopes, by scope name. `hosts`: NAME:SLOTS,..."""
     slots = {name: int(count) for name, _, count in (host.rpartition(":") for host in hosts.split(","))}
     across = Counter(rank for count in slots.values() for rank in range(count))
     return {
@@ -63,13 +63,13 @@ def scope_sizes(hosts: str) -> dict[str, int]:
 
 
 class Store(ThreadingHTTPServer):
-    """The values by scope and key."""
+    """HTTP server that stores values by scope and key."""
 
     daemon_threads = True
     request_queue_size = 1024
 
     def __init__(self, address: str, sizes: dict[str, int], *, waits: bool = False) -> None:
-        """Open the port. `waits`: whether requests of ranks wait for a value."""
+        """Open the port. `waits`: whether requests for a missing value wait for it."""
         super().__init__((address, 0), _Request)
         self._waits, self._reported_s, self._began, self._looked = waits, 0.0, 0.0, 0.0
         self._sizes, self._left = sizes, Counter[str]()
@@ -77,7 +77,7 @@ class Store(ThreadingHTTPServer):
         self._lock = threading.Condition()
 
     def get(self, scope: str, key: str, is_open: Callable[[], bool] = lambda: True) -> bytes | None:
-        """Return a value; None if there is none. In Horovod's scopes wait for it, while `is_open` and no rank exits."""
+        """Return a value, or None. In Horovod's scopes, wait for it while `is_open` is true and no rank has exited."""
         with self._lock:
             while (value := self._values.get(scope, {}).get(key)) is None:
                 if not (self._waits and scope in self._sizes and EXITED not in self._values and is_open()):
@@ -87,7 +87,7 @@ class Store(ThreadingHTTPServer):
             return value
 
     def _report(self) -> None:
-        """Print the ranks that have not joined, some time after the first one has."""
+        """Print the ranks that have not joined, if the first rank has waited long enough."""
         now = time.monotonic()
         waited_s = now - self._began
         if not self._began or waited_s < max(REPORT_S, 2 * self._reported_s) or now < self._looked + _LOOK_S:
@@ -100,14 +100,14 @@ class Store(ThreadingHTTPServer):
             print(f"{_MISSING}{waited_s:.0f} {' '.join(missing)}", flush=True)
 
     def put(self, scope: str, key: str, value: bytes) -> None:
-        """Keep a value."""
+        """Store a value and wake up the requests that wait for it."""
         with self._lock:
             self._began = self._began or time.monotonic()
             self._values.setdefault(scope, {})[key] = value
             self._lock.notify_all()
 
     def delete(self, scope: str, key: str) -> None:
-        """Delete a value. Those of one of Horovod's scopes go together, when all its ranks have left."""
+        """Delete a value. In Horovod's scopes, all values are deleted together after all ranks have left the scope."""
         with self._lock:
             if scope not in self._sizes:
                 self._values.get(scope, {}).pop(key, None)
@@ -118,7 +118,7 @@ class Store(ThreadingHTTPServer):
                 del self._left[scope]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Drop a request that fails, such as one beyond the memory limit."""
+        """Drop a failed request, such as one that exceeds the memory limit."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -131,8 +131,8 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(404 if value is None else 200, value or b"")
 
     def _is_open(self) -> bool:
-        """Return whether the rank that asks has not closed the connection."""
-        poll = select.poll()  # `recv` would wait for the time-out of the connection, and the store is locked meanwhile.
+        """Return whether the requesting rank still has the connection open."""
+        poll = select.poll()  # `recv` would wait for the connection's time-out, with the store locked.
         poll.register(self.connection, select.POLLIN)
         try:
             return not poll.poll(0) or bool(self.connection.recv(1, socket.MSG_PEEK))
@@ -168,16 +168,16 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # http.server's name
-        """Print nothing."""
+        """Do not log requests."""
 
 
 class RemoteStore:
-    """The store of one run, for horovodrun on the master; in place of Horovod's RendezvousServer."""
+    """The store of one run, as used by horovodrun on the master instead of Horovod's RendezvousServer."""
 
     def __init__(self, hosts: str, directory: str, *, waits: bool = True) -> None:
-        """Name the first of the hosts, NAME:SLOTS,... `directory`: of the agent there.
+        """Configure the store. `hosts`: NAME:SLOTS,...; it runs on the first. `directory`: the agent's, on that host.
 
-        `waits`: whether ranks wait for each other as long as all are alive, in place of Horovod's time-out.
+        `waits`: whether ranks wait for each other as long as all are alive, instead of Horovod's time-out.
         """
         self._hosts, self._directory, self._waits = hosts, directory, waits
         self._host = hosts.partition(":")[0]
@@ -185,23 +185,23 @@ class RemoteStore:
 
     @functools.cached_property
     def address(self) -> str:
-        """Return the address where ranks reach the store."""
+        """Return the address of the store for ranks. Exits this process with a message if the name does not resolve."""
         try:
             return socket.gethostbyname(self._host)
         except OSError as error:
             sys.exit(f"[launcher] {self._host} has no address: {error.strerror}")
 
     def begin(self) -> None:
-        """Begin to start the store. It exits with this process, whose end closes its standard input."""
+        """Start the store without waiting for it. It exits with this process, which closes its standard input."""
         marks = [f"{name}={os.environ[name]}" for name in (RUN_VARIABLE, RUNS_VARIABLE)]
-        # A pool of memory for each thread would reserve more address space than the store may have.
+        # One memory pool per thread would reserve more address space than the store may use.
         words = ["env", *marks, "MALLOC_ARENA_MAX=1", "PYTHONDONTWRITEBYTECODE=1", NODE_PYTHON, "-S"]
         words += ["-m", "agent.launch.gloo_store", self.address, self._hosts, *([WAIT] if self._waits else [])]
         script = f"cd {shlex.quote(self._directory)} && exec {shlex.join(words)}"
         self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def start(self) -> int:
-        """Return the store's port. Exits this process with a message if the store does not start."""
+        """Return the store's port; start the store if necessary. Exits this process with a message if that fails."""
         if self._ssh is None:
             self.begin()
         ssh, answer = self._ssh, b""
@@ -215,7 +215,7 @@ class RemoteStore:
         sys.exit(f"[launcher] {self._host} ended: {ssh.wait()}")  # type: ignore[union-attr]  # it was begun
 
     def _forward(self) -> None:
-        """Report the ranks that the store misses. Ranks could print such lines: only numbers of ranks count."""
+        """Print messages about missing ranks. Only rank numbers are accepted, because ranks can forge such lines."""
         places = [
             name for host in self._hosts.split(",") for name in [host.rpartition(":")[0]] * int(host.rpartition(":")[2])
         ]
@@ -235,11 +235,11 @@ class RemoteStore:
                 print(f"[launcher] waiting for {late}; {limit}", flush=True)
 
     def init(self, plan: object) -> None:
-        """Do nothing: the store knows its ranks."""
+        """Do nothing: the store already knows its ranks. Horovod calls this method."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the store until standard input ends."""
+    """Run the store until standard input ends; return the exit status."""
     address, hosts, *option = argv
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     threading.stack_size(_STACK)

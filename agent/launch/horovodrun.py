@@ -1,13 +1,13 @@
-"""Horovod's own launcher, without the six seconds in which it imports TensorFlow to learn what Horovod was built with.
+"""Horovod's launcher, without the six seconds that it takes to import TensorFlow and inspect Horovod's build.
 
-A runtime here is built with Gloo and MPI. Horovod's own way to mpirun is a line for a shell. It sets neither what makes
-waiting ranks give way nor what finds the daemon on the other hosts, and has mpirun mark pieces of lines.
+Runtimes are always built with Gloo and MPI. Horovod starts mpirun through a shell command line. That command does not
+make waiting ranks yield their core, does not find the daemon on other hosts, and makes mpirun mark parts of lines.
 
     python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --gloo env -C DIRECTORY COMMAND
     python -m agent.launch.horovodrun --runtime RUNTIME -np 2 -H a:1,b:1 --mpi env -C DIRECTORY PYTHON ...
 
-In a run (the environment names one) this process is on the master. It opens no port, and starts no command of a rank
-here. What obeys ranks runs on the run's first host as the user for ranks: over Gloo the store where they meet
+In a run (set in the environment) this process is on the master. It opens no port and runs no command for a rank there.
+The services that obey ranks are on the run's first host, as the user for ranks: over Gloo the store that connects ranks
 (`agent.launch.gloo_store`), over MPI the mpirun of RUNTIME (`agent.launch.mpi_daemons`). Without a run, both are here.
 """
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from agent.launch.gloo_store import RemoteStore
 
 PARAMETERS: Final = {
-    # A thread that waits polls: without this it never leaves its core to the one that computes (docs/tuning.md).
+    # A waiting thread polls. Without this setting it never yields its core to the computing thread (docs/tuning.md).
     "mpi_yield_when_idle": "1",
-    # The master alone can log in on hosts, and answers the first one.
+    # Only the master can log in on hosts, and it answers only the first host.
     "plm_rsh_no_tree_spawn": "1",
-    # Detects a lost host after 60 s; Open MPI's default is 8 minutes.
+    # Detects a lost host after 60 s. Open MPI's default is 8 minutes.
     "oob_tcp_keepalive_time": "30",
     "oob_tcp_keepalive_intvl": "10",
     "oob_tcp_keepalive_probes": "3",
 }
 CONTROLLER: Final = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 TRANSPORTS: Final = ("--mca", "pml", "ob1", "--mca", "btl", "^openib")
-"""Shared memory within a host and TCP between hosts, as Horovod has it: openib, and what UCX finds, hang at times."""
+"""Shared memory within a host and TCP between hosts, as in Horovod. openib, and what UCX finds, hang at times."""
 
 
 def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str], agent: str = "") -> dict[str, str]:
-    """Return Open MPI's variables for mpirun and the ranks.
+    """Return Open MPI's environment variables for mpirun and the ranks.
 
-    `base`: folder of Open MPI on all hosts. `interfaces`: names, or networks as 10.0.0.0/16, for mpirun's own messages.
-    `agent`: directory of the agent on the hosts, if the master starts mpirun's daemons.
+    `base` is Open MPI's folder on all hosts. `interfaces` are names, or networks such as 10.0.0.0/16, for mpirun's own
+    messages. `agent` is the agent's directory on the hosts, if the master starts mpirun's daemons.
     """
     parameters = {
         **PARAMETERS,
@@ -63,11 +63,11 @@ def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str], agent: str 
 def mpi_command(
     base: Path, *, ranks: int, hosts: str, interfaces: Sequence[str], exported: Sequence[str], rank: Sequence[str]
 ) -> list[str]:
-    """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables that the ranks get."""
+    """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables to pass to the ranks."""
     return [
         *(str(base / "bin" / "mpirun"), "--allow-run-as-root"),
         *("-np", str(ranks), "-H", hosts),
-        *("--bind-to", "none", "--map-by", "slot"),  # the payload binds
+        *("--bind-to", "none", "--map-by", "slot"),  # the ranks bind themselves
         *TRANSPORTS,
         *(("--mca", "btl_tcp_if_include", ",".join(interfaces)) if interfaces else ()),
         *(word for name in exported for word in ("-x", name)),
@@ -78,7 +78,7 @@ def mpi_command(
 def mpi_run(
     runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
 ) -> None:
-    """Run mpirun and exit with its status. The arguments are `runtime` and those of Horovod's function of this name."""
+    """Run mpirun and exit with its status. Except for `runtime`, the arguments are those of Horovod's `mpi_run`."""
     import horovod
     from horovod.runner.common.util.env import is_exportable
 
@@ -88,7 +88,7 @@ def mpi_run(
     # lib/pythonX.Y/site-packages/horovod/__init__.py
     base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
     included = sorted(filter(None, interfaces or ()))
-    # This process itself is set to use Gloo: `agent.environment.site_changes`.
+    # This process itself uses Gloo (`agent.environment.site_changes`).
     variables = {**mpi_variables(runtime, len(hosts), included, agent), **env, **CONTROLLER}
     argv = mpi_command(
         base,
@@ -112,32 +112,32 @@ def mpi_run(
 
 
 def option(arguments: Sequence[str], name: str) -> str:
-    """Return the word behind an option of horovodrun; "" without it."""
+    """Return the argument of an option of horovodrun, or "" without the option."""
     return arguments[arguments.index(name) + 1] if name in arguments else ""
 
 
 def cache_folder(folder: str, arguments: Sequence[str]) -> str:
-    """Return the folder below `folder` in which Horovod caches what it finds out about these hosts.
+    """Return a folder under `folder` where Horovod caches facts about these hosts.
 
-    Horovod has one file there, which two concurrent runs on other hosts would overwrite.
+    Horovod has a single file there, which concurrent runs on different hosts would overwrite.
     """
     return str(Path(folder) / hashlib.sha256(option(arguments, "-H").encode()).hexdigest()[:16])
 
 
 def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
-    """Have Horovod open no port and run no command of a rank on this machine.
+    """Prevent Horovod from opening ports and running ranks' commands on this machine.
 
-    Its search for common interfaces also opens a port, and unpickles what comes. Each rank knows its own interface
-    (`agent.launch.rank`).
+    Horovod's search for common interfaces also opens a port, and unpickles the data that it receives. Each rank
+    determines its own interface instead (`agent.launch.rank`).
     """
     launch.driver_service.get_common_interfaces = lambda settings, *_, **__: settings.nics or {""}
-    launch.network.get_local_host_addresses = set  # no host is this machine, whatever address it has
+    launch.network.get_local_host_addresses = set  # no host counts as this machine, whatever its address
     launch.network.get_driver_ip = lambda _: store.address
     gloo_run.RendezvousServer = lambda _: store
 
 
 def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
-    """Forward what a rank writes, line by line, in place of Horovod's function, which keeps a line of any length."""
+    """Forward a rank's output line by line. Replaces Horovod's function, which buffers lines of any length."""
     lines = Lines(b"" if rank is None else f"[{rank}]<{stream}>:".encode())
     poll, block = select.poll(), None
     poll.register(source, select.POLLIN)
@@ -163,7 +163,7 @@ def main() -> None:
         is_given = GLOO_TIMEOUT in {*dict(spec.environment), *spec.secrets}
         store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"), waits=not is_given)
         if "--gloo" in sys.argv:
-            store.begin()  # It starts while this process imports Horovod.
+            store.begin()  # It starts up while this process imports Horovod.
 
     from horovod.runner import gloo_run, launch
     from horovod.runner.common.util import safe_shell_exec
@@ -174,7 +174,7 @@ def main() -> None:
     safe_shell_exec.prefix_connection = forward_output
     if in_run:
         keep_off_master(launch, gloo_run, store)
-        if "--mpi" in sys.argv:  # The connections of mpirun itself report a host that does not answer.
+        if "--mpi" in sys.argv:  # mpirun's own connections detect an unresponsive host.
             launch._check_all_hosts_ssh_successful = lambda *_, **__: True
     launch.run_commandline()
 

@@ -1,4 +1,4 @@
-"""Horovod's launcher as a command line and an environment. Pure; standard library only."""
+"""The command lines and the environment of launchers. Pure functions, standard library only."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 ASSUMED_STEP_MS: Final = 25.0
-"""The step of a user's program, which nobody can estimate. Two ranks over Gloo get a cycle of 2.2 ms, which by the rule
-of `cycle_ms` costs no more than Horovod's own 1 ms for steps from 10 ms on."""
+"""Assumed step time of a user program, which cannot be estimated. Two ranks over Gloo then get a cycle of 2.2 ms. By
+the rule of `cycle_ms`, that costs no more than Horovod's own 1 ms for steps of 10 ms or longer."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interpreters:
-    """The Pythons of one launch, and where the ranks' Open MPI lies."""
+    """The Python interpreters of one launch, and the runtime with Open MPI."""
 
     launcher: str
-    """On the master."""
+    """The launcher's Python, on the master."""
     ranks: str
-    """At one path on all hosts."""
+    """The ranks' Python, at the same path on all hosts."""
     runtime: str
-    """Directory of the environment that Horovod and Open MPI belong to on all hosts; the ranks' own may lie over it."""
+    """Directory of the environment with Horovod and Open MPI on all hosts. The ranks' environment can be an overlay."""
 
 
 def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
+    """Return a launch for the run's record: the launcher's command and environment, and the command of each rank."""
     return {
         "command": list(command),
         "directory": str(OWN_TREE),
@@ -42,24 +42,24 @@ def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapp
 
 
 def start_timeout_s(hosts: int) -> int:
-    """Return how long horovodrun may take to reach all hosts, s. Its own 30 s are too few for 16 nodes."""
+    """Return how long horovodrun may take to reach all hosts, s. Its default of 30 s is too short for 16 nodes."""
     return 60 + 5 * hosts
 
 
 def gloo_timeout_s(ranks: int) -> int:
-    """Return how long a rank waits for another, s: the slowest one's import of TensorFlow fits in it."""
+    """Return how long a rank waits for other ranks, s: enough for the slowest import of TensorFlow."""
     return 120 + 5 * ranks
 
 
 def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -> list[str]:
     """Build the command that starts all ranks, for the master.
 
-    Each rank begins as `agent.launch.rank`, which reads from the run's spec what it is to become: the words of a user's
-    command are data there, and meet neither Horovod's quoting nor the limit of one command line. `rank`: another
-    command for each rank, of plain words. Each begins in the agent's tree on the shared file system, and this launcher
-    in the master's own: what a rank has written runs on no other machine than its own kind.
+    Each rank starts as `agent.launch.rank`, which reads its command from the run's spec. So the words of a user's
+    command are subject neither to Horovod's quoting nor to the length limit of a command line. `rank` is another
+    command for each rank, without special characters. Ranks start in the agent's tree on the shared file system. This
+    launcher starts in the master's own tree, so that files written by ranks are never executed on the master.
     """
-    # Interfaces have other names on other instance types: Open MPI also takes the network that they are in.
+    # Interface names differ between instance types. Open MPI also accepts the network of the interfaces.
     meeting = spec.network if spec.controller == MPI else spec.interface
     interface = ["--network-interfaces", meeting] if meeting else []
     return [
@@ -78,18 +78,18 @@ def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -
 
 
 def launcher_command(spec: RunSpec, pythons: Interpreters) -> list[str]:
-    """Build the command of the run's launcher, Horovod's or another."""
+    """Build the command of the run's launcher, which is Horovod's or a process group."""
     if spec.rank_launcher == HOROVOD:
         return horovodrun(spec, pythons)
     return [pythons.launcher, "-m", "agent.launch.process_group", pythons.ranks, spec.run_directory]
 
 
 def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, str]:
-    """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
+    """Build the whole environment of horovodrun, which passes it to the ranks over SSH command lines.
 
-    Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
-    agent's own `ssh`, which verifies host keys and logs in as the user for ranks, comes first in PATH. What the user
-    gave the ranks read elsewhere (`agent.launch.rank`), because `ps` shows these command lines.
+    Only `HOME` and `USER` of `login` are inherited, so that secrets of the master's shell are not passed on. The
+    agent's own `ssh` comes first in PATH: it verifies host keys and logs in as the user for ranks. Ranks read the
+    user's variables elsewhere (`agent.launch.rank`), because `ps` shows these command lines.
     """
     return {
         "PATH": f"{OWN_TREE}/agent/bin/as_rank:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
@@ -105,9 +105,9 @@ def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, s
 
 
 def program_cycle(spec: RunSpec) -> dict[str, str]:
-    """Return the variable with Horovod's cycle for a user's program on CPUs; nothing if the user chose the cycle.
+    """Return the variable with Horovod's cycle time for a user program on CPUs; {} if the user chose the cycle time.
 
-    A recipe's ranks choose by themselves. On GPUs Horovod's thread takes no core from the compute.
+    A recipe's ranks choose it themselves. On GPUs, Horovod's thread takes no core from the computation.
     """
     kind, given = spec.runtime_kind, {*dict(spec.environment), *spec.secrets}
     if not spec.program or spec.rank_launcher != HOROVOD or spec.ranks < 2 or (kind and kind.has_gpus):

@@ -1,11 +1,11 @@
-"""Start the ranks of one host of a process group, and end them when the launcher on the master has gone.
+"""Start the ranks of one host in a process group, and terminate them if the launcher on the master has gone away.
 
     python -m agent.launch.host_ranks RUN_DIRECTORY INDEX [-m MODULE ...]    # over SSH, by agent.launch.process_group
     python -m agent.launch.host_ranks RUN_DIRECTORY mpirun WORDS...          # over SSH, by agent.launch.mpi_daemons
 
-INDEX is the host's place in the run's spec. `mpirun` starts the ranks of all hosts instead. The launcher keeps standard
-input open for as long as the ranks are to live: it closes it where a rank has ended wrongly, and the kernel does where
-the launcher or the connection is gone.
+INDEX is the host's index in the run's spec. `mpirun` instead runs one command that starts the ranks of all hosts. The
+launcher keeps standard input open while the ranks should live. It closes it if a rank has failed, and the kernel closes
+it if the launcher or the connection is gone.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from agent.spec.launchers import MASTER_PORT, TORCHRUN, places
 from agent.spec.run import RunSpec
 
 END_GRACE_S: Final = 5.0
-"""From SIGTERM to SIGKILL for ranks whose run has failed; horovodrun's is as long."""
+"""Seconds from SIGTERM to SIGKILL for the ranks of a failed run; the same as in horovodrun."""
 TORCHRUN_SHUTDOWN_S: Final = 300
-"""How long torchrun lets ranks go on once one has ended; its own 30 s would cut a stopped run's grace short.
+"""How long torchrun lets other ranks continue after one has exited. Its default of 30 s would shorten a stopped run's
+grace period.
 
-Older releases of PyTorch do not read the variable and keep their 30 s.
+Older releases of PyTorch ignore the variable and use 30 s.
 """
 MPIRUN: Final = "mpirun"
 _POLL_S: Final = 0.1
 
 
 def rank_words(python: str, spec: RunSpec, module: Sequence[str] = ()) -> list[str]:
-    """Build what becomes one rank: the run's command, or a module of the agent, below the parent that marks lines."""
+    """Build the command of one rank: the run's command or a module of the agent, below the parent that marks lines."""
     rank = [python, "-m", "agent.launch.rank", spec.run_directory, *module]
     return [python, "-m", "agent.launch.rank_parent", "group", *rank]
 
 
 def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
-    """Build the command of PyTorch's launcher for one host; ranks are numbered in the order of the spec's hosts."""
+    """Build the command of PyTorch's launcher for one host. Ranks are numbered in the order of the spec's hosts."""
     return [
         *(python, "-m", "torch.distributed.run"),
         *("--nnodes", str(len(spec.hosts)), "--node-rank", str(index)),
@@ -57,24 +58,24 @@ def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
 def starts(
     python: str, spec: RunSpec, index: int, module: Sequence[str] = ()
 ) -> list[tuple[list[str], dict[str, str]]]:
-    """Return what is started on a host: the words of each process, and its further variables."""
+    """Return the processes to start on a host: the command and the additional variables of each."""
     if spec.rank_launcher == TORCHRUN and not module:
         return [(torchrun(python, spec, index), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(TORCHRUN_SHUTDOWN_S)})]
     return [(rank_words(python, spec, module), place) for place in places(spec.hosts, index)]
 
 
 class HostRanks:
-    """The processes started on this host."""
+    """The processes that were started on this host."""
 
     def __init__(self, spec: RunSpec, started: Sequence[subprocess.Popen[bytes]]) -> None:
         self._spec, self._started = spec, started
         self._has_lost_launcher = threading.Event()
 
     def wait(self) -> int:
-        """Return 0 once all have ended well, 1 once one has not.
+        """Wait until all processes have exited; return 0 if all succeeded, else 1.
 
-        All are ended where the launcher has gone, and where one has ended wrongly, of which the launcher may not learn:
-        a process that was killed reports nothing, and its rank, if it has one, would go on without it.
+        All processes are terminated if the launcher has gone away or if one has failed. The launcher may not learn of
+        a failure: a killed process reports nothing, and its rank, if it has one, would continue without it.
         """
         threading.Thread(target=self._read_input, daemon=True).start()
         while not self._have_ended():
@@ -90,7 +91,7 @@ class HostRanks:
         self._has_lost_launcher.set()
 
     def _has_failed(self) -> bool:
-        """Return whether one has ended wrongly, but not in a run that is being stopped, which its supervisor ends."""
+        """Return whether a process has failed, unless the run is being stopped: then its supervisor terminates it."""
         if not any(process.poll() for process in self._started):
             return False
         return not is_listed(RunDirectory(path=Path(self._spec.run_directory)).stop_request)
@@ -99,7 +100,7 @@ class HostRanks:
         return not [process for process in self._started if process.poll() is None]
 
     def _end(self) -> None:
-        """End the ranks: by SIGTERM, then all that is left of the run on this host by SIGKILL."""
+        """Terminate the ranks with SIGTERM, then kill all remaining processes of the run on this host with SIGKILL."""
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
@@ -109,12 +110,12 @@ class HostRanks:
 
 
 def start(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start one process, with this one's output and without its input."""
+    """Start a process with this process's output and without input."""
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **variables})
 
 
 def main(argv: Sequence[str]) -> int:
-    """Start this host's ranks and wait for their end."""
+    """Start this host's ranks and wait for them; return the exit status."""
     directory, index, *module = argv
     spec = RunSpec.read(directory)
     if index == MPIRUN:

@@ -1,4 +1,4 @@
-"""The hosts of one run for its supervisor: commands on all at once, launchers, signals to the ranks."""
+"""The hosts of one run, for its supervisor: run commands on all of them, start launchers, and signal the ranks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ END_S: Final = 10.0
 """How long a launcher may take to exit after SIGTERM."""
 MAX_TAIL_LINE: Final = 1000
 MASTER: Final = "this master"
-"""The master's name among the answers of `Hosts.everywhere`."""
+"""The master's name in the results of `Hosts.everywhere`."""
 
 
 class Hosts:
-    """A run's hosts and the master. While it waits for them, `on_poll` is called repeatedly."""
+    """A run's hosts and the master. `on_poll` is called repeatedly while methods wait for them."""
 
     def __init__(
         self,
@@ -40,30 +40,30 @@ class Hosts:
         is_cancelled: Callable[[], bool],
         log_line: Callable[[str], None],
     ) -> None:
-        """`is_cancelled` returns whether a command's results are no longer wanted."""
+        """Configure the hosts. `run` runs a command with a time-out; `is_cancelled` returns whether to give up."""
         self._spec, self._runs_root, self._run = spec, runs_root, run
         self._on_poll, self._is_cancelled, self._log = on_poll, is_cancelled, log_line
 
     def remote(self, host: Node | None, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
-        """Build the command that runs another one on a host, in the agent's tree; None is the master.
+        """Build the command that runs `argv` on a host in the agent's tree; None is the master.
 
-        `as_rank`: on a host, as the user for ranks, whose processes and files no other but root can touch.
+        `as_rank`: on a host, run as the user for ranks. Only that user and root can access its processes and files.
         """
         return remote_command(host, self._spec.agent_directory, argv, as_rank=as_rank)
 
     def everywhere(
         self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
     ) -> dict[str, Completed]:
-        """Run one command on all hosts at once, each in the agent's tree; keep every host's result."""
+        """Run one command on all hosts concurrently, each in the agent's tree; return every host's result by name."""
         commands = {host.name if host else MASTER: self.remote(host, argv, as_rank=as_rank) for host in hosts}
         return self._run_all(commands, timeout_s)
 
     def prepare(
         self, argv: Sequence[str], timeout_s: float, *, admission: str
     ) -> tuple[dict[str, Completed], dict[str, Completed]]:
-        """Prepare the master and all hosts by one command, and meanwhile have root of each host admit this run alone.
+        """Prepare the master and all hosts with one command; meanwhile, as root, make each host admit only this run.
 
-        Return the results of both.
+        Return the results of both, by host name. `admission` is the command for root.
         """
         hosts = {host.name: host for host in self._spec.hosts}
         commands = {name: self.remote(host, argv) for name, host in {MASTER: None, **hosts}.items()}
@@ -75,11 +75,11 @@ class Hosts:
         )
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
-        """Remove what ranks have left on hosts, as their root; keep every host's result."""
+        """Remove the leftovers of ranks on these hosts, as root; return every host's result by name."""
         return self._run_all({host.name: as_root(host, "leftovers") for host in hosts}, timeout_s)
 
     def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
-        """Run a command for each host at once."""
+        """Run the commands concurrently; return the results by name, without those unfinished at a cancellation."""
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(commands))))
         try:
             futures = {pool.submit(self._run, command, timeout_s): host for host, command in commands.items()}
@@ -92,13 +92,13 @@ class Hosts:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def reachable(self, hosts: Sequence[Node]) -> list[Node]:
-        """Return the hosts whose kernels answer, in the order given: a silent one costs 3 s, and SSH's time-out 15."""
+        """Return the hosts that respond, in the given order. An unresponsive host takes 3 s here, and 15 s over SSH."""
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts)))) as pool:
             found = list(pool.map(answers, hosts))
         return [host for host, does in zip(hosts, found, strict=True) if does]
 
     def start(self, command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start a launcher in a session of its own, with the environment of Horovod's."""
+        """Start a launcher in its own session, with the environment for Horovod's launcher."""
         return subprocess.Popen(
             command,
             cwd=OWN_TREE,
@@ -112,7 +112,7 @@ class Hosts:
     def wait_for(
         self, launcher: subprocess.Popen[bytes], timeout_s: float, until: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until a launcher has ended, the time is over, or `until` holds."""
+        """Wait until the launcher has exited, the time is over, or `until` returns true."""
 
         def is_over() -> bool:
             self._on_poll()
@@ -121,7 +121,7 @@ class Hosts:
         wait_until(is_over, timeout_s=timeout_s, poll_s=POLL_S)
 
     def kill(self, launcher: subprocess.Popen[bytes]) -> None:
-        """End the ranks at once, and then their launcher."""
+        """Kill the ranks immediately, then terminate their launcher."""
         self.signal_run(signal.SIGKILL, wait_s=5.0)
         launcher.terminate()
         self.wait_for(launcher, END_S)
@@ -136,9 +136,9 @@ class Hosts:
         ranks_only: bool = True,
         hosts: Sequence[Node | None] | None = None,
     ) -> None:
-        """Signal this run's ranks on the master and every host, or on these hosts alone, of which None is the master.
+        """Send a signal to this run's ranks on the master and all hosts, or only on `hosts`; None is the master.
 
-        Without `ranks_only` also its launcher's remains on the master.
+        Without `ranks_only`, also signal the remaining processes of its launcher on the master.
         """
         argv = processes.command(
             sys.executable if self._spec.launcher else NODE_PYTHON,
@@ -156,11 +156,11 @@ class Hosts:
 
 
 def login() -> dict[str, str]:
-    """Return the variables of this process's login."""
+    """Return HOME and USER of this process's user."""
     user = pwd.getpwuid(os.getuid())
     return {"HOME": user.pw_dir, "USER": user.pw_name}
 
 
 def tail(output: str, lines: int = 5) -> str:
-    """Return the last lines of an output in one, and the beginning of each."""
+    """Return the last lines of an output joined into one line, each of them truncated."""
     return " | ".join(line[:MAX_TAIL_LINE] for line in output.strip().splitlines()[-lines:]) or "no output"

@@ -1,8 +1,8 @@
-"""Run mpirun on the run's first host as the user for ranks, and start its daemons on the other hosts, from the master.
+"""Run mpirun on the run's first host as the user for ranks, and start its daemons on the other hosts from the master.
 
-mpirun obeys ranks: by MPI_Comm_spawn they have it run any command on its own host. So it has the rights of a rank. No
-host can log in on another one: mpirun asks the master to start each daemon, by lines of standard output
-(`agent/bin/ask_master`). Ranks can print such lines too, and gain nothing: the master runs one command on each further
+mpirun obeys ranks: with MPI_Comm_spawn, a rank can make it run any command on its host. So mpirun has only the rights
+of a rank. Hosts cannot log in on each other. mpirun asks the master to start each daemon, by lines on standard output
+(`agent/bin/ask_master`). Ranks can print such lines too, but gain nothing: the master runs one command on each other
 host of the run, as the user for ranks.
 """
 
@@ -24,17 +24,17 @@ from agent.launch.rank_parent import Lines
 from agent.remote.command import SSH_FAILED
 
 MAX_REQUEST: Final = 1 << 16
-"""Bytes of a line. It names all hosts, in a short form."""
+"""Maximum bytes of a line. A request names all hosts, in a short form."""
 _REQUEST: Final = re.compile(rb"\[launcher\] start (\S{1,255}) ([A-Za-z0-9+/=]+)\n")
 _POLL_S: Final = 0.2
 _JUDGE_S: Final = 5.0
-"""How long mpirun may take to report a daemon that is gone, and daemons to exit after mpirun."""
+"""How long mpirun may take to report a lost daemon, and daemons to exit after mpirun."""
 _END_S: Final = 15.0
-"""How long the first host may take to end its ranks after that; a host that is cut off never closes the connection."""
+"""How long the first host may then take to terminate its ranks. A disconnected host never closes the connection."""
 
 
 def parse_request(line: bytes) -> tuple[str, str] | None:
-    """Return the host and the command of a request to start a daemon, else None."""
+    """Return the host and the command of a request to start a daemon; None if the line is not a request."""
     if not (found := _REQUEST.fullmatch(line)):
         return None
     try:
@@ -48,7 +48,7 @@ class MpiRun:
     """mpirun on the first host, and the SSH connections of its daemons."""
 
     def __init__(self, hosts: Sequence[str], directory: str, words: Sequence[str]) -> None:
-        """Start mpirun. `directory`: of the agent on the hosts; `words`: the command for the first of them."""
+        """Start mpirun. `directory` is the agent's on the hosts; `words` is the command for the first host."""
         self._directory = directory
         self._first, *others = hosts
         self._waiting = set(others)
@@ -57,15 +57,15 @@ class MpiRun:
         pipe = subprocess.PIPE
         self._ssh = self._start(self._first, f"exec {shlex.join(words)}", stdin=pipe, stdout=pipe)
         self._input: IO[bytes] = self._ssh.stdin  # type: ignore[assignment]  # a pipe
-        """The first host ends mpirun and its ranks when this is closed."""
+        """When this is closed, the first host terminates mpirun and its ranks."""
 
     def _start(self, host: str, command: str, *, stdin: int, stdout: int | None) -> subprocess.Popen[bytes]:
-        # ssh also reads options behind the host: the command must not begin with a dash.
+        # ssh also reads options after the host, so the command must not begin with a dash.
         script = f"cd {shlex.quote(self._directory)} && {command}"
         return subprocess.Popen(["ssh", host, script], stdin=stdin, stdout=stdout)
 
     def run(self) -> int:
-        """Return mpirun's status after it has ended, and all daemons with it."""
+        """Wait for mpirun and its daemons to exit; return mpirun's status."""
         lines, failed_at = Lines(b"", MAX_REQUEST), None
         out = self._ssh.stdout.fileno()  # type: ignore[union-attr]  # a pipe
         with selectors.DefaultSelector() as streams:
@@ -85,20 +85,20 @@ class MpiRun:
         return status
 
     def _obey(self, line: bytes) -> None:
-        """Start the daemon that mpirun asks for, or forward what else is printed."""
+        """Start the daemon that mpirun requests, or forward a line that is not a request."""
         if not (request := parse_request(line)):
             _write(line)
             return
         host, command = request
         if host not in self._waiting:
             _write(f"[launcher] refused to start a daemon on {host!a}: it has one, or is not of this run\n".encode())
-            self._input.close()  # mpirun would wait for its daemon without end.
+            self._input.close()  # Otherwise mpirun would wait for its daemon forever.
             return
         self._waiting.remove(host)
         self._daemons[host] = self._start(host, command, stdin=subprocess.DEVNULL, stdout=None)
 
     def _judge(self, failed_at: float | None) -> float | None:
-        """End mpirun some seconds after a daemon's connection has failed; return when it failed, if one has."""
+        """Terminate mpirun some seconds after a daemon's connection has failed; return the time of the failure."""
         failed = {host: each.returncode for host, each in self._daemons.items() if each.poll()}
         if not failed:
             return None
@@ -114,7 +114,7 @@ class MpiRun:
         return failed_at
 
     def _end_daemons(self) -> None:
-        """Wait for the daemons, which exit with mpirun, and then end their connections."""
+        """Wait for the daemons, which exit with mpirun, and then kill the remaining connections."""
         deadline = time.monotonic() + _JUDGE_S
         for each in self._daemons.values():
             try:

@@ -1,9 +1,10 @@
-"""The launcher of process groups: the ranks of all hosts, each host's over one SSH connection, until they have ended.
+"""The launcher of process groups: start the ranks of each host over one SSH connection, and wait until they exit.
 
     python -m agent.launch.process_group RANKS_PYTHON RUN_DIRECTORY [-m MODULE ...]    # on the master
 
-`torchrun` and `plain` start so (`agent.spec.launchers`). Where one rank ends wrongly, or a host no longer answers, all
-others are ended, and the last line of the log names it. A run that is being stopped is left to its supervisor.
+It is used for `torchrun` and `plain` (`agent.spec.launchers`). If a rank fails or a host no longer responds, all others
+are terminated, and the last line of the log names the failed one. If the run is being stopped, its supervisor
+terminates the ranks instead.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from agent.spec.nodes import Node
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 _END_S: Final = 3 * END_GRACE_S
-"""How long hosts may take to end their ranks: from SIGTERM to SIGKILL and to the end of the connection."""
+"""How long hosts may take to terminate their ranks: SIGTERM, SIGKILL, and closing the connection."""
 _POLL_S: Final = 0.5
 
 
 @dataclasses.dataclass(kw_only=True)
 class Host:
-    """One host of the group, and the connection that its ranks live with."""
+    """A host of the group, with the SSH connection to its ranks."""
 
     node: Node
     ssh: subprocess.Popen[bytes]
     lines: Lines = dataclasses.field(default_factory=lambda: Lines(b"", 2 * MAX_LINE))
     reported: bool = False
-    """Whether a rank of it has reported that it ended wrongly."""
+    """Whether a rank on this host has reported its failure."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -50,11 +51,11 @@ class ProcessGroup:
     out: int
     """File descriptor of the log."""
     failure: str = ""
-    """What went wrong first, as a line for the log."""
+    """The first failure, as a line for the log."""
     deadline: float | None = None
 
     def run(self) -> int:
-        """Forward what the ranks write until all have ended; return 0 where all ended well, else 1."""
+        """Forward the ranks' output until all have exited; return 0 if all succeeded, else 1."""
         with selectors.DefaultSelector() as streams:
             for host in self.hosts:
                 streams.register(host.ssh.stdout, selectors.EVENT_READ, host)  # type: ignore[arg-type]  # a pipe
@@ -77,10 +78,10 @@ class ProcessGroup:
                     host.reported = True
                     self._fail(f"[launcher] rank {rank} ended first: {status}")
             elif line.startswith(b"[") or not any(each.reported for each in self.hosts):
-                _write(self.out, line)  # torchrun's own tracebacks would hide the program's.
+                _write(self.out, line)  # After a failure, torchrun's tracebacks would hide the program's.
 
     def _judge(self, host: Host) -> None:
-        """Take note of a host whose connection has ended, unless a rank of it has said why."""
+        """Record the failure of a host whose connection has ended, unless one of its ranks has reported the reason."""
         status = host.ssh.wait()
         if status and not host.reported:
             self._fail(f"[launcher] {host.node.name} ended: {status}")
@@ -97,7 +98,7 @@ class ProcessGroup:
                 host.ssh.stdin.close()  # type: ignore[union-attr]  # a pipe
         elif time.monotonic() > self.deadline:
             for host in self.hosts:
-                host.ssh.kill()  # A host that is cut off never closes the connection.
+                host.ssh.kill()  # A disconnected host never closes the connection.
 
     def _conclude(self) -> None:
         if self.failure:
@@ -111,7 +112,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Host:
-    """Start the ranks of one host over SSH. No variable but the run's travels on the command line."""
+    """Start the ranks of one host over SSH. Its command line contains only the variables that identify the run."""
     node = spec.hosts[index]
     marks = (f"{RUN_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}", "PYTHONDONTWRITEBYTECODE=1")
     words = ["env", *marks, python, "-m", "agent.launch.host_ranks", spec.run_directory, str(index), *module]
@@ -121,7 +122,7 @@ def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Ho
 
 
 def main(argv: Sequence[str]) -> int:
-    """Launch the ranks of a run; return 0 where all ended well."""
+    """Launch the ranks of a run; return 0 if all succeeded, else 1."""
     python, directory, *module = argv
     spec = RunSpec.read(directory)
     hosts = tuple(connect(spec, python, index, module) for index in range(len(spec.hosts)))

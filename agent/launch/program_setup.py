@@ -1,7 +1,7 @@
-"""Give a rank of the user's own program its part of the host, whatever started it: cores, memory, threads and GPU.
+"""Give a rank of a user program its part of the host, under any launcher: cores, memory, threads and GPU.
 
-The recipes' ranks choose theirs by themselves (`payload.training.rank_setup`), from the same modules of
-`agent.hardware`. Variables that are set already are the user's, and stay.
+Recipes' ranks choose theirs themselves (`payload.training.rank_setup`), with the same modules of `agent.hardware`.
+Variables that the user has set are never changed.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from agent.spec.launchers import TORCHRUN
 
 _PLACES: Final = (("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 _TORCHRUNS: Final = "1"
-"""What torchrun sets OMP_NUM_THREADS to where a host has several ranks and it is not set (`torch.distributed.run`)."""
+"""torchrun sets OMP_NUM_THREADS to this if a host has several ranks and it is unset (`torch.distributed.run`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramSetup:
-    """What was chosen for this rank."""
+    """The placement and the variables of this rank."""
 
     placed: PlacedRank
     variables: tuple[tuple[str, str], ...]
-    """To be set before the program starts."""
+    """Variables to set before the program starts."""
 
     def __str__(self) -> str:
         names = " ".join(f"{name}={value}" for name, value in self.variables)
@@ -46,10 +46,10 @@ class ProgramSetup:
 def set_up_program(
     environ: Mapping[str, str], *, launcher: str, own_gpu: bool, vector_bits: int | None = None, root: Path = ROOT
 ) -> ProgramSetup:
-    """Bind this process, and choose the variables of the program that it turns into.
+    """Bind this process, and return the variables for the program that it becomes.
 
-    `environ`: what the launcher and the user have set; `own_gpu`: show CUDA the rank's GPU alone, for a program that
-    does not choose one by its local rank.
+    `environ` contains what the launcher and the user have set. `own_gpu` shows CUDA only the rank's GPU, for a program
+    that does not choose a GPU by its local rank.
     """
     local_rank, local_size = local_place(environ)
     placed = place_program(local_rank, local_size, root)
@@ -61,13 +61,13 @@ def set_up_program(
     if own_gpu:
         variables |= gpu_variables(placement, environ)
     elif placement.gpu is not None:
-        variables[ORDER] = "PCI_BUS_ID"  # so that GPU 3 is the one whose cores local rank 3 has
+        variables[ORDER] = "PCI_BUS_ID"  # so that local rank 3 gets the cores near CUDA's GPU 3
     chosen = tuple((name, value) for name, value in variables.items() if not _is_given(environ, name, launcher))
     return ProgramSetup(placed=placed, variables=chosen)
 
 
 def local_place(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return a rank's number on its host and how many the host has, in the words of its launcher; (0, 1) without."""
+    """Return a rank's number on its host and the host's number of ranks, from its launcher's variables; else (0, 1)."""
     for rank, size in _PLACES:
         if environ.get(rank, "").isdecimal() and environ.get(size, "").isdecimal():
             return int(environ[rank]), int(environ[size])
@@ -75,5 +75,5 @@ def local_place(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _is_given(environ: Mapping[str, str], name: str, launcher: str) -> bool:
-    """Return whether a variable is set, and not only by torchrun, which cannot know the cores of its ranks."""
+    """Return whether the user has set a variable. torchrun's default for threads ignores the ranks' cores."""
     return name in environ and not (launcher == TORCHRUN and name == OMP_THREADS and environ[name] == _TORCHRUNS)

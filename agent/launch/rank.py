@@ -1,9 +1,9 @@
-"""Become one rank: read from the run's spec what to run, in which directory and with which variables, and turn into it.
+"""Become a rank: read its command, directory and variables from the run's spec, and execute the command.
 
-    python -m agent.launch.rank RUN_DIRECTORY [-m MODULE ...]    # a module of the payload, in place of the own command
+    python -m agent.launch.rank RUN_DIRECTORY [-m MODULE ...]    # run a module of the payload instead of the command
 
-Horovod's launcher writes command lines that a shell reads and `ps` shows. So all that it starts is this, and what the
-user gave travels in a file: words of any length and content, and variables that no command line shows.
+Horovod's launcher uses command lines that a shell parses and `ps` shows. So it always starts this module. The user's
+command and variables are in a file: they can have any length and content, and no command line shows them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ NOT_STARTED: Final = 127
 
 
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
-    """Return the rank's variables: what the launcher set, its node's interface, and what the user gave.
+    """Return the rank's environment variables: from the launcher, for its node's interface, and from the user.
 
-    Python's output is unbuffered: lines arrive at once, and none is lost when the rank is killed.
+    Python's output is unbuffered, so lines appear immediately and are not lost when the rank is killed.
     """
     result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), **joining(spec, inherited)}
     result["PWD"] = spec.working_directory
     given = dict(spec.environment)
     if spec.program:
-        # `python`, and the programs that the requirements bring, before the system's.
+        # `python` and programs from the requirements come before the system's.
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if spec.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
@@ -46,16 +46,16 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
 
 
 def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
-    """Return the variables that keep Gloo and NCCL to one interface; none where it is not known."""
+    """Return the variables that limit Gloo and NCCL to one interface; {} if it is unknown."""
     gloo = "HOROVOD_GLOO_IFACE" if spec.rank_launcher == HOROVOD else "GLOO_SOCKET_IFNAME"
     return {gloo: interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
 
 
 def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without which a program's ranks would each train alone, in libraries that need more.
+    """Return the variables that some libraries need to connect the ranks: without them each rank would train alone.
 
-    TensorFlow's multi-worker strategy reads TF_CONFIG; `jax.distributed` and `keras.distribution` have variables of
-    their own. Accelerate joins ranks on CPUs only if ACCELERATE_USE_CPU is set.
+    TensorFlow's multi-worker strategy reads TF_CONFIG. `jax.distributed` and `keras.distribution` have their own
+    variables. Accelerate connects ranks on CPUs only if ACCELERATE_USE_CPU is set.
     """
     if not spec.program or spec.rank_launcher == HOROVOD:
         return {}
@@ -75,8 +75,8 @@ def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Bind this process to its part of the host; return the variables that go with it. Rank 0 says what was chosen."""
-    # Not at the top: the nodes' preparation imports this module, and each rank that needs none of it starts sooner.
+    """Bind this process to its part of the host; return the matching variables. Rank 0 prints the choice."""
+    # Not at the top: the nodes' preparation imports this module, and ranks that do not need it start faster.
     from agent.launch.program_setup import set_up_program
 
     environ = {**inherited, **dict(spec.environment), **secrets}
@@ -87,28 +87,28 @@ def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, st
 
 
 def this_host(spec: RunSpec) -> Node | None:
-    """Return the host of the run that this node is, by its address; None for the master."""
+    """Return the host of the run that is this node, by its address; None on the master."""
     own = own_addresses()
     return next((host for host in spec.hosts if host.address in own), None)
 
 
 def interface_of(spec: RunSpec, name: str) -> str:
-    """Return this machine's network interface for a host of the run, "" if the host is not this machine."""
+    """Return this machine's network interface for a host of the run, or "" if the host is not this machine."""
     own = own_addresses()
     return next((own.get(host.address, "") for host in spec.hosts if host.name == name), "")
 
 
 def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
-    """Return whether this rank, the first of its node, leaves a watch behind (`agent.launch.rank_watchdog`)."""
+    """Return whether this rank, the first of its node, starts a watchdog (`agent.launch.rank_watchdog`)."""
     local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
     return bool(spec.bounds or spec.stall_after_s or spec.may_train_apart) and local_rank == "0"
 
 
 def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str, str]) -> bool:
-    """Start it without input and output, with these variables alone; return False where it cannot be started.
+    """Start a process without input and output, with only these variables; return whether it started.
 
-    It is the grandchild of this process, and its parent has ended when this returns: a program that this one turns
-    into, which may wait for any child, learns nothing of it. This process must have no other threads.
+    It is a grandchild of this process, and its parent has exited when this returns. The program that this process
+    becomes may wait for any child, and does not see it. This process must have no other threads.
     """
     child = os.fork()
     if not child:
@@ -124,9 +124,10 @@ def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str
 
 
 def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
-    """Start the watch over this node's ranks, before this process turns into its program; return whether it runs.
+    """Start the watchdog for this node's ranks, before this process becomes its program; return whether it runs.
 
-    It has none of the run's variables, by which the run's processes are found and ended, and needs no packages.
+    The watchdog has none of the variables that identify the run's processes, so it is not terminated with them. It
+    needs no packages.
     """
     node = inherited.get("HOROVOD_HOSTNAME", "")
     known = node if node in {host.name for host in spec.hosts} else ""
@@ -138,14 +139,14 @@ def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
 
 
 def raise_limits() -> None:
-    """Raise the soft limits of open files, locked memory and processes to the hard ones. sshd gives 1024 open files."""
+    """Raise the soft limits of open files, locked memory and processes to the hard limits. sshd sets 1024 files."""
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_NPROC):
         hard = resource.getrlimit(limit)[1]
         resource.setrlimit(limit, (hard, hard))
 
 
 def become(spec: RunSpec, module: Sequence[str]) -> None:
-    """Turn into the rank. Raises OSError or SecretsError if that fails."""
+    """Replace this process by the rank's program or by a module. Raises OSError or SecretsError if that fails."""
     inherited = {
         **os.environ,
         **rank_user.variables(),
@@ -176,7 +177,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Turn into the rank; return an exit status only if that fails."""
+    """Become the rank; return an exit status only if that fails."""
     directory, *module = argv
     try:
         become(RunSpec.read(directory), module)

@@ -1,6 +1,6 @@
-"""Report whether the ranks of this node have connections to other ranks: without any, each trains alone.
+"""Report whether the ranks of this node are connected to other ranks. Without a connection, each rank trains alone.
 
-Ranks of several nodes talk over TCP. Ranks of one node talk over the loopback device, the node's own address or shared
+Ranks of several nodes communicate over TCP. Ranks of one node use the loopback device, the node's own address or shared
 memory.
 """
 
@@ -19,27 +19,27 @@ from agent.remote.processes import RunProcess
 from agent.runs.directory import APART, LINKED, RunDirectory
 
 LOOKS: Final = 3
-"""Looks at ranks without a connection before they are reported as apart."""
+"""Number of checks without a connection until ranks are reported as training apart."""
 ESTABLISHED: Final = "01"
 _TIME_WAIT: Final = "06"
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _SHARED: Final = re.compile(r"^\S+ .w.s \S+ (\S+) (\d+)\s+(?:/dev/shm/|/memfd:|/SYSV)", re.MULTILINE)
-"""A mapping of shared memory that can be written (proc_pid_maps(5))."""
+"""A writable mapping of shared memory (proc_pid_maps(5))."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Connection:
-    """One TCP connection of this node."""
+    """A TCP connection of this node."""
 
     local: tuple[str, int]
     remote: tuple[str, int]
     state: str
     inode: int
-    """Of its socket; 0 if no process has it any more."""
+    """Inode of the socket; 0 if no process has the socket any more."""
 
 
 def parse_connections(text: str) -> Iterator[Connection]:
-    """Parse /proc/net/tcp or /proc/net/tcp6 (proc_net_tcp(5)); malformed lines are skipped."""
+    """Parse /proc/net/tcp or /proc/net/tcp6 (proc_net_tcp(5)). Malformed lines are skipped."""
     for line in text.splitlines()[1:]:
         with contextlib.suppress(ValueError, IndexError):
             words = line.split()
@@ -60,14 +60,14 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 def connections(net: Path) -> Iterator[Connection]:
-    """Yield the TCP connections that a folder such as /proc/net lists. A table that cannot be read is skipped."""
+    """Yield the TCP connections listed in a folder such as /proc/net. Unreadable tables are skipped."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             yield from parse_connections((net / name).read_text(encoding="ascii", errors="replace"))
 
 
 def sockets(process: Path) -> Iterator[int]:
-    """Yield the inodes of a process's sockets. `process`: its folder in /proc."""
+    """Yield the inodes of a process's sockets. `process` is its folder in /proc."""
     with contextlib.suppress(OSError):
         for descriptor in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
@@ -76,12 +76,12 @@ def sockets(process: Path) -> Iterator[int]:
 
 
 class LinkWatch:
-    """The watch over the connections of one run's ranks on this node."""
+    """Watch the connections of one run's ranks on this node."""
 
     def __init__(
         self, directory: RunDirectory, node: str, others: Collection[str], *, proc: Path = Path("/proc")
     ) -> None:
-        """`others`: the addresses of the run's other nodes; empty if all ranks are on this one."""
+        """Start to watch. `others`: addresses of the run's other nodes; empty if all ranks are on this node."""
         self._directory, self._node, self._others, self._proc = directory, node, frozenset(others), proc
         self._attempt = directory.attempt
         self._looks = 0
@@ -89,7 +89,7 @@ class LinkWatch:
         self._closed_before = {self._ends(each) for each in connections(proc / "net") if each.state == _TIME_WAIT}
 
     def look(self, ranks: Sequence[RunProcess]) -> None:
-        """Look at the connections of these processes, and report what is found: the first link, or none so far."""
+        """Check the connections of these processes. Report the first link, or that there is none after LOOKS checks."""
         if self._is_linked:
             return
         found = list(connections(self._proc / "net"))
@@ -110,9 +110,9 @@ class LinkWatch:
         return each.local, each.remote
 
     def _has_closed(self, found: Sequence[Connection]) -> bool:
-        """Return whether a connection was closed in the last minute that may have been between ranks.
+        """Return whether a connection that may have been between ranks was closed in the last minute.
 
-        The kernel does not tell whose it was. A program that exchanges something for a moment only is not seen else.
+        The kernel does not report which process had it. Programs that exchange data only briefly are detected this way.
         """
         return any(
             each.state == _TIME_WAIT
@@ -122,7 +122,7 @@ class LinkWatch:
         )
 
     def _has_open(self, found: Sequence[Connection], ranks: Sequence[RunProcess]) -> bool:
-        """Return whether a rank has a connection to another node, or to another rank if all are on this node."""
+        """Return whether a rank is connected to another node, or to another rank if all ranks are on this node."""
         found = [each for each in found if each.state == ESTABLISHED and each.inode]
         if self._others:
             found = [each for each in found if each.remote[0] in self._others]
@@ -136,7 +136,7 @@ class LinkWatch:
         return self._share_memory(ranks)
 
     def _owners(self, ranks: Sequence[RunProcess]) -> Mapping[int, int]:
-        """Return the rank that has each socket, by the socket's inode."""
+        """Return the rank of each socket, by the socket's inode."""
         return {
             inode: -1 if each.rank is None else each.rank
             for each in ranks
@@ -144,7 +144,7 @@ class LinkWatch:
         }
 
     def _share_memory(self, ranks: Sequence[RunProcess]) -> bool:
-        """Return whether two ranks share memory that both can write, as under Open MPI."""
+        """Return whether two ranks share writable memory, as under Open MPI."""
         users = defaultdict[tuple[str, str], set[int | None]](set)
         for each in ranks:
             with contextlib.suppress(OSError):

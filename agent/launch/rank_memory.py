@@ -1,8 +1,8 @@
-"""Notice that the kernel has killed a process of a rank because memory ran out.
+"""Detect that the kernel has killed a process of a rank because memory ran out.
 
-The kernel counts such kills by cgroup: `oom_kill` in `memory.events` of the victim's group, or in `memory.oom_control`
-of version 1. The groups of the rank's main process and of its parent are watched. If process 1 is in the same group, or
-if there is no group, the victim may be a process of another program, and the report says so.
+The kernel counts such kills per cgroup: `oom_kill` in `memory.events` of the victim's group, or in `memory.oom_control`
+of version 1. This module watches the groups of the rank's main process and its parent. If process 1 is in the same
+group, or if there is no group, the victim may belong to another program, and the report mentions it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ OUT_OF_MEMORY: Final = "out of memory"
 UNSURE: Final = f"perhaps {OUT_OF_MEMORY}"
 SAMPLE_S: Final = 0.5
 RECENT_S: Final = 60.0
-"""How long after a kill the program may take to fail, as when a worker of a data loader was killed."""
+"""How long after a kill the program may take to fail, for example after a data loader's worker was killed."""
 SHORT: Final = 0.1
-"""Part of the memory. If less is available, memory is short."""
+"""Share of the memory. If less is available, memory is short."""
 KILLED: Final = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _MIB: Final = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The memory of a node, bytes."""
+    """The available and total memory of a node, bytes."""
 
     available: int
     size: int
 
 
 def read_sample(root: Path = Path("/")) -> Sample:
-    """Read this node's memory; the limit of a cgroup counts if it is lower. What cannot be read is 0."""
+    """Read this node's memory, or a cgroup's limit if that is lower. Values that cannot be read are 0."""
     memory = _fields(root / "proc/meminfo")
     available, size = memory.get("MemAvailable:", 0) << 10, memory.get("MemTotal:", 0) << 10
     for limit, used in _limits(root):
@@ -53,7 +53,7 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
-    """Yield the memory cgroups of a process: whether they are of version 1, and the directories, innermost first."""
+    """Yield a process's memory cgroups: whether they are version 1, and their directories, innermost first."""
     try:
         lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
@@ -68,9 +68,9 @@ def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the limit and the use of each memory cgroup that this process is in, bytes.
+    """Yield limit and usage of each memory cgroup of this process, bytes.
 
-    Cached files do not count as used: the kernel drops them before it kills a process.
+    Cached files do not count as used, because the kernel drops them before it kills a process.
     """
     for is_first, folders in _groups(root, "self"):
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_first else ("memory.max", "memory.current")
@@ -79,15 +79,15 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
                 limit, used = (int((folder / name).read_text(encoding="ascii")) for name in names)
             except (OSError, ValueError):  # no limit, or not visible here
                 continue
-            fields = _fields(folder / "memory.stat")  # of version 1 only `total_` includes the cgroups below
+            fields = _fields(folder / "memory.stat")  # in version 1, only `total_` includes the cgroups below
             cached = sum(fields.get(f"total_{name}", fields.get(name, 0)) for name in ("inactive_file", "active_file"))
             yield limit, used - cached
 
 
 def _counter(root: Path, pid: str) -> Path | None:
-    """Return the file with the number of kills in the memory cgroup of a process; None without one."""
+    """Return the file that counts kills in a process's memory cgroup; None if there is none."""
     for is_first, folders in _groups(root, pid):
-        for folder in folders[:1] if is_first else folders:  # of version 2 a group counts those below it
+        for folder in folders[:1] if is_first else folders:  # in version 2, a group also counts the groups below it
             file = folder / ("memory.oom_control" if is_first else "memory.events")
             if "oom_kill" in _fields(file):
                 return file
@@ -95,23 +95,23 @@ def _counter(root: Path, pid: str) -> Path | None:
 
 
 class MemoryWatch:
-    """The memory of the node and the kills in the cgroups of a rank, while the rank runs."""
+    """Watch the node's memory and the kills in a rank's cgroups while the rank runs."""
 
     def __init__(self, pid: int, *, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
-        """Watch the rank whose main process is `pid`."""
+        """Start to watch the rank with the main process `pid`."""
         self._pids, self._root, self._clock = ("self", str(pid)), root, clock
         self._of_node = root / "proc/vmstat"
         self._kills: dict[Path, int] = {}
-        """The last count of each counter."""
+        """The last value of each counter."""
         self._own: set[Path] = set()
-        """The cgroups in which the rank has been."""
+        """All cgroups that the rank has been in."""
         self._killed_at, self._is_sure = -RECENT_S, False
         self._last = self._least = read_sample(root)
-        """The last sample, and the sample with the least memory available, of the last two before a kill."""
+        """The last sample, and of the last two samples before a kill the one with the least available memory."""
         self._take()
 
     def look(self) -> None:
-        """Take a sample from time to time."""
+        """Take a sample if SAMPLE_S have passed."""
         if self._clock() >= self._last_at + SAMPLE_S:
             self._take()
 
@@ -124,7 +124,7 @@ class MemoryWatch:
         self._last = sample
 
     def _grown(self) -> list[Path]:
-        """Return the counters that have grown. The main process may change its group, or have exited."""
+        """Return the counters that have increased. The main process may have changed its group, or have exited."""
         self._own |= {folders[0] for pid in self._pids for _, folders in _groups(self._root, pid)}
         found = {file for pid in self._pids if (file := _counter(self._root, pid))}
         found = {*self._kills, *found} or {self._of_node}
@@ -134,13 +134,13 @@ class MemoryWatch:
         return grown
 
     def _is_apart(self, counter: Path) -> bool:
-        """Return whether a counter is of the rank's own cgroup, such as that of its login, and not of process 1's."""
+        """Return whether a counter belongs to a cgroup of the rank, such as its login's, that process 1 is not in."""
         homes = [folders[0] for _, folders in _groups(self._root, "1")]
         is_shared = any(home.is_relative_to(counter.parent) for home in homes)
         return bool(homes) and not is_shared and counter.parent in self._own
 
     def describe(self, status: int) -> str:
-        """Return how the rank ran out of memory, in words; "" if it did not. `status`: of its main process."""
+        """Return how the rank ran out of memory, as text; "" if it did not. `status` is its main process's."""
         self._take()
         if self._clock() >= self._killed_at + RECENT_S:
             return ""

@@ -1,16 +1,16 @@
-"""The parent of one rank: it names the rank, forwards what the rank writes, and ends all processes of the rank.
+"""The parent process of one rank: it labels and forwards the rank's output, and terminates all its processes.
 
     python -m agent.launch.rank_parent gloo COMMAND...     # over SSH, by horovodrun
     python -m agent.launch.rank_parent mpi COMMAND...      # by mpirun
-    python -m agent.launch.rank_parent group COMMAND...    # by torchrun, or once a slot by agent.launch.host_ranks
+    python -m agent.launch.rank_parent group COMMAND...    # by torchrun, or once per slot by agent.launch.host_ranks
 
-A rank has exited when its main process has. What this one leaves in the background is listed and terminated. SIGTERM
-asks the whole rank to stop (`agent.launch.rank_tree`), for as long as its processes take.
+A rank has exited when its main process has exited. Processes that are left in the background are reported and
+terminated. SIGTERM asks the whole rank to stop (`agent.launch.rank_tree`). There is no time limit for that.
 
-horovodrun marks lines by itself. For the other launchers each line goes out as Horovod's launcher writes it, behind
-`[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun by itself marks pieces of lines, and mixes those of several ranks. Under
-mpirun the rank gets the variables that Horovod's launcher sets. In a process group a last line reports the rank's
-status.
+horovodrun labels lines itself. For the other launchers, each line is printed as Horovod's launcher prints it, after
+`[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun's own labels would be on parts of lines, and mix the lines of several
+ranks. Under mpirun, the rank gets the variables that Horovod's launcher sets. In a process group, a last line reports
+the rank's status.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ GLOO: Final = "gloo"
 MPI: Final = "mpi"
 GROUP: Final = "group"
 PIECE: Final = 4096
-"""What mpirun's daemon reads at once: whole lines up to this size leave as one message, and stay together."""
+"""Bytes that mpirun's daemon reads at once. Whole lines up to this size are one message, and stay together."""
 MAX_LINE: Final = 1 << 16
-"""Bytes of a line. A longer one is forwarded as several lines, so that a line without an end takes no more memory."""
+"""Maximum bytes of a line. A longer line is forwarded in parts, so that an endless line takes no more memory."""
 LINE_END: Final = re.compile(rb"(\r\n|\n|\r)")
 _BLANK: Final = re.compile(rb"(?:[\b\t ]|\x1b\[[0-9;?]*[A-Za-z])*")
-"""What erases a progress bar: blanks, backspaces and commands of terminals."""
+"""Text that erases a progress bar: blanks, backspaces and terminal control sequences."""
 BAR_S: Final = 10.0
-"""Seconds between two states of a progress bar that become lines."""
+"""Seconds between two states of a progress bar that are forwarded as lines."""
 SILENCE_S: Final = 1.0
-"""How long what the main process leaves behind may take to exit by itself."""
+"""How long the main process's leftovers may take to exit by themselves."""
 _ENDING_S: Final = 0.1
 EXITED: Final = "exited"
-"""Scope of the store in which ranks over Gloo meet (`agent.launch.gloo_store`), for ranks that have exited."""
+"""Scope for exited ranks in the store that connects ranks over Gloo (`agent.launch.gloo_store`)."""
 _STORE_S: Final = 3.0
 DRAIN_S: Final = 0.001
 _PLACES: Final = {f"HOROVOD_{name}": f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
@@ -68,7 +68,7 @@ _ENDED: Final = re.compile(rb"^\[launcher\] rank (\d{1,9}) ended: (-?\d{1,9})\n"
 
 
 def parse_end(line: bytes) -> tuple[int, int] | None:
-    """Return the rank and its status if a line reports a rank's end, else None."""
+    """Return the rank and its status if the line reports the end of a rank, else None."""
     found = _ENDED.match(line)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -79,22 +79,22 @@ def place_in_mpi(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class Lines:
-    """Cut what one stream brings into lines, each with its mark.
+    """Split a stream into lines, each with a label.
 
-    A progress bar writes one state over the other, with `\r` between them. Its last state becomes a line, and before
-    that one state every BAR_S seconds.
+    A progress bar overwrites its state with carriage returns. Its last state becomes a line. Before that, one state
+    becomes a line every BAR_S seconds.
     """
 
     def __init__(self, mark: bytes, max_bytes: int = MAX_LINE, clock: Callable[[], float] = time.monotonic) -> None:
         self._mark, self._max_bytes, self._clock, self._rest = mark, max_bytes, clock, b""
         self._state = b""
-        """The last state of a bar, if it is not a line yet."""
+        """The last state of a progress bar that has not been returned as a line."""
         self._shown_at = float("-inf")
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Return the lines that are whole now, each with its mark and its end.
+        """Return the lines that are now complete, each with its label and a line feed.
 
-        A line that is too long comes in parts of `max_bytes`, each as a line of its own.
+        A line that is too long is returned in parts of `max_bytes`, each as its own line.
         """
         text = self._rest + block
         held = b"\r" if text.endswith(b"\r") else b""  # a \n may follow
@@ -108,16 +108,16 @@ class Lines:
         return [self._mark + line + b"\n" for line in (*ready, *full)]
 
     def _cut(self, line: bytes) -> tuple[list[bytes], bytes]:
-        """Return the parts of a line that are full, and the last one."""
+        """Return the full parts of a line, and the remaining part."""
         most = self._max_bytes
         full = (len(line) - 1) // most * most if line else 0
         return [line[at : at + most] for at in range(0, full, most)], line[full:]
 
     def _collapsed(self, text: bytes, end: bytes) -> list[bytes]:
-        """Return the line that ends so, or the state of a bar that is due, if any."""
+        """Return the line with this end, or the state of a progress bar that is due, if any."""
         is_blank = bool(_BLANK.fullmatch(text))
         if end == b"\r":
-            self._state = self._state if is_blank else text.rstrip(b"\b")  # Keras goes back so, too
+            self._state = self._state if is_blank else text.rstrip(b"\b")  # Keras ends a state with backspaces
             return self._due()
         text, self._state = (self._state or text) if is_blank else text, b""
         return [text]
@@ -130,18 +130,18 @@ class Lines:
         return [state]
 
     def idle(self) -> list[bytes]:
-        """Return a state that is due, while the stream brings nothing."""
+        """Return the state of a progress bar that is due, while the stream is silent."""
         return [self._mark + line + b"\n" for line in self._due()]
 
     def end(self) -> list[bytes]:
-        """Return the last line, where it had no end."""
+        """Return the last line of a stream that has no line end."""
         rest, self._rest = self._rest.removesuffix(b"\r"), b""
         lines = self._collapsed(rest, b"") if rest or self._state else []
         return [self._mark + line + b"\n" for line in lines]
 
 
 def pieces(lines: Sequence[bytes]) -> list[bytes]:
-    """Put lines together, as many as fit into one piece; a longer line is a piece of its own."""
+    """Join lines into pieces of at most PIECE bytes. A longer line is its own piece."""
     found: list[bytes] = []
     for line in lines:
         if found and len(found[-1]) + len(line) <= PIECE:
@@ -152,7 +152,7 @@ def pieces(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def check_read(descriptor: int) -> None:
-    """Raise BrokenPipeError where the reader of a pipe has gone."""
+    """Raise BrokenPipeError if a pipe has no reader any more."""
     poll = select.poll()
     poll.register(descriptor, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -160,7 +160,7 @@ def check_read(descriptor: int) -> None:
 
 
 def unread(descriptor: int) -> int:
-    """Return how many bytes of a pipe are unread; 0 for anything else. Raises as `check_read`."""
+    """Return the number of unread bytes in a pipe; 0 for other files. Raises the same error as `check_read`."""
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return 0
     check_read(descriptor)
@@ -170,7 +170,7 @@ def unread(descriptor: int) -> int:
 
 
 def write(descriptor: int, lines: Sequence[bytes]) -> None:
-    """Write lines so that a reader of PIECE bytes at once never gets a part of one. Raises as `check_read`."""
+    """Write lines such that a reader of PIECE bytes never gets part of a line. Raises like `check_read`."""
     for piece in pieces(lines):
         while unread(descriptor):
             time.sleep(DRAIN_S)
@@ -178,7 +178,7 @@ def write(descriptor: int, lines: Sequence[bytes]) -> None:
 
 
 class Output:
-    """Where the output of a rank goes."""
+    """The destination of a rank's output, depending on its launcher."""
 
     def __init__(self, launcher: str, rank: str) -> None:
         self._is_raw, self._rank = launcher == GLOO, rank
@@ -187,12 +187,12 @@ class Output:
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise BrokenPipeError if nobody reads the output. Not under horovodrun, whose supervisor ends the ranks."""
+        """Raise BrokenPipeError if the output has no reader. Not under horovodrun: its supervisor terminates ranks."""
         if not self._is_raw:
             check_read(self.descriptor)
 
     def feed(self, name: str, block: bytes) -> None:
-        """Forward what came from a stream; b"" is its end. Raises as `check`."""
+        """Forward data from a stream; b"" is its end. Raises the same error as `check`."""
         if not self._is_raw:
             write(self.descriptor, self._lines[name].feed(block) if block else self._lines[name].end())
         elif not self._is_lost:
@@ -207,12 +207,12 @@ class Output:
             write(self.descriptor, lines.idle())
 
     def end(self) -> None:
-        """Forward last lines without an end."""
+        """Forward the last lines that have no line end."""
         for name in self._lines:
             self.feed(name, b"")
 
     def report(self, text: str) -> None:
-        """Write a line of the launcher's own."""
+        """Write a line on behalf of the launcher."""
         line = f"[launcher] rank {self._rank}: {text}\n".encode()
         if self._is_raw:
             self.feed("stderr", line)
@@ -227,12 +227,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class Rank:
-    """One rank: its main process, and all that this one starts."""
+    """One rank: its main process and all the processes that it starts."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], tree: RankTree, output: Output, waits: WaitWatch | None = None
     ) -> None:
-        """Take a rank that has started. `waits`: the watch over its silence."""
+        """Take over a rank that has started. `waits`: the watch for silent waits."""
         self._process, self._tree, self._output, self._waits = process, tree, output, waits
         self._memory = MemoryWatch(process.pid)
         self._exited_at = 0.0
@@ -241,11 +241,11 @@ class Rank:
         self._is_over = False
 
     def follow(self) -> int:
-        """Forward what the rank writes until all its processes have exited; return the status of the main process.
+        """Forward the rank's output until all its processes have exited; return the main process's status.
 
-        Processes that SIGKILL does not end are reported and left.
+        Processes that survive SIGKILL are reported and left.
 
-        The status is below 0 for a signal. Raises BrokenPipeError if the reader has gone.
+        The status is negative for a signal. Raises BrokenPipeError if the output's reader has gone away.
         """
         main = os.pidfd_open(self._process.pid)
         with selectors.DefaultSelector() as streams:
@@ -279,9 +279,9 @@ class Rank:
         return status
 
     def _have_ended(self) -> bool:
-        """Return whether all processes of the rank have exited; if the main one has, end the others.
+        """Return whether all processes of the rank have exited. If the main process has exited, terminate the others.
 
-        The processes of the whole node are read, so this is done at most once in _ENDING_S.
+        This reads all processes of the node, so it is done at most once in _ENDING_S.
         """
         self._reap()
         if self._is_over or not (self._exited_at or self._tree.is_stopping):
@@ -307,7 +307,7 @@ class Rank:
         return self._is_over
 
     def _reap(self) -> None:
-        """Collect the processes that have exited: the main one, and orphans."""
+        """Reap the processes that have exited: the main process and orphans."""
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self._process.pid:
@@ -316,7 +316,7 @@ class Rank:
 
 
 def end_alike(status: int) -> int:
-    """Return a rank's status, or end this process by the signal that ended the rank."""
+    """Return a rank's status, or kill this process with the signal that terminated the rank."""
     if status < 0:
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)
@@ -325,17 +325,17 @@ def end_alike(status: int) -> int:
 
 
 def _wait_watch(launcher: str, tree: RankTree) -> WaitWatch | None:
-    """Return the watch over a rank's silence, except for a single rank and under Horovod, which reports the same."""
+    """Return the watch for a rank's silent waits; None for a single rank, and under Horovod, which reports them."""
     if launcher != GROUP or os.environ.get("WORLD_SIZE") in (None, "1"):
         return None
-    from agent.launch.rank_wait import WaitWatch  # Not at the top: other ranks start sooner.
+    from agent.launch.rank_wait import WaitWatch  # Not at the top: other ranks start faster.
 
     return WaitWatch(tree, (os.environ.get("MASTER_ADDR", ""), MASTER_PORT))
 
 
 def _report_exit(environ: Mapping[str, str], rank: str) -> None:
-    """Report to the store that a rank has exited: other ranks no longer wait for it."""
-    with contextlib.suppress(OSError, ValueError):  # the store may have exited before
+    """Report to the store that a rank has exited, so that other ranks no longer wait for it."""
+    with contextlib.suppress(OSError, ValueError):  # the store may have exited already
         place = [environ.get(f"HOROVOD_GLOO_RENDEZVOUS_{name}", "") for name in ("ADDR", "PORT")]
         with socket.create_connection((place[0], int(place[1])), _STORE_S) as connection:
             connection.sendall(f"PUT /{EXITED}/{rank} HTTP/1.1\r\nContent-Length: 1\r\n\r\n1".encode())
@@ -343,12 +343,12 @@ def _report_exit(environ: Mapping[str, str], rank: str) -> None:
 
 
 def _stops_run(environ: Mapping[str, str]) -> bool:
-    """Return whether the whole run was requested to stop, which its supervisor sees to."""
+    """Return whether the whole run was asked to stop. In that case its supervisor handles the rest."""
     return is_listed(Path(environ.get(RUNS_VARIABLE, ""), environ.get(RUN_VARIABLE, ""), STOP_FILE))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the rank; return its status, or end by the signal that ended it."""
+    """Run the rank; return its status, or exit by the signal that terminated it."""
     launcher, *command = argv
     try:
         if launcher == GLOO:
@@ -367,14 +367,14 @@ def main(argv: Sequence[str]) -> int:
         stdout=pipe,
         stderr=pipe,
         env={**os.environ, **variables},
-        start_new_session=True,  # mpirun and torchrun signal a whole group; the tree decides who is asked.
+        start_new_session=True,  # mpirun and torchrun signal a whole group, but the tree decides which processes to ask
         preexec_fn=tree.begin,  # this process has no threads
     )
     try:
         status = Rank(process, tree, output, _wait_watch(launcher, tree)).follow()
         if launcher == GROUP:
             write(output.descriptor, [f"{_END.format(rank=rank, status=status)}\n".encode()])
-    except OSError:  # The reader is gone, and nothing else would stop the rank.
+    except OSError:  # The reader is gone, and no one else would stop the rank.
         tree.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STUCK_S)
@@ -382,8 +382,8 @@ def main(argv: Sequence[str]) -> int:
     if launcher == GLOO:
         _report_exit(os.environ, rank)
     if launcher != GROUP and tree.is_stopping and _stops_run(os.environ):
-        return 0  # For another status the launcher would kill the ranks that are still saving a checkpoint.
-    if launcher == GLOO:  # ssh reports only 255 for a signal, as for a connection that broke.
+        return 0  # With another status, the launcher would kill ranks that are still saving a checkpoint.
+    if launcher == GLOO:  # For any signal, ssh reports 255, the same as for a broken connection.
         return status if status >= 0 else 128 - status
     return end_alike(status)
 

@@ -1,6 +1,6 @@
-"""The processes of one rank: the descendants of its parent (`agent.launch.rank_parent`), and how they are ended.
+"""The processes of one rank: the descendants of its parent (`agent.launch.rank_parent`), and their termination.
 
-The parent adopts orphans (PR_SET_CHILD_SUBREAPER). So no session, variable or name hides a process from it.
+The parent adopts orphans (PR_SET_CHILD_SUBREAPER), so a process cannot hide by a new session, environment or name.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _SET_DEATH_SIGNAL: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox"})
 END_S: Final = 5.0
-"""Seconds from SIGTERM to SIGKILL for leftover processes. A wrapper is frozen for the same time."""
+"""Seconds from SIGTERM to SIGKILL for leftover processes. Wrappers are frozen for the same time."""
 STUCK_S: Final = 30.0
-"""Seconds from the first SIGKILL until processes that remain, such as one in state D, are reported."""
+"""Seconds from the first SIGKILL until the remaining processes are reported, for example one in state D."""
 WATCHDOG: Final = "agent.launch.rank_watchdog"
-"""The one descendant of ranks that is not the program's. It ends by itself."""
+"""The only descendant of ranks that does not belong to the program. It exits by itself."""
 _MAX_SHOWN: Final = 8
 _MAX_WORDS: Final = 80
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process, as /proc/PID/status describes it."""
+    """A process, as /proc/PID/status describes it."""
 
     pid: int
     parent: int
     name: str
     has_exited: bool = False
     catches: bool = False
-    """Whether it has a handler for SIGTERM."""
+    """Whether the process has a handler for SIGTERM."""
     in_background: bool = False
-    """Whether a shell has started it with `&`: such a process ignores SIGQUIT."""
+    """Whether a shell has started the process with `&`. Such a process ignores SIGQUIT."""
 
 
 def parse_status(pid: int, text: str) -> Process:
-    """Parse /proc/PID/status. Raises KeyError or ValueError if it is malformed."""
+    """Parse the text of /proc/PID/status. Raises KeyError or ValueError if it is malformed."""
     fields = dict(line.partition(":\t")[::2] for line in text.splitlines())
     caught, ignored = (int(fields[name].strip(), 16) for name in ("SigCgt", "SigIgn"))
     return Process(
@@ -58,7 +58,7 @@ def parse_status(pid: int, text: str) -> Process:
 
 
 def words_of(pid: int) -> str:
-    """Return the command line of a process in one line; "" if it has exited."""
+    """Return the command line of a process as one line, or "" if the process has exited."""
     try:
         found = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -67,11 +67,11 @@ def words_of(pid: int) -> str:
 
 
 def descendants(root: int, proc: Path = Path("/proc")) -> list[Process]:
-    """Return the processes below `root` that have not exited."""
+    """Return the descendants of the process `root` that have not exited."""
     children: dict[int, list[Process]] = {}
     for entry in proc.iterdir():
         if entry.name.isdecimal():
-            with contextlib.suppress(OSError, KeyError, ValueError):  # it has ended meanwhile
+            with contextlib.suppress(OSError, KeyError, ValueError):  # the process has just exited
                 text = (entry / "status").read_text(encoding="utf-8", errors="replace")
                 process = parse_status(int(entry.name), text)
                 children.setdefault(process.parent, []).append(process)
@@ -79,7 +79,7 @@ def descendants(root: int, proc: Path = Path("/proc")) -> list[Process]:
 
 
 def _below(root: int, children: Mapping[int, Sequence[Process]]) -> Iterator[Process]:
-    """Yield each process below `root`, parents first."""
+    """Yield all descendants of `root`, parents first."""
     waiting = [*children.get(root, ())]
     while waiting:
         each = waiting.pop()
@@ -88,12 +88,12 @@ def _below(root: int, children: Mapping[int, Sequence[Process]]) -> Iterator[Pro
 
 
 def whom_to_ask(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Return the processes to signal and the processes to freeze meanwhile. `processes`: parents come first.
+    """Return the processes to signal, and the processes to freeze meanwhile. `processes` lists parents first.
 
-    A program that handles SIGTERM gets it alone: its own workers and a `tee` behind it are still needed while it saves
-    a checkpoint. Programs above it that do not handle SIGTERM, such as a shell, would exit and cut off its output, or
-    start their next command: they are frozen. A shell runs its trap only after the command in the foreground, so both
-    get the signal. If no process handles SIGTERM, all get it.
+    If a program handles SIGTERM, only that program gets the signal. It still needs its own workers, and a `tee` that
+    reads its output, while it saves a checkpoint. Its ancestors that do not handle SIGTERM, such as a shell, are
+    frozen: they would exit and cut off its output, or start their next command. A shell runs its trap only after the
+    foreground command, so both get the signal. If no process handles SIGTERM, all of them get it.
     """
     above = {each.parent for each in processes if each.catches}
     for each in reversed(processes):
@@ -112,27 +112,27 @@ def whom_to_ask(processes: Sequence[Process]) -> tuple[list[Process], list[Proce
 
 
 class RankTree:
-    """All processes below this one."""
+    """All descendants of this process."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._libc = ctypes.CDLL(None)
         self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._asked: set[int] | None = None
-        """Process ids that got SIGTERM on request; None before a request."""
+        """Process IDs that got SIGTERM on request; None before a request."""
         self._awaited: list[int] = []
-        """pidfds of the same processes, without those that have exited."""
+        """pidfds of the same processes, except those that have exited."""
         self._wrappers: set[int] = set()
         """Frozen processes that are not shells."""
         self._released_at = 0.0
         self._killed_at = 0.0
-        """Time of SIGKILL for leftover processes; 0 before their SIGTERM."""
+        """When leftover processes get SIGKILL; 0 before they have got SIGTERM."""
 
     def begin(self) -> None:
-        """Prepare a child, before it executes its program: the kernel kills it when its parent dies.
+        """Prepare a child before it executes its program. The kernel kills the child when its parent dies.
 
-        Set SIGINT and SIGQUIT to their default actions. A process that ignores SIGQUIT counts as started by a shell in
-        the background, and the launcher may have inherited that setting.
+        Reset SIGINT and SIGQUIT to their default actions: a process that ignores SIGQUIT counts as started by a shell
+        in the background, and the launcher may have inherited that setting.
         """
         self._libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         for each in (signal.SIGINT, signal.SIGQUIT):
@@ -144,11 +144,11 @@ class RankTree:
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether the end of the rank was requested."""
+        """Return whether the rank was asked to stop."""
         return self._asked is not None
 
     def stop(self) -> None:
-        """Request the end of the rank; a repeated request changes nothing."""
+        """Ask the rank to stop. Repeated calls have no effect."""
         if self.is_stopping:
             return
         asked, frozen = whom_to_ask(self.find())
@@ -162,7 +162,7 @@ class RankTree:
         send(self._asked, signal.SIGTERM)
 
     def is_awaited(self) -> bool:
-        """Return whether a process that was asked to stop has not exited. This reads no other process."""
+        """Return whether a process that was asked to stop is still running. This reads no other process."""
         poll = select.poll()
         for descriptor in self._awaited:
             poll.register(descriptor, select.POLLIN)
@@ -172,15 +172,15 @@ class RankTree:
         return bool(self._awaited)
 
     def tend(self) -> None:
-        """Signal and resume frozen processes other than shells, END_S after the request."""
+        """Signal and resume the frozen wrappers, END_S after the request."""
         if self._wrappers and self._clock() >= self._released_at:
             send(self._wrappers, signal.SIGTERM, signal.SIGCONT)
             self._wrappers = set()
 
     def end(self, left: Sequence[Process]) -> bool:
-        """End these leftover processes; return whether they remain long after SIGKILL. Call it repeatedly.
+        """Terminate leftover processes; return whether they remain long after SIGKILL. Call it repeatedly.
 
-        A process that was asked to stop has no time limit here.
+        Processes that were asked to stop have no time limit here.
         """
         if any(each.pid in (self._asked or ()) for each in left):
             self.tend()
@@ -193,12 +193,12 @@ class RankTree:
         return False
 
     def kill(self) -> None:
-        """Kill all processes of the rank."""
+        """Kill all processes of the rank with SIGKILL."""
         send((each.pid for each in self.find()), signal.SIGKILL)
 
 
 def send(pids: Iterable[int], *signals: signal.Signals) -> None:
-    """Send signals to processes. Skip processes that have exited or gained other rights."""
+    """Send signals to processes. Skip processes that have exited or changed their user."""
     for pid in pids:
         for number in signals:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -206,7 +206,7 @@ def send(pids: Iterable[int], *signals: signal.Signals) -> None:
 
 
 def describe(processes: Sequence[Process]) -> str:
-    """Return the command lines and ids of processes, the first ones only."""
+    """Return the command lines and IDs of the first processes, as text."""
     shown = [f"{(words_of(each.pid) or each.name)[:_MAX_WORDS]} (process {each.pid})" for each in processes]
     more = f", and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
     return ", ".join(shown[:_MAX_SHOWN]) + more

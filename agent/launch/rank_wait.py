@@ -1,6 +1,6 @@
-"""Report a rank that waits in silence, with its connections and the place in the kernel.
+"""Report a rank that waits silently, with its connections and its place in the kernel.
 
-torchrun's and `plain` ranks wait for each other for up to 30 minutes without a line.
+Ranks under torchrun and `plain` wait for each other for up to 30 minutes without printing a line.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from agent.launch.rank_links import ESTABLISHED, connections, sockets
 from agent.launch.rank_tree import SHELLS, Process, RankTree, words_of
 
 REPORT_S: Final = 120.0
-"""After this time without output, and each time that it has doubled, a rank that uses no CPU is reported."""
+"""A rank without output and CPU use is reported after this time, and again each time that it has doubled."""
 BUSY: Final = 0.05
-"""Part of one core. A rank that uses more computes."""
+"""CPU use as a share of one core. A rank above it is computing, not waiting."""
 _CONNECTING: Final = "02"
 _LISTENS: Final = "0A"
 _MAX_SHOWN: Final = 3
@@ -26,7 +26,7 @@ _MAX_WORDS: Final = 60
 
 
 def cpu_s(processes: Sequence[Process]) -> float:
-    """Return the CPU time of processes, s, and of those that have exited below them or below this process."""
+    """Return the CPU time in seconds of processes, and of exited children of these and of this process."""
     ticks, ended = 0, os.times()
     for each in processes:
         with contextlib.suppress(OSError, IndexError, ValueError):  # it has exited
@@ -38,7 +38,7 @@ def cpu_s(processes: Sequence[Process]) -> float:
 
 
 def waits_for(pid: int, meeting: tuple[str, int]) -> str:
-    """Describe what a process waits for. `meeting`: address and port of rank 0."""
+    """Return a description of what a process waits for. `meeting` is the address and port of rank 0."""
     folder = Path(f"/proc/{pid}")
     inodes = set(sockets(folder))
     own = [each for each in connections(folder / "net") if each.inode in inodes]
@@ -65,7 +65,7 @@ def _endpoints(found: Sequence[tuple[str, int]]) -> str:
 
 
 class WaitWatch:
-    """The watch over the silence of one rank."""
+    """Watch one rank for silent waits."""
 
     def __init__(
         self, tree: RankTree, meeting: tuple[str, int], *, clock: Callable[[], float] = time.monotonic
@@ -74,10 +74,10 @@ class WaitWatch:
         self.take_output()
 
     def take_output(self) -> None:
-        """Take note that the rank has written something."""
+        """Record that the rank has written output."""
         self._since, self._next_s = self._clock(), REPORT_S
         self._sample: tuple[float, float] | None = None
-        """Time of the last sample, and the CPU time then, s."""
+        """Time of the last sample, and the CPU time at that time, s."""
 
     def look(self) -> str:
         """Return a description of the wait if a report is due, else ""."""

@@ -1,14 +1,14 @@
-"""Watch over a run's ranks on this node, in the background: end those past a bound, and those that are stuck.
+"""Watch a run's ranks on this node in the background: terminate ranks that exceed a limit or are stuck.
 
-It also reports whether they have connections to other ranks (`agent.launch.rank_links`).
+It also reports whether the ranks are connected to other ranks (`agent.launch.rank_links`).
 
     python -m agent.launch.rank_watchdog RUN_DIRECTORY NODE    # by the node's first rank (`agent.launch.rank`)
 
-It lives as long as the run has ranks here. What stops this watch too, as `kill -STOP -1` does, it cannot notice.
+It runs as long as the run has ranks here. It cannot detect a stop that also stops itself, such as `kill -STOP -1`.
 
-A rank is stuck if it uses no CPU time while the run writes no step and no output. A rank that is stopped (SIGSTOP) or
-blocked in the kernel is stuck whatever others write: under MPI, Horovod continues to warn of the missing rank. It is
-named and killed, so that the run restarts.
+A rank is stuck if it uses no CPU time while the run writes neither steps nor output. A rank that is stopped (SIGSTOP)
+or blocked in the kernel is stuck even if others write: under MPI, Horovod keeps warning about the missing rank. A stuck
+rank is reported and killed, so that the run restarts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from agent.runs.spending import NODE_MARGIN_S
 from agent.spec.run import RunSpec
 
 MAX_COUNTED_S: Final = 15.0
-"""The most that one look adds to a quiet time. If the node or this watch was suspended, the ranks are not to blame."""
+"""Maximum time that one check adds to a quiet period: the ranks are not at fault if the node itself was suspended."""
 
 
 class StallWatch:
-    """The watch over one run's ranks on this node."""
+    """Watch one run's ranks on this node for ranks that are stuck."""
 
     def __init__(
         self, directory: RunDirectory, node: str, after_s: float, *, clock: Callable[[], float] = time.monotonic
@@ -46,10 +46,10 @@ class StallWatch:
         self._report = directory.stalled(directory.attempt, node)
         self._last = clock()
         self._quiet: dict[int, tuple[object, float]] = {}
-        """What was last seen of each rank, and for how many seconds it has not changed."""
+        """For each rank, the last progress value, and for how many seconds it has not changed."""
 
     def look(self, found: Sequence[RunProcess]) -> list[int]:
-        """Report the ranks that are stuck and kill their processes; return the ranks."""
+        """Report the ranks that are stuck and kill their processes; return these ranks."""
         now = self._clock()
         passed_s, self._last = min(now - self._last, MAX_COUNTED_S), now
         processes = defaultdict[int, list[RunProcess]](list)
@@ -64,7 +64,7 @@ class StallWatch:
         self._quiet = quiet
         stuck = sorted(rank for rank, (_, seconds) in quiet.items() if seconds >= self._after_s)
         if stuck:
-            with contextlib.suppress(OSError):  # Without a report, the launcher still names the rank that was killed.
+            with contextlib.suppress(OSError):  # Without the report, the launcher still names the killed rank.
                 write_atomically(self._report, " ".join(map(str, stuck)))
         for each in (each for rank in stuck for each in processes[rank]):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -80,7 +80,7 @@ class StallWatch:
 
 
 def _read_stat(pid: int) -> tuple[str, int]:
-    """Return the state of a process (proc_pid_stat(5)) and its CPU time in clock ticks; "" and 0 if it is gone."""
+    """Return a process's state (proc_pid_stat(5)) and its CPU time in clock ticks; "" and 0 if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -97,19 +97,19 @@ def _size(path: Path) -> int:
 
 POLL_S: Final = 2.0
 START_S: Final = 30.0
-"""How long after its start the first rank may take to show itself."""
+"""How long the first rank may take until its process is found."""
 _NICENESS: Final = 10
-"""What computes goes first."""
+"""Low priority, so that the watchdog does not slow down the computation."""
 READ_S: Final = 30.0
-"""How long to wait before reading again where no bound can be read: from a cache that an earlier attempt filled."""
+"""How long to wait before another try if no limit can be read, because of an earlier attempt's NFS cache."""
 _KILL_WAIT_S: Final = 5.0
 
 
 class BoundWatch:
-    """The watch over one run's bound: its ranks end when that is well past, even if the master is dead.
+    """Watch one run's limit of time and cost: kill its ranks well after the limit, even if the master is dead.
 
-    The supervisor on the master keeps the bound and ends the ranks first. This is the backstop. It reads the bound
-    again before it acts, because a restart may have moved it.
+    Normally, the supervisor on the master terminates the ranks at the limit. This is a fallback. It reads the limit
+    again before it acts, because a restart may have changed it.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class BoundWatch:
         self._reads_at = -math.inf
 
     def look(self) -> bool:
-        """End the run's ranks here where the bound is past by the margin; return whether they were ended."""
+        """Kill the run's ranks here if the limit plus a margin has passed; return whether they were killed."""
         now = self._now()
         if math.isinf(self._ends):
             if now >= self._reads_at:
@@ -137,7 +137,7 @@ class BoundWatch:
         return True
 
     def _read(self) -> float | None:
-        """Return when the bound is reached, in seconds since 1970; None where the run has ended, or none is read."""
+        """Return when the limit is reached, in seconds since 1970; None if the run has ended or the file is missing."""
         spent = spending.read(self._directory)
         return spent.ends if spent else None
 
@@ -152,7 +152,7 @@ def watch(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Watch until the run has no rank here; return whether its ranks were ended at the bound.
+    """Watch until the run has no more ranks here; return whether its ranks were killed at the limit.
 
     `look` returns the run's processes on this node.
     """
@@ -172,12 +172,12 @@ def watch(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Watch over the ranks of a run on this node."""
+    """Watch the ranks of a run on this node; return the exit status."""
     directory, node = RunDirectory(path=Path(argv[0])), argv[1]
     spec = RunSpec.read(directory.path)
     others = [host.address for host in spec.hosts if host.name != node]
     os.nice(_NICENESS)
-    os.umask(0o022)  # What it writes is for the supervisor, who is another user.
+    os.umask(0o022)  # The supervisor, another user, reads the files.
     watch(
         lambda: [each for each in processes(spec.runs_root) if each.run_id == spec.run_id],
         BoundWatch(directory) if spec.bounds else None,

@@ -1,10 +1,11 @@
 """Catch silent bugs of Horovod with Keras 3 in the user's program.
 
-Python imports this module by itself when a program starts: `agent.launch.rank` puts its directory first in PYTHONPATH.
+Python imports this module when a program starts, because `agent.launch.rank` puts its directory first in PYTHONPATH.
 
-- With Keras 3, `hvd.DistributedOptimizer` averages nothing: no error, and the ranks drift apart. Here it is an error.
-- Where a program then ends with one of the errors that Keras 3 brings, the remedy follows the traceback.
-- With TF_USE_LEGACY_KERAS=1, `import keras` means Keras 2 too, as `tf.keras` does: Horovod's callbacks import it so.
+- With Keras 3, `hvd.DistributedOptimizer` averages nothing, without an error, and the ranks drift apart. This module
+  makes it an error.
+- If a program then fails with a known error caused by Keras 3, the fix is printed after the traceback.
+- With TF_USE_LEGACY_KERAS=1, `import keras` imports Keras 2, like `tf.keras`. Horovod's callbacks use `import keras`.
 """
 
 from __future__ import annotations
@@ -40,42 +41,42 @@ FAILURES = (
     ("opt.variables()", "an optimizer's `variables` is a property in Keras 3, not a method"),
     ("optimizer.variables()", "an optimizer's `variables` is a property in Keras 3, not a method"),
 )
-"""What the text of an uncaught error holds, and what it means."""
+"""Substrings of an uncaught error with its traceback, and their meaning."""
 
 
 class KerasTrapError(RuntimeError):
-    """Report a use of Horovod that would train wrongly without a word."""
+    """Report a use of Horovod that would silently train wrongly."""
 
 
 class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Import `keras` and all below it from `tf_keras`."""
+    """Import `keras` and its submodules from `tf_keras`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Claim keras and its modules."""
+        """Return a spec for keras and its submodules."""
         mine = name == "keras" or name.startswith("keras.")
         return importlib.machinery.ModuleSpec(name, self) if mine else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Return the module of Keras 2, under this name too."""
+        """Return the module of Keras 2 under this name."""
         return importlib.import_module(f"tf_{spec.name}")
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module ran when it was imported under its own name."""
+        """Do nothing: the module was executed when it was imported under its own name."""
 
 
 class Watch(importlib.abc.MetaPathFinder):
-    """Change one module once it is imported, and nothing before."""
+    """Change one module right after it is imported."""
 
     def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
-        """Call `change` with the module of this name."""
+        """Register `change`, a function that is called with the module `name`."""
         self._name, self._change = name, change
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find it where it lies, with a loader that changes it."""
+        """Return the module's normal spec, with a loader that also changes the module."""
         if name != self._name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -86,22 +87,22 @@ class Watch(importlib.abc.MetaPathFinder):
                 execute(module)
                 self._change(module)
 
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's alone
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # only for this loader
         return spec
 
 
 def has_keras_2() -> bool:
-    """Return whether the package `keras` that was imported is of Keras 2, as TensorFlow 2.15 brings it."""
+    """Return whether the imported package `keras` is Keras 2, as with TensorFlow 2.15."""
     return str(getattr(sys.modules.get("keras"), "__version__", "")).startswith("2.")
 
 
 def is_keras_3(optimizer: object) -> bool:
-    """Return whether an optimizer is of Keras 3, by where its classes come from."""
+    """Return whether an optimizer belongs to Keras 3, by the modules of its classes."""
     return not has_keras_2() and any(kind.__module__.split(".")[0] == "keras" for kind in type(optimizer).__mro__)
 
 
 def refuse_keras_3(module: Any) -> None:
-    """Make the wrapping of an optimizer of Keras 3 an error."""
+    """Make it an error to wrap an optimizer of Keras 3."""
     create = module.create_distributed_optimizer
 
     def create_distributed_optimizer(keras: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,14 +114,14 @@ def refuse_keras_3(module: Any) -> None:
 
 
 def explain(text: str) -> str:
-    """Return the meaning of an uncaught error's text where it is one of those that Keras 3 brings, else ""."""
+    """Return the meaning of an uncaught error's text if it is a known error caused by Keras 3, else ""."""
     if "KerasTrapError" in text:
         return ""
     return next((meaning for sign, meaning in FAILURES if sign in text), "")
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught error as Python does, and the remedy behind it where there is one."""
+    """Print an uncaught error as Python does, followed by the fix if there is one."""
     sys.__excepthook__(kind, error, trace)
     meaning = explain("".join(traceback.format_exception(kind, error, trace)))
     if meaning and not has_keras_2() and issubclass(kind, AttributeError | TypeError | ValueError | ImportError):
@@ -128,7 +129,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 
 def install(legacy: bool) -> None:
-    """Put the finder in place that fits, and the words for errors."""
+    """Install the import hook, and the hook for uncaught errors. `legacy`: whether the program uses Keras 2."""
     if legacy:
         if importlib.machinery.PathFinder.find_spec("tf_keras") is not None:
             sys.meta_path.insert(0, Alias())
