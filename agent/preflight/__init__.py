@@ -1,1 +1,1 @@
-"""The checks before a run: facts of each node, an allreduce over all, and their judgement."""
+"""The checks before a run: facts about each node, an allreduce over all nodes, and the verdict."""

@@ -2,10 +2,10 @@
 
     python -m agent.preflight.allreduce RUN_DIRECTORY horovod.tensorflow|horovod.torch|torch
 
-The pre-flight starts it as the run itself, on the same hosts with the same slots. Each rank reports when it has started
-and when it has finished, so that a node which does not is named. On GPUs it measures one matrix product and one
-allreduce as well. `torch` is for ranks that Horovod does not start: without PyTorch in the program's environment they
-report that, and nothing is proved.
+The pre-flight starts it like the run itself, on the same hosts with the same slots. Each rank reports when it has
+started and when it has finished, so that failing nodes can be named. On GPUs it also measures a matrix product and an
+allreduce. `torch` is for ranks that Horovod does not start. If the program's environment has no PyTorch, these ranks
+report that instead, and the allreduce is not tested.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from agent.spec import json_text
 from agent.spec.run import RunSpec
 
 EDGE: Final = 8192
-"""Of the square matrices: large enough for the tensor cores of today's GPUs, 128 MiB each in half precision."""
+"""Size of the square matrices: large enough for the tensor cores of today's GPUs, 128 MiB each in half precision."""
 PRODUCTS: Final = 20
-"""In a row, before the clock is read: a capped clock shows only under load."""
+"""Number of products per measurement. A capped clock only shows under load."""
 REPEATS: Final = 3
 
 
 def median_s(work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Return the median time of `work`, s, after one turn that is not counted."""
+    """Return the median duration of `work`, s, after one warm-up call."""
     work()
     return statistics.median(_timed(work) for _ in range(repeats))
 
@@ -53,7 +53,7 @@ def matmul_tflops(seconds: float, products: int = PRODUCTS, edge: int = EDGE) ->
 
 
 def bus_gb_s(size: int, ranks: int, seconds: float) -> float:
-    """Return the bus bandwidth of an allreduce of `size` bytes, GB/s: what the slowest link carries.
+    """Return the bus bandwidth of an allreduce of `size` bytes, GB/s: the throughput of the slowest link.
 
     nccl-tests, doc/PERFORMANCE.md: size / time, times 2 (n - 1) / n.
     """
@@ -68,59 +68,59 @@ HOROVOD_TENSORFLOW: Final = "horovod.tensorflow"
 HOROVOD_TORCH: Final = "horovod.torch"
 TORCH: Final = "torch"
 ELEMENTS: Final = 1_000_000
-"""4 MB of float32: enough to pass by the collectives of small tensors."""
+"""4 MB of float32: enough to avoid the algorithms for small tensors."""
 SPEED: Final = "speed"
 """Name of the allreduce that is timed."""
 GPU: Final = "/GPU:0"
-"""Where ranks with a GPU add up. Outside of a `tf.function`, Horovod uses the CPU unless a device is given."""
+"""Device for the sum on ranks with a GPU. Outside of a `tf.function`, Horovod uses the CPU unless a device is given."""
 _TIMEOUT_S: Final = 180.0
-"""Of PyTorch's collectives. It covers the slowest rank's import of PyTorch."""
+"""Time-out of PyTorch's collectives. It includes the slowest rank's import of PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Framework:
-    """A rank of a framework that has joined the others."""
+    """A framework on a rank that has joined the other ranks, with the operations for the test."""
 
     rank: int
     size: int
     numbers: Callable[[int], Any]
-    """Returns so many float32 numbers: 0 to 999, repeated."""
+    """Returns a tensor with this many float32 numbers: 0 to 999, repeated."""
     add_up: Callable[[Any, str], Any]
-    """Returns the sum of all ranks' tensors, which have a name."""
+    """Returns the sum of all ranks' tensors with this name."""
     largest: Callable[[Any], float]
-    """Returns the largest absolute value of a tensor."""
+    """Returns the largest absolute value in a tensor."""
     is_on_gpu: Callable[[Any], bool]
     multiply: Callable[[], object]
-    """Multiplies matrices on the GPU, and waits until it is done."""
+    """Multiplies matrices on the GPU, and waits for the result."""
     has_nccl: bool
     leave: Callable[[], object]
 
 
 MAX_REPORT: Final = 1 << 14
-"""Characters of a report."""
+"""Maximum characters of a report."""
 
 
 def report(mark: str, **values: object) -> None:
-    """Print one line for the pre-flight to read."""
+    """Print a line with JSON after a mark, for the pre-flight to read."""
     print(mark + json.dumps(values), flush=True)
 
 
 def marked(output: str, mark: str) -> list[dict[str, Any]]:
-    """Return what ranks reported under a mark; Horovod's launcher puts the rank before each line."""
+    """Return the reports with this mark in the ranks' output. Horovod's launcher puts the rank before each line."""
     found = []
     for line in output.splitlines():
         if mark in line:
             try:
                 document = json_text.parse(line.partition(mark)[2][:MAX_REPORT])
             except ValueError:
-                continue  # Two ranks' lines in one, or another program's.
+                continue  # Two ranks' lines are mixed, or the line is another program's.
             if isinstance(document, dict) and isinstance(document.get("host"), str):
                 found.append(document)
     return found
 
 
 def join(spec: RunSpec) -> str:
-    """Report that this rank is there, and set its environment as the run's own ranks have it; return its host."""
+    """Report that this rank has started, and set its environment like that of the run's ranks; return its host."""
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
     os.environ.update(environment(spec, os.environ, sys.executable, interface_of(spec, host)))
@@ -129,7 +129,7 @@ def join(spec: RunSpec) -> str:
 
 
 def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: int, ranks: int) -> dict[str, float]:
-    """Time the matrix products and the allreduce of `size` bytes; return the figures by their names in the report."""
+    """Time the matrix products and the allreduce of `size` bytes; return the results by name for the report."""
     measured = {"matmul_tflops": matmul_tflops(median_s(multiply))}
     if ranks > 1:
         measured["bus_gb_s"] = bus_gb_s(size, ranks, median_s(add_up))
@@ -137,8 +137,8 @@ def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: i
 
 
 def tensorflow() -> Framework:
-    """Join by Horovod for TensorFlow."""
-    # TensorFlow reads its variables when it is imported.
+    """Join the other ranks with Horovod for TensorFlow."""
+    # TensorFlow is imported late, because it reads its environment variables at import.
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
@@ -155,7 +155,7 @@ def tensorflow() -> Framework:
     def multiply() -> None:
         for _ in range(PRODUCTS):
             product = tf.linalg.matmul(matrix(), matrix())
-        float(product[0, 0])  # waits for the GPU, which works in order
+        float(product[0, 0])  # waits for the GPU, which executes in order
 
     return Framework(
         rank=hvd.rank(),
@@ -171,7 +171,7 @@ def tensorflow() -> Framework:
 
 
 def horovod_torch() -> Framework:
-    """Join by Horovod for PyTorch."""
+    """Join the other ranks with Horovod for PyTorch."""
     torch, hvd = importlib.import_module("torch"), importlib.import_module("horovod.torch")
     hvd.init()
     seen = torch.cuda.device_count()
@@ -186,17 +186,17 @@ def horovod_torch() -> Framework:
 
 
 def torch_alone(ranks_here: int) -> Framework:
-    """Join by PyTorch: over NCCL if every rank has a GPU, or else over Gloo."""
+    """Join the other ranks with PyTorch: over NCCL if every rank has a GPU, else over Gloo."""
     torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
     timeout = datetime.timedelta(seconds=_TIMEOUT_S)
     distributed.init_process_group("gloo", timeout=timeout)
-    # NCCL takes all ranks or none: if one sees no GPU, all add up on the CPU.
+    # NCCL needs all ranks. If one rank has no GPU, all ranks add up on the CPU.
     see = torch.tensor([int(0 < ranks_here <= torch.cuda.device_count())])
     distributed.all_reduce(see, op=distributed.ReduceOp.MIN)
     group = distributed.new_group(backend="nccl", timeout=timeout) if see else None
 
     def add_up(tensor: Any, name: str) -> Any:
-        summed = tensor if name == SPEED else tensor.clone()  # a copy would count as time on the network
+        summed = tensor if name == SPEED else tensor.clone()  # the time of a copy must not count
         distributed.all_reduce(summed, group=group)
         return summed
 
@@ -220,7 +220,7 @@ def _of_torch(*, device: str, **joined: Any) -> Framework:
     def multiply() -> None:
         for _ in range(PRODUCTS):
             product = matrix() @ matrix()
-        float(product[0, 0])  # waits for the GPU, which works in order
+        float(product[0, 0])  # waits for the GPU, which executes in order
 
     return Framework(
         numbers=lambda count: torch.arange(count, dtype=torch.float32, device=device) % 1000,
@@ -232,7 +232,7 @@ def _of_torch(*, device: str, **joined: Any) -> Framework:
 
 
 def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
-    """Add up a tensor over all ranks, and report the error, the time and the device."""
+    """Run an allreduce over all ranks; report its error, its duration and the device. On GPUs, also measure speeds."""
     size = joined.size
     # Whole numbers below 2**24 add up exactly in float32, in any order.
     values = joined.numbers(ELEMENTS)
@@ -251,7 +251,7 @@ def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
 
 
 def prove_by_torch(spec: RunSpec) -> int:
-    """Prove it without Horovod, on the GPUs that PyTorch sees; return the exit status."""
+    """Test the allreduce without Horovod, on the GPUs that PyTorch sees; return the exit status."""
     host = join(spec)
     if importlib.util.find_spec("torch") is None:
         report(WITHOUT, host=host)
@@ -267,7 +267,7 @@ def prove_by_torch(spec: RunSpec) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prove it; the arguments are the run's directory and what the ranks add up by."""
+    """Test the allreduce; the arguments are the run's directory and the framework. Return the exit status."""
     spec = RunSpec.read(argv[0])
     if argv[1] == TORCH:
         return prove_by_torch(spec)
@@ -280,7 +280,7 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     if sys.argv[2] != HOROVOD_TENSORFLOW:
-        # Not sys.exit: in the clean-up of its threads PyTorch 2.13 was seen to abort a rank of Gloo on a busy machine
-        # ("terminate called without an active exception"), which would reject healthy nodes.
+        # Not sys.exit: on a busy machine, PyTorch 2.13 aborted a Gloo rank while it cleaned up its threads
+        # ("terminate called without an active exception"). That would reject healthy nodes.
         os._exit(status)
     sys.exit(status)

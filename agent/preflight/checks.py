@@ -1,6 +1,6 @@
-"""The checks before a run: what each node must be able to do, a table of the findings, and the remedies.
+"""Judge the nodes before a run: from their facts and the output of the allreduce to a table with findings and fixes.
 
-Pure: from the nodes' facts and the output of the proof to a table. The supervisor runs the commands.
+Pure functions. The supervisor runs the commands.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 
 CLOCK_LIMIT_S: Final = 1.0
-"""Beyond it, the times in logs and records of a run can no longer be put in order."""
+"""Maximum clock error. With a larger error, the times in logs and records of a run cannot be ordered."""
 FREE_LEAST: Final = 256 << 20
 SHARED_FREE_LEAST: Final = 8 << 20
 MAX_LAST_LINE: Final = 500
-"""Characters of a line of ranks that a finding repeats."""
+"""Maximum characters of a line from ranks in a finding."""
 OK: Final = "ok"
 CPU_BUILD: Final = "tensorflow-cpu"
 GPUS_SINCE_BOOT: Final = "it registered no GPUs when it booted, and so has TensorFlow's build for CPUs: "
@@ -37,37 +37,37 @@ NO_PYTORCH: Final = "not checked: no PyTorch"
 ADD_PYTORCH: Final = "name torch in the program's requirements, or launch it with --launcher plain"
 PYTORCH_FOR_GPUS: Final = "require a build of PyTorch for the nodes' GPUs and driver"
 FACTS_TIMEOUT_S: Final = 180.0
-"""On a node with GPUs TensorFlow is imported for its facts."""
+"""On a node with GPUs, this includes an import of TensorFlow."""
 PROOF_TIMEOUT_S: Final = 240.0
-"""A slow node's import of TensorFlow, and Horovod's own time-outs, fit in it."""
+"""Enough for a slow node's import of TensorFlow and Horovod's own time-outs."""
 PROOF_BY_START: Final = 10.0
-"""Where the ranks alone take long to start, as on emulated processors, the proof may take so many times as long."""
+"""If the ranks take long to start, as on emulated processors, the test may take this many times as long."""
 
 
 def is_everyone_here(spec: RunSpec, output: str) -> bool:
-    """Return whether all ranks of the allreduce have started, by what they printed."""
+    """Return whether all ranks of the allreduce have started, according to their output."""
     return len(marked(output, HERE)) >= spec.ranks
 
 
 def proof_timeout_s(started_s: float) -> float:
-    """Return how long an allreduce may take altogether whose ranks had all started after so many seconds."""
+    """Return the time limit for an allreduce, s, if its ranks took `started_s` to start. It includes that time."""
     return max(PROOF_TIMEOUT_S, PROOF_BY_START * started_s)
 
 
 def uses_tensorflow(spec: RunSpec) -> bool:
-    """Return whether Horovod adds up TensorFlow's tensors in this run; otherwise they are PyTorch's."""
+    """Return whether Horovod reduces TensorFlow's tensors in this run; otherwise they are PyTorch's."""
     return spec.rank_launcher == HOROVOD and spec.horovod_for != (TORCH,)
 
 
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:
-    """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
+    """Build the command of each rank of the allreduce. It uses the same interface as the run's ranks."""
     framework = HOROVOD_TENSORFLOW if uses_tensorflow(spec) else HOROVOD_TORCH
     proof = ["-m", "agent.preflight.allreduce", spec.run_directory, framework]
     return [python, "-m", "agent.launch.rank", spec.run_directory, *proof]
 
 
 def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
-    """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that sent any."""
+    """Judge the nodes by their facts, before the allreduce; return the report, and the facts of nodes that have any."""
     facts: dict[str, NodeFacts] = {}
     cells: dict[str, dict[str, str | Finding]] = {}
     for host in spec.hosts:
@@ -97,7 +97,7 @@ def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> 
 def _judge_node(
     host: Node, found: NodeFacts, answer: Completed, spec_sha256: str, common: Mapping[str, str], efa_wanted: int
 ) -> dict[str, str | Finding]:
-    """Return by column what is well with a node, for its cell of the table, or what is wrong."""
+    """Return a cell of the table for each check of one node: a value if all is well, else a finding."""
 
     def wrong(check: str, what: str, remedy: str = "") -> Finding:
         return Finding(node=host.name, check=check, what=what, remedy=remedy or replace_remedy(host.name))
@@ -133,10 +133,10 @@ def _judge_node(
 
 
 def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Finding:
-    """Return what is wrong with a node's GPUs, or their names for the table.
+    """Return a finding about a node's GPUs, or their names for the table.
 
-    A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word. Where ranks are
-    not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.allreduce`).
+    A working driver is not enough: if TensorFlow sees no GPU, it silently computes on the CPU. If the ranks do not use
+    the nodes' TensorFlow, the allreduce checks PyTorch instead (`agent.preflight.allreduce`).
     """
     there = max(len(found.gpus), found.gpu_devices)
 
@@ -167,7 +167,7 @@ def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Find
 
 
 def _driver_shows(found: NodeFacts) -> str:
-    """Return which GPUs the driver shows, by model, and how many device files there are where it shows none."""
+    """Return the GPUs that the driver lists, by model, or the number of device files if it lists none."""
     if not found.gpus:
         return f"nvidia-smi shows none, and there are {found.gpu_devices} device files"
     models = Counter((gpu.name, gpu.driver) for gpu in found.gpus)
@@ -175,9 +175,9 @@ def _driver_shows(found: NodeFacts) -> str:
 
 
 def clock_skew_s(node_time: float, began: float, ended: float, node_began: float | None = None) -> float:
-    """Return by how much a clock is off for certain: 0 where its times lie between question and answer.
+    """Return the certain error of a node's clock, s; 0 if its times are between the question and the answer.
 
-    `node_began` is an earlier time by the node's clock, where there is one.
+    `node_time` and `node_began` are by the node's clock. `node_began` is an earlier time, if there is one.
     """
     return (
         node_time - ended if node_time > ended else min(0.0, (node_time if node_began is None else node_began) - began)
@@ -185,14 +185,14 @@ def clock_skew_s(node_time: float, began: float, ended: float, node_began: float
 
 
 def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
-    """Return those of the nodes' answers that contain facts."""
+    """Return the nodes' answers that contain facts."""
     return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
 def judge_allreduce(
     spec: RunSpec, report: Report, status: int, output: str, facts: Mapping[str, NodeFacts] | None = None
 ) -> Report:
-    """Add to a report what came of the allreduce; `facts` are those of the nodes, by which they have GPUs or none."""
+    """Add the result of the allreduce to a report. `facts` are the nodes' facts, which show whether they have GPUs."""
     if is_unchecked(output):
         return _without_pytorch(spec, report)
     blind: dict[str, str] = {}
@@ -218,7 +218,7 @@ def judge_allreduce(
             add(host.name, "its ranks did not start", replace_remedy(host.name))
         elif len(mine) < host.slots:
             add(host.name, "did not end")
-    # Where one node does not start its ranks, none gets to the end: only that node is at fault.
+    # If one node does not start its ranks, no rank finishes. Only that node is at fault.
     absent = [finding for finding in findings if finding.remedy and not finding.degraded]
     degraded = [finding for finding in findings if finding.degraded and not spec.allow_degraded]
     findings = absent or degraded or findings
@@ -241,7 +241,7 @@ def judge_allreduce(
 
 
 def is_unchecked(output: str) -> bool:
-    """Return whether the ranks had no PyTorch to prove an allreduce with."""
+    """Return whether the allreduce was not tested because the ranks have no PyTorch."""
     return bool(marked(output, WITHOUT))
 
 
@@ -255,7 +255,7 @@ def _without_pytorch(spec: RunSpec, report: Report) -> Report:
 
 
 def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
-    """Return the key of this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
+    """Return the key of these nodes since their boot with this runtime. A successful test is not repeated for a key."""
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in spec.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
     proved = [nodes, boots, python, spec.interface, spec.controller, spec.rank_launcher]
@@ -266,14 +266,14 @@ def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
 
 
 def software(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
-    """Return the versions that most nodes have, by distribution, and the GPU driver's; none without facts."""
+    """Return the most common version of each distribution among the nodes, and the GPU driver's; {} without facts."""
     found = _most(dict(each.versions).items() for each in facts.values())
     drivers = Counter(gpu.driver for each in facts.values() for gpu in each.gpus)
     return {**found, **({"driver": drivers.most_common(1)[0][0]} if drivers else {})}
 
 
 def _most(versions: Any) -> dict[str, str]:
-    """Return of each name the version that most nodes have."""
+    """Return the most common version of each name."""
     counts: dict[str, Counter[str]] = {}
     for pairs in versions:
         for name, version in pairs:

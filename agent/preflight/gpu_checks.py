@@ -1,6 +1,7 @@
-"""The judgement of what ranks on GPUs reported: NCCL adds up, over EFA where there is EFA, and no floor is missed.
+"""Judge the results of ranks on GPUs: NCCL must add up, over EFA if there is EFA, and at the minimum speeds.
 
-Pure. Every finding here is one that `--allow-degraded` lets pass: the run would give right results, and waste its GPUs.
+Pure functions. `--allow-degraded` permits the findings of `judge_ranks`: the run's results would be correct, but its
+GPUs would be wasted.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ FOR_PAIR: Final = (
 FOR_HANG: Final = "see in preflight.log (`fab fetch`) how far NCCL came on each node"
 UNTESTED: Final = "a pair that AWS does not name as tested and that may hang"
 MAX_PAIRS: Final = 4
-"""Of NCCL and its plug-in that are named, since any program can write such lines."""
+"""Maximum number of pairs of NCCL and its plug-in to report, because any program can write such lines."""
 TIMED_OUT: Final = 124
-"""Status of an allreduce that was ended after its time-out, as that of coreutils' timeout."""
+"""Status of an allreduce that was terminated after its time-out, as in coreutils' timeout."""
 
 
 def has_gpus(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
-    """Return whether the hosts have GPUs: as they registered, or as they show now."""
+    """Return whether the hosts have GPUs, by their registration or by their facts."""
     kind = spec.runtime_kind
     return bool(kind and kind.has_gpus) or any(found.gpus or found.gpu_devices for found in facts.values())
 
@@ -47,7 +48,7 @@ def has_gpus(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
 def judge_ranks(
     spec: RunSpec, facts: Mapping[str, NodeFacts], results: Sequence[Mapping[str, Any]], output: str
 ) -> list[Finding]:
-    """Judge what the ranks of an allreduce on GPUs reported, all of which came to the end, and what NCCL logged."""
+    """Judge the results of an allreduce on GPUs that all ranks have finished, and NCCL's log lines in `output`."""
     logged = nccl_log.parse(output)
     wants_efa = _wants_efa(spec, facts)
     findings = []
@@ -73,7 +74,7 @@ def _wants_efa(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
 def untested_pairs(
     spec: RunSpec, facts: Mapping[str, NodeFacts], results: Sequence[Mapping[str, Any]], output: str
 ) -> list[Finding]:
-    """Warn of each pair of NCCL and its plug-in that ranks use over EFA and that AWS does not name as tested."""
+    """Return a warning for each pair of NCCL and its plug-in that ranks use over EFA without AWS having tested it."""
     if not _wants_efa(spec, facts):
         return []
     logged, ours = nccl_log.parse(output), {host.name for host in spec.hosts}
@@ -102,9 +103,10 @@ def _some(names: Sequence[str], shown: int = 4) -> str:
 
 
 def hanging(spec: RunSpec, status: int, output: str, timeout_s: float) -> list[Finding]:
-    """Name NCCL, its plug-in and its network where ranks that have all started came to no sum; [] if it logged none.
+    """Return a finding with NCCL, its plug-in and its network if all ranks started but did not finish.
 
-    `status`: of their launcher, TIMED_OUT where it was ended after `timeout_s` or more. One host needs no network.
+    Returns [] if NCCL logged nothing. `status` is the launcher's, TIMED_OUT if it was terminated after at least
+    `timeout_s`. A single host needs no network.
     """
     logged = nccl_log.parse(output).values()
     first = max(logged, key=lambda each: (each.is_suspect, bool(each.plugin), bool(each.nccl)), default=NcclProcess())
@@ -123,7 +125,7 @@ def _finding(node: str, what: str, remedy: str) -> Finding:
 
 
 def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
-    """Return why it is not NCCL that adds up for one of these ranks, "" where it is."""
+    """Return why NCCL does not do the sums of one of these ranks, or "" if it does."""
     for found in mine:
         if found.get("device") != "GPU":
             return "it adds up on the CPU, not by NCCL"
@@ -152,14 +154,14 @@ def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
 
 
 def numbers(results: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    """Return the figures that ranks reported under a name."""
+    """Return the numbers that ranks reported under a name."""
     return [float(found[name]) for found in results if isinstance(found.get(name), int | float)]
 
 
 def summary(host: Node, results: Sequence[Mapping[str, Any]], output: str, *, alone: bool) -> str:
-    """Return the figures of one host for its cell of the table: "EFA, 310 GB/s, 640 TFLOP/s a GPU, ".
+    """Return one host's results for its cell of the table: "EFA, 310 GB/s, 640 TFLOP/s a GPU, ".
 
-    `alone`: it is the only host, whose ranks need no network; NCCL logs the one that it would take all the same.
+    `alone` means that it is the only host, so its ranks need no network. NCCL still logs the network that it would use.
     """
     mine = [found for found in results if found.get("host") == host.name]
     logged = {} if alone else nccl_log.parse(output)

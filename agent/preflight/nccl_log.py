@@ -1,7 +1,7 @@
-"""What NCCL logs with NCCL_DEBUG=INFO: which ranks it connects, and over which network.
+"""Parse NCCL's log with NCCL_DEBUG=INFO: the ranks that it connects, and the network that it uses.
 
-Formats as in logs of NCCL 2.12 to 2.30 with aws-ofi-nccl on EC2 that were published, and, without that plug-in, as
-seen of 2.32.3 on an H200; for instance:
+The formats are from published logs of NCCL 2.12 to 2.30 with aws-ofi-nccl on EC2, and from our own logs of 2.32.3
+without that plug-in on an H200. For example:
 
     node-0:172:172 [0] NCCL INFO NCCL version 2.29.2+cuda12.8
     node-0:172:172 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.18.0
@@ -9,8 +9,8 @@ seen of 2.32.3 on an H200; for instance:
     node-0:172:172 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 3 nics)
     node-0:172:386 [0] NCCL INFO ncclCommInitRank comm 0x55b1 rank 0 nranks 16 cudaDev 0 busId 160 - Init COMPLETE
 
-A launcher may put its own mark of the rank before each line. NCCL 2.21 writes its version once, as
-"NCCL version 2.21.5+cuda12.8" and no more.
+A launcher may put the rank before each line. NCCL 2.21 logs its version only once, as "NCCL version 2.21.5+cuda12.8"
+without the prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 VARIABLE: Final = "NCCL_DEBUG"
 LEVEL: Final = "INFO"
 HIDING: Final = ("NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-"""Variables of a user's that would keep these lines from the output."""
+"""Variables of a user that would hide these lines from the output."""
 _LINE_BUFFERED: Final = 1
 """_IOLBF of glibc's stdio.h."""
 _INFO: Final = "] NCCL INFO "
@@ -45,62 +45,62 @@ TESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "1.19": ("2.27.3", "2.28.7", "2.29.7"),
     "1.18": ("2.29.2",),
 }
-"""Versions of NCCL that AWS names as tested or supported in the release notes of each series of aws-ofi-nccl.
+"""NCCL versions that AWS's release notes of each aws-ofi-nccl series name as tested or supported.
 
-Its RELEASENOTES.md, "has been tested with NCCL v2.31.2-1" (for 1.18 "supports"). Others have hung: aws-ofi-nccl #1055.
+RELEASENOTES.md: "has been tested with NCCL v2.31.2-1" (1.18: "supports"). Other pairs have hung: aws-ofi-nccl #1055.
 """
 PLUGIN: Final = "1.21.1"
-"""Of EFA installer 1.50.0, which AWS's base images for ARM64 have since the middle of September 2026."""
+"""Version in EFA installer 1.50.0, which AWS's base images for ARM64 contain since the middle of September 2026."""
 LOCKED: Final = TESTED["1.21"][0]
-"""NCCL of the workers' runtime for GPUs, tested with PLUGIN."""
+"""Version of NCCL in the workers' runtime for GPUs, tested with PLUGIN."""
 _MAX_TEXT: Final = 512
-"""Characters of a line on each side of _INFO that are searched, since any program can write there."""
+"""Characters on each side of _INFO to search in a line, because any program can write such lines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NcclProcess:
-    """What one process's NCCL logged."""
+    """What NCCL logged in one process."""
 
     ranks: int = 0
-    """Of its largest communicator whose initialisation was completed; 0: none was."""
+    """Size of its largest initialised communicator; 0: none was initialised."""
     network: str = ""
-    """Name of the network that it took, such as Socket, IB or Libfabric; "" where it logged none."""
+    """Name of the network in use, such as Socket, IB or Libfabric; "" if not logged."""
     provider: str = ""
-    """Of libfabric, such as efa; "" where its plug-in was not loaded."""
+    """Libfabric's provider, such as efa; "" if the plug-in was not loaded."""
     nccl: str = ""
-    """Version, such as 2.31.2; "" where it is not logged."""
+    """Version of NCCL, such as 2.31.2; "" if not logged."""
     plugin: str = ""
-    """Version of aws-ofi-nccl, such as 1.21.1 or git-6e504db; "" where it was not loaded."""
+    """Version of aws-ofi-nccl, such as 1.21.1 or git-6e504db; "" if it was not loaded."""
 
     @property
     def pair(self) -> str:
-        """Return the versions of NCCL and its plug-in in words."""
+        """Return the versions of NCCL and its plug-in, as text."""
         plugin = self.plugin or (UNKNOWN if self.provider else "")
         return f"NCCL {self.nccl or UNKNOWN}" + (f" with aws-ofi-nccl {plugin}" if plugin else "")
 
     @property
     def is_tested(self) -> bool:
-        """Return whether AWS names this NCCL in the release notes of this plug-in."""
+        """Return whether AWS's release notes of this plug-in name this version of NCCL."""
         return self.nccl in TESTED.get(".".join(self.plugin.split(".")[:2]), ())
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether a pair that is not tested is in use, or was about to be when the log ended."""
+        """Return whether an untested pair was in use, or about to be used when the log ended."""
         return bool(self.plugin or self.provider) and self.route != "TCP" and not self.is_tested
 
     @property
     def route(self) -> str:
-        """Return the network in short: EFA, TCP, else NCCL's own name for it; "" where it logged none."""
+        """Return a short name of the network: EFA, TCP, or else NCCL's name for it; "" if not logged."""
         if self.provider == "efa":
             return "EFA"
         return "TCP" if self.network == "Socket" else self.provider or self.network
 
 
 def ask_for_it() -> None:
-    """Have NCCL log to this process's output; before it is loaded.
+    """Make NCCL log to this process's standard output. Call this before NCCL is loaded.
 
-    NCCL writes through C's standard output, which keeps 4 KiB blocks for a pipe. Each line is written at once instead:
-    a report by Python would otherwise split a line, and a process that ends by `os._exit` would lose the last block.
+    NCCL writes through C's standard output, which is fully buffered for a pipe. This sets line buffering. Otherwise
+    Python's output could be inside a line, and a process that exits by `os._exit` would lose the last block.
     """
     os.environ[VARIABLE] = LEVEL
     for name in HIDING:
@@ -110,12 +110,12 @@ def ask_for_it() -> None:
 
 
 def this_process() -> str:
-    """Return this process as NCCL names it in its lines: the host's name up to the first dot, and the process id."""
+    """Return this process's name in NCCL's lines: the host's name up to the first dot, and the process ID."""
     return f"{socket.gethostname().partition('.')[0]}:{os.getpid()}"
 
 
 def parse(output: str) -> dict[str, NcclProcess]:
-    """Parse the lines of all processes in a launcher's output, by `this_process` of each."""
+    """Parse NCCL's lines in a launcher's output, by process name as in `this_process`."""
     found: dict[str, NcclProcess] = {}
     of_all = ""
     for line in output.splitlines():

@@ -1,12 +1,12 @@
-"""The facts of one node before a run: its clock, room, versions, interface, GPUs and EFA devices.
+"""Collect the facts of one node before a run: clock, disk space, versions, interface, GPUs and EFA devices.
 
-    PYTHON -m agent.preflight.node_facts RUN_DIRECTORY [BEGAN]    # the ranks' Python; one line of JSON behind a mark
+    PYTHON -m agent.preflight.node_facts RUN_DIRECTORY [BEGAN]    # the ranks' Python; prints a mark and a line of JSON
 
-BEGAN is when the command that ends with this began, by the same clock.
+BEGAN is when the command that includes this program started, by the node's clock.
 
-Nothing heavy is imported: the facts of a node take a fraction of a second. Facts of programs are parsed from what they
-print: `nvidia-smi` and libfabric's `fi_info`, each only where it is installed. On a node with GPUs TensorFlow itself is
-asked how many it sees, in a process of its own, which takes some seconds.
+Large packages are not imported, so this takes a fraction of a second. Some facts are parsed from the output of
+programs: `nvidia-smi` and libfabric's `fi_info`, if they are installed. On a node with GPUs, a separate process asks
+TensorFlow how many GPUs it sees, which takes some seconds.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ COUNT_VISIBLE_GPUS: Final = (
 )
 
 COMPLAINT: Final = re.compile(r"^(?:[WE]\d{4} |\S+ \S+: [WE] )[^]\n]*\] (.*\S)", re.MULTILINE)
-"""A warning or error in TensorFlow's log: "E0000 00:00:1795441657.237501 550 FILE:LINE] TEXT" by absl, or before it
+"""A warning or error in TensorFlow's log, either as absl's "E0000 00:00:1795441657.237501 550 FILE:LINE] TEXT" or as
 "2026-11-22 16:20:13.000001: E FILE:LINE] TEXT"."""
 
 
 def facts_command(python: str, spec: RunSpec) -> list[str]:
-    """Build the command that prints a node's facts; it runs in the agent's tree."""
+    """Build the command that prints a node's facts. It must run in the agent's tree."""
     return [python, "-m", "agent.preflight.node_facts", spec.run_directory]
 
 
@@ -68,39 +68,39 @@ class NodeFacts:
     """The facts of one node."""
 
     time: float
-    """Its clock, seconds since 1970."""
+    """The node's clock, seconds since 1970."""
     boot_id: str
     free_bytes: int
-    """On the fuller of the root volume and the login user's home, where runs, their data and packages write.
+    """Free space on the fuller of the root volume and the login user's home, which runs, data and packages use.
 
-    Not of /tmp, which many systems keep in memory.
+    /tmp is not included, because many systems keep it in memory.
     """
     shared_free_bytes: int
-    """On the shared file system."""
+    """Free space on the shared file system."""
     spec_sha256: str
-    """Of the run's spec as this node reads it; "" where it cannot."""
+    """Hash of the run's spec as this node reads it; "" if it cannot."""
     interface: str
-    """The network interface that carries one of the run's addresses; "" where none does."""
+    """The network interface with one of the run's addresses; "" if there is none."""
     versions: tuple[tuple[str, str], ...]
     gpus: tuple[GpuInfo, ...] = ()
     gpu_trouble: str = ""
-    """Last line of an `nvidia-smi` that failed."""
+    """Last line of a failed `nvidia-smi`."""
     efa_domains: tuple[str, ...] | None = None
-    """EFA devices that libfabric offers; None where libfabric is not installed."""
+    """EFA devices that libfabric reports; None if libfabric is not installed."""
     gpu_devices: int = 0
-    """NVIDIA's device files, which are there without `nvidia-smi` too."""
+    """Number of NVIDIA's device files, which exist even without `nvidia-smi`."""
     visible_gpus: int | None = None
-    """GPUs that TensorFlow sees in the ranks' Python; None where it was not asked, or did not answer."""
+    """Number of GPUs that TensorFlow sees in the ranks' Python; None if it was not asked or failed."""
     framework_trouble: str = ""
-    """Last line of a TensorFlow that did not answer."""
+    """Last line of a failed TensorFlow."""
     framework_complaint: str = ""
-    """The last warning or error that a TensorFlow which answered has logged; "" where it logged none."""
+    """The last warning or error in TensorFlow's log if it did not fail; "" if there is none."""
     began: float | None = None
-    """When the node took up the question, by its clock; None: no sooner than `time`."""
+    """When the node started to collect facts, by its clock; None: only `time` is known."""
 
     @classmethod
     def parse(cls, output: str) -> NodeFacts:
-        """Read the facts from a node's output. Raises ValueError where there are none."""
+        """Parse the facts from a node's output. Raises ValueError if it has none."""
         lines = [line.partition(MARK)[2] for line in output.splitlines() if line.startswith(MARK)]
         if len(lines) != 1:
             raise ValueError(f"{len(lines)} lines of facts")
@@ -120,7 +120,7 @@ class NodeFacts:
 
 
 def parse_efa(output: str) -> tuple[str, ...]:
-    """Parse `fi_info -p efa`: the names of the domains, each once. An answer without providers has none."""
+    """Parse the distinct domain names from `fi_info -p efa`; none without providers."""
     domains = [line.partition("domain:")[2].strip() for line in output.splitlines() if "domain:" in line]
     return tuple(dict.fromkeys(domains))
 
@@ -128,9 +128,10 @@ def parse_efa(output: str) -> tuple[str, ...]:
 def versions() -> tuple[tuple[str, str], ...]:
     """Return the versions of Python and of the runtime's distributions.
 
-    Not the kernel's, nor Python's third number: an image that is a week newer differs in them, and does no harm.
+    The kernel's version and Python's third number are left out: they differ between images a week apart, which is
+    harmless.
     """
-    import importlib.metadata  # Each command of the supervisor imports this module, and none asks for versions.
+    import importlib.metadata  # Not at the top: most importers of this module need no versions.
 
     found = [("python", ".".join(platform.python_version_tuple()[:2]))]
     for name in DISTRIBUTIONS:
@@ -142,7 +143,7 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 
 def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
-    """Gather this node's facts. Which of the run's nodes it is, it tells by its address."""
+    """Collect this node's facts. The node finds its entry in the run's spec by its address."""
     listed, trouble = _gpus()
     devices = count_gpu_devices()
     spec_sha256, addresses, variables = "", set(), dict[str, str]()
@@ -173,7 +174,7 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
 
 
 def parse_visible_gpus(output: str) -> int:
-    """Parse what COUNT_VISIBLE_GPUS printed, among TensorFlow's own lines. Raises ValueError where it is not there."""
+    """Parse the output of COUNT_VISIBLE_GPUS among TensorFlow's own lines. Raises ValueError if it is missing."""
     counts = [line.removeprefix(VISIBLE) for line in output.splitlines() if line.startswith(VISIBLE)]
     if len(counts) != 1:
         raise ValueError((output.strip().splitlines() or ["no output"])[-1])
@@ -181,9 +182,9 @@ def parse_visible_gpus(output: str) -> int:
 
 
 def parse_complaint(output: str) -> str:
-    """Parse the text of TensorFlow's last warning or error, by the level that begins a line of its log; "" for none.
+    """Parse the text of the last warning or error from TensorFlow's log; "" if there is none.
 
-    Why it sees no GPU, TensorFlow says only there: a driver that fails, or a library that it does not find.
+    Only the log says why TensorFlow sees no GPU: for example a failing driver or a missing library.
     """
     return next(reversed(COMPLAINT.findall(output)), "")
 
@@ -191,7 +192,7 @@ def parse_complaint(output: str) -> str:
 def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str, str]:
     """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees.
 
-    Return that, the trouble of a TensorFlow that does not answer, and the complaint of one that does.
+    Return the number (None if TensorFlow fails), the reason of a failure, and the last complaint in its log.
     """
     status, output = _run((sys.executable, "-c", COUNT_VISIBLE_GPUS), FRAMEWORK_TIMEOUT_S, variables)
     try:
@@ -230,7 +231,7 @@ def _run(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the facts."""
+    """Print the facts as a mark and a line of JSON; return the exit status."""
     began = float(argv[1]) if argv[1:] else None
     print(MARK + json.dumps(dataclasses.asdict(gather(Path(argv[0]), began))), flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""The report of a pre-flight: a table of what was checked on each node, the findings, and the remedies. Pure."""
+"""The report of a pre-flight: a table of all checks by node, the findings, and how to fix them. Pure."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ ALLOW: Final = "or begin all the same, with --allow-degraded"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is wrong with one node."""
+    """A problem with one node, or with all nodes together if `node` is empty."""
 
     node: str
     check: str
-    """A column of the table."""
+    """The check's column in the table."""
     what: str
     remedy: str = ""
     detail: str = ""
-    """What the node itself shows of it: in the summary and the record, too long for a cell of the table."""
+    """Details from the node, for the summary and the record. They are too long for a cell of the table."""
     degraded: bool = False
-    """Whether a run would go right all the same, and waste its GPUs: what --allow-degraded lets pass."""
+    """Whether a run's results would still be correct, but waste its GPUs. --allow-degraded permits such findings."""
 
     @property
     def line(self) -> str:
-        """Return the finding in one line, without its remedy."""
+        """Return the finding as one line, without its remedy."""
         said = f"{self.node}: {self.what}" if self.node else self.what
         return f"{said} ({self.detail})" if self.detail else said
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """The outcome of a pre-flight: a cell for each node and check, and the findings."""
+    """The result of a pre-flight: the table of cells, and the findings."""
 
     cells: tuple[tuple[str, ...], ...]
-    """A row for each node, in the order of COLUMNS."""
+    """A row for each node, with cells in the order of COLUMNS."""
     findings: tuple[Finding, ...]
-    """What keeps the run from beginning."""
+    """Findings that prevent the run from starting."""
     allowed: tuple[Finding, ...] = ()
-    """What the run begins in spite of, as --allow-degraded has it."""
+    """Findings that --allow-degraded permits."""
     warnings: tuple[Finding, ...] = ()
-    """What may go wrong later, with its remedy; the run begins."""
+    """Possible problems later in the run. The run starts anyway."""
 
     def allowing_degraded(self) -> Report:
-        """Return the report with what --allow-degraded lets pass among the allowed findings."""
+        """Return the report with the degraded findings moved to `allowed`."""
         degraded = tuple(finding for finding in self.findings if finding.degraded)
         rest = tuple(finding for finding in self.findings if not finding.degraded)
         return dataclasses.replace(self, findings=rest, allowed=(*self.allowed, *degraded))
 
     @property
     def summary(self) -> str:
-        """Return the outcome in one line."""
+        """Return the result as one line."""
         return "; warning: ".join([self._outcome, *(f"{found.line}; do: {found.remedy}" for found in self.warnings)])
 
     @property
@@ -83,9 +83,9 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Return the table as aligned text, without empty columns. Our own: a node has no library for tables."""
+        """Return the table as aligned text without empty columns. A node has no library for tables."""
         kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
-        # Without what all names share the table fits on a terminal of 80 columns.
+        # Without the common prefix of the names, the table fits on a terminal of 80 columns.
         short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]
         rows = [[row[n] for n in kept] for row in (COLUMNS, *short)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -98,7 +98,7 @@ def _lines(findings: Iterable[Finding]) -> str:
 
 
 class PreflightError(RuntimeError):
-    """Report nodes that fail the checks; carries the `report`."""
+    """Report nodes that failed the checks. Carries the `report`."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -106,10 +106,10 @@ class PreflightError(RuntimeError):
 
 
 def as_proved_before(report: Report) -> Report:
-    """Return the report with a note that these nodes have proved the allreduce before."""
+    """Return the report with a note that these nodes have passed the allreduce before."""
     return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
 
 
 def replace_remedy(node: str) -> str:
-    """Return the remedy for a node that is to go."""
+    """Return the remedy for a node that should be replaced."""
     return f"`fab replace {node.removeprefix('deeplearning-')}`"

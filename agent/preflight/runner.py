@@ -1,4 +1,4 @@
-"""Run the pre-flight of one run: ask its hosts for facts, prove an allreduce on them, write the report."""
+"""Run the pre-flight of a run: collect its hosts' facts, test an allreduce on them, and write the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.run import RunSpec
 
 MAX_OUTPUT: Final = 32 << 20
-"""Bytes of the allreduce's output that are read: NCCL's lines of a thousand ranks."""
+"""Maximum bytes of the allreduce's output to read: enough for NCCL's lines from a thousand ranks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,17 +38,17 @@ class Preflight:
     runs_root: Path
     hosts: Hosts
     is_cancelled: Callable[[], bool]
-    """Returns whether the run is to stop before it has begun."""
+    """Returns whether the run was asked to stop before it started."""
     set_reason: Callable[[str], None]
-    """Stores what the run is doing now."""
+    """Stores a description of the current activity."""
     log_line: Callable[[str], None]
-    """Writes a line of the log."""
+    """Writes a line to the log."""
 
     def run(self, pythons: Interpreters, answers: Mapping[str, Completed]) -> dict[str, NodeFacts]:
-        """Check the hosts with the ranks' interpreter; return their facts, by their names, as far as they were asked.
+        """Check the hosts with the ranks' Python; return the facts of those that were asked, by host name.
 
-        Raises PreflightError, which names the bad ones. `answers` are those that the hosts gave while they were
-        prepared: one with facts is not asked again.
+        `answers` are the hosts' answers from their preparation. Hosts with facts in their answer are not asked again.
+        Raises PreflightError with the hosts that failed.
         """
         spec = self.spec
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():
@@ -81,7 +81,7 @@ class Preflight:
         return facts
 
     def _allowing(self, report: Report) -> Report:
-        """Return the report as the run takes it: with --allow-degraded, also where GPUs are wasted."""
+        """Return the report with degraded findings moved to `allowed` if the run has --allow-degraded."""
         return report.allowing_degraded() if self.spec.allow_degraded else report
 
     def _proof_command(self, pythons: Interpreters) -> list[str]:
@@ -92,10 +92,10 @@ class Preflight:
         return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))
 
     def _prove(self, pythons: Interpreters) -> tuple[int, str]:
-        """Run the allreduce on the run's hosts; return its status, TIMED_OUT after a time-out, and its output."""
+        """Run the allreduce on the run's hosts; return its status (TIMED_OUT after a time-out) and its output."""
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)
-        path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link.
+        path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link there.
         with path.open("xb") as output:
             launcher, began = self.hosts.start(command, output), time.monotonic()
 
@@ -115,7 +115,7 @@ class Preflight:
 
 
 def _text(path: Path) -> str:
-    """Return the end of what ranks wrote."""
+    """Return the end of the ranks' output."""
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_OUTPUT))
         return file.read(MAX_OUTPUT).decode("utf-8", errors="replace")

@@ -1,1 +1,1 @@
-"""Commands and signals on nodes, from the master, and the secrets that a run leaves there for a while."""
+"""Commands, signals and secrets: what the master runs and stores on nodes besides the launch of ranks."""

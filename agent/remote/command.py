@@ -1,4 +1,4 @@
-"""One command on one host, over SSH or here, and its result; and whether a host is there at all."""
+"""Run a command on a host, over SSH or locally, and check whether a host responds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Final
 from agent.spec.nodes import RANK_USER, Node
 
 OWN_TREE: Final = Path(__file__).resolve().parents[2]
-"""The agent's tree that this process runs from: the master's is on its own disk, where no rank can write."""
+"""The agent's tree that this process runs from. On the master it is on the local disk, where no rank can write."""
 SSH: Final = str(OWN_TREE / "agent" / "bin" / "ssh")
 AS_RANK: Final = ("-l", RANK_USER)
-"""SSH's flag for who logs in."""
+"""SSH's options to log in as the user for ranks."""
 SSH_FAILED: Final = 255
-"""As ssh ends where it does not reach a host."""
+"""Exit status of ssh if it cannot reach a host."""
 MAX_OUTPUT: Final = 16 << 20
 
 
@@ -31,34 +31,34 @@ class Completed:
 
     status: int
     output: str
-    """Standard output and error, mixed."""
+    """Standard output and standard error, mixed."""
     began: float = 0.0
-    """When it was started and when it had ended, on this host's clock, seconds since 1970."""
+    """Start and end of the command by this host's clock, seconds since 1970."""
     ended: float = 0.0
 
 
 def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
-    """Build the command that runs `argv` in `directory` on a host, or here, in the process's own tree, when it is None.
+    """Build the command that runs `argv` in `directory` on a host, or locally in the own tree if `host` is None.
 
-    `directory` is on the shared file system, where root on every node can write: nothing that lies there is run on the
-    master. `as_rank`: on a host, as the user for ranks.
+    `directory` is on the shared file system, where root on every node can write, so the master runs no files from it.
+    `as_rank`: on a host, run as the user for ranks.
     """
     script = f"cd {shlex.quote(str(OWN_TREE) if host is None else directory)} && exec {shlex.join(argv)}"
     return ["/bin/sh", "-c", script] if host is None else [SSH, *(AS_RANK if as_rank else ()), host.name, script]
 
 
 def as_root(host: Node, words: str) -> list[str]:
-    """Build the SSH command that makes root of a host remove the leftovers of ranks, or admit a run.
+    """Build the SSH command that makes root on a host remove the leftovers of ranks, or admit a run.
 
-    There is nothing else that the master can do as root (`stacks/scripts/leftovers.sh`).
+    The master can do nothing else as root (`stacks/scripts/leftovers.sh`).
     """
     return [SSH, "-l", "root", host.name, words]
 
 
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
-    """Run a command without input and keep the last MAX_OUTPUT bytes of its output.
+    """Run a command without input; keep the last MAX_OUTPUT bytes of its output.
 
-    A time-out is status 124, a missing program 127.
+    The status is 124 after a time-out, and 127 for a missing program.
     """
     began, deadline, kept = time.time(), time.monotonic() + timeout_s, bytearray()
     try:
@@ -81,7 +81,7 @@ def execute(command: Sequence[str], timeout_s: float) -> Completed:
                 if time.monotonic() > deadline:
                     break
         except subprocess.TimeoutExpired:
-            pass  # It has closed its output, and runs on.
+            pass  # The process has closed its output but is still running.
         finally:
             process.kill()
     output = kept[-MAX_OUTPUT:].decode(errors="replace")
@@ -91,17 +91,17 @@ def execute(command: Sequence[str], timeout_s: float) -> Completed:
 
 
 SSH_PORT: Final = 22
-"""The one port on which workers admit the master."""
+"""The only port on which workers accept the master."""
 TIMEOUT_S: Final = 3.0
-"""A lost packet is sent again after 1 s."""
+"""Allows for a lost packet, which is sent again after 1 s."""
 _SILENT: Final = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT)
 
 
 def answers(host: Node, port: int = SSH_PORT, timeout_s: float = TIMEOUT_S) -> bool:
-    """Return whether a host takes or refuses a connection.
+    """Return whether a host accepts or rejects a connection, and so is alive.
 
-    Meant for the moments after a fault: sshd of OpenSSH 9.8 and later counts a connection without a login as an
-    offence, and refuses an address that commits 15 within as many seconds.
+    Use it only after a failure: OpenSSH 9.8 and later penalizes connections without a login, and rejects an address
+    after 15 of them within as many seconds.
     """
     try:
         socket.create_connection((host.address, port), timeout_s).close()

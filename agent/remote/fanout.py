@@ -1,8 +1,8 @@
-"""Run one command on many nodes at once, from the master: the far side of `fab run`.
+"""Run one command on many nodes concurrently, from the master: the cluster's side of `fab run`.
 
-`python3 -m agent.remote.fanout`: one line of JSON on standard input says what to run; standard output gets JSON lines,
-as they come. The words of the command travel as data to the process that executes them, past every shell. When
-standard input ends, or this process does, the commands on all nodes are ended.
+`python3 -m agent.remote.fanout` reads the request as one line of JSON from standard input, and prints JSON lines as
+results arrive. The command's words reach the process that executes them as data, without any shell. If standard input
+or this process ends, the commands on all nodes are terminated.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
 MAX_GREETING: Final = 1 << 16
-"""Keep at most this many bytes of what a node writes before the command starts there."""
+"""Maximum bytes to keep of a node's output before the command starts there."""
 
 
 def node_command(
     host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False, as_rank: bool = False
 ) -> list[str]:
-    """Build the command that starts a node's side: through SSH, or here where the host is the master."""
+    """Build the command that starts a node's side: over SSH, or locally if the host is the master."""
     words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
     return words if host == MASTER_NAME else [ssh, *(AS_RANK if as_rank else ()), host, shlex.join(words)]
 
 
 class AbandonedError(RuntimeError):
-    """Report that the laptop has gone, or has cancelled the command."""
+    """Report that the laptop has disconnected or has cancelled the command."""
 
 
 class _Host:
-    """One node's process, and its output that has not been forwarded."""
+    """The process for one node, with its output that has not been forwarded."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name, self.process = name, process
@@ -54,19 +54,19 @@ class _Host:
         self.open_streams = 2
         self.is_ready = False
         self.head = b""
-        """Standard output until it is known whether the node's side has spoken."""
+        """Standard output until the node's side has reported that it is ready."""
         self.trouble = b""
-        """Standard error until then: SSH's own."""
+        """Standard error until then, which is SSH's own."""
 
 
 def fan_out(
     request: RemoteCommand, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
 ) -> int:
-    """Run the request on these hosts at once, sending what comes to `emit`; return how many failed.
+    """Run the request on these hosts concurrently, and pass all results to `emit`; return the number of failures.
 
-    Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}`; `{"host", "exit_code", "reached", "seconds"}`
-    once a host, with `"trouble"` where it was not reached; and `{"heartbeat": true}` after a silence.
-    Before these `main` sends `{"warning"}` for each node that it leaves out, and `{"hosts"}`.
+    Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}` for output; at the end of each host
+    `{"host", "exit_code", "reached", "seconds"}`, with `"trouble"` if it was not reached; `{"heartbeat": true}` after a
+    silence. `main` first sends `{"warning"}` for each node that is left out, and `{"hosts"}`.
     """
     sent = message(request.command, dict(request.environment))
     selector = selectors.DefaultSelector()
@@ -88,7 +88,7 @@ def fan_out(
             feeder = threading.Thread(target=_feed, args=(process, sent), daemon=True)
             feeder.start()
             if len(sent) < BLOCK:
-                feeder.join()  # A pipe holds that much; SSH takes more only once it is connected.
+                feeder.join()  # A pipe holds that much. SSH reads more only after it has connected.
         while running:
             ready = selector.select(timeout=HEARTBEAT_S)
             if not ready:
@@ -110,7 +110,7 @@ def fan_out(
                     failed += _finish(host, emit)
     finally:
         for host in running:
-            _close(host.process)  # Its node's side sees that, and ends the command.
+            _close(host.process)  # The node's side detects that, and terminates the command.
         deadline = time.monotonic() + 6.0
         for host in running:
             try:
@@ -134,7 +134,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
     """Send the request, and leave the pipe open."""
-    with contextlib.suppress(OSError, ValueError):  # It has ended already, and its last words tell why.
+    with contextlib.suppress(OSError, ValueError):  # It has exited already, and its last output gives the reason.
         stdin = _stream(process.stdin)
         stdin.write(sent)
         stdin.flush()
@@ -149,7 +149,7 @@ def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, A
         _, found, block = host.head.partition(READY)
         if not found:
             return
-        host.is_ready = True  # What came before it is a login's greeting.
+        host.is_ready = True  # The output before this mark is a login's greeting.
         if host.trouble:
             _emit_output(host, "stderr", host.trouble, emit)
     if block:
@@ -163,7 +163,7 @@ def _emit_output(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping
 def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
     _close(host.process)
     status = host.process.wait()
-    # 255 after the command began is the command's own, or a connection that broke under it.
+    # A status of 255 after the command has started is the command's own, or the connection broke.
     end: dict[str, Any] = {
         "host": host.name,
         "exit_code": status if status >= 0 else 128 - status,
@@ -177,7 +177,7 @@ def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
 
 
 def main() -> int:
-    """Run the command line: 0 when the command ended with 0 everywhere, 1 otherwise, 2 for a bad request."""
+    """Run the command line; return 0 if the command succeeded on all nodes, 1 if not, and 2 for an invalid request."""
 
     def emit(message: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
@@ -193,7 +193,7 @@ def main() -> int:
         return 1 if fan_out(request, hosts, emit, stdin, ssh) else 0
     except (SpecError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Nobody listens any more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone away.
             return 1
         print(error, file=sys.stderr)
         return BAD_REQUEST
@@ -202,7 +202,7 @@ def main() -> int:
 
 
 def _read_line(stdin: IO[bytes]) -> bytes:
-    """Read one line, however long, and nothing beyond it."""
+    """Read one line of any length, and nothing after it."""
     parts: list[bytes] = []
     while block := stdin.read(BLOCK):
         parts.append(block)

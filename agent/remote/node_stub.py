@@ -1,8 +1,9 @@
-"""The node's side of the fan-out, as text for its Python's -c, and what it is sent.
+"""The node's side of the fan-out: program text for `python -c`, and the message that is sent to it.
 
-It reads what to run, runs it in a session of its own, forwards its output, and ends it when the connection ends. A
-background process that the command leaves behind keeps the connection for a second at most. Sixty-four of them
-may start at once: so no site, no import that `os` has not made already, nothing from the shared file system.
+The program reads a command, runs it in a new session, forwards its output, and terminates it when the connection ends.
+Background processes that the command leaves behind keep the connection open for at most a second. Sixty-four of these
+programs may start concurrently, so each one skips `site`, imports few modules, and reads no files from the shared file
+system.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 READY: Final = b"deepcdk-fanout-ready\n"
-"""What a node's side says before the command's own output: without it, the node was not reached."""
+"""Printed by the node's side before the command's output. Without it, the node was not reached."""
 FLAGS: Final = ("-X", "utf8", "-I", "-S")
-"""Python's: the words are UTF-8, the user's directories hold nothing for it, and no site is looked for."""
+"""Options of Python: UTF-8 for words, isolated from the user's directories, and without `site`."""
 
-# Signals by their numbers: 15 TERM, 9 KILL; 13 PIPE and 25 XFSZ, which Python ignores, are the command's own again.
+# Signals by number: 15 TERM, 9 KILL. Python ignores 13 PIPE and 25 XFSZ; the command gets their default actions.
 _HEAD: Final = """
 import os, select, sys, time
 def take(size):
@@ -109,11 +110,11 @@ sys.path.insert(0, tree)
 sys.exit(importlib.import_module(module).main(arguments))
 """
 )
-"""The same for a module of a pushed tree: its `main` is called here, and no second Python has to start."""
+"""The same for a module of a pushed tree. Its `main` is called in this process, without starting a second Python."""
 
 
 def message(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """Return what a node's side is sent: 16 digits of length, then the number of words, the words, the variables."""
+    """Return the message to the node's side: its length in 16 digits, the number of words, the words, the variables."""
     variables = [f"{name}={value}" for name, value in environment.items()]
     text = "\0".join([str(len(command)), *command, *variables])
     encoded = text.encode("utf-8", errors="surrogateescape")

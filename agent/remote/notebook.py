@@ -1,11 +1,11 @@
-"""JupyterLab on one node, on its loopback, until the laptop that asked for it disconnects.
+"""Run JupyterLab on one node, on its loopback interface, until the laptop that started it disconnects.
 
     python -m agent.remote.notebook REQUEST      # on the master; REQUEST: JSON, see `NotebookRequest`
 
-On another node it runs over SSH, with the same port of the master's loopback led to it. The token is made on the node,
-is given to the server in its environment, and is printed once, with the address, for the laptop; it is on no command
-line and in no log. JupyterLab itself keeps it, while it runs, in a file that only this user may read. The packages are
-laid over the runtime as those of a run's program are (`agent.environment.overlay`).
+On another node it runs over SSH, and SSH forwards the same port on the master's loopback interface. The token is
+created on the node and passed to the server in its environment. It is printed once, with the address, for the laptop,
+and is on no command line and in no log. While JupyterLab runs, it stores the token in a file that only this user can
+read. The packages are installed over the runtime, like those of a run's program (`agent.environment.overlay`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
 PACKAGE: Final = "jupyterlab>=4,<5"
 MODULE: Final = "jupyterlab"
 START_S: Final = 120.0
-"""How long the server may take until it listens: its imports, from a cold disk."""
+"""How long the server may take until it listens, including its imports from a cold disk."""
 _POLL_S: Final = 0.2
 
 
@@ -53,23 +53,23 @@ def server_command(python: Path, port: int, root: str) -> list[str]:
         "port_retries": "0",
         "root_dir": root,
         "open_browser": "False",
-        # It would say its address too, with three dots in place of the token.
+        # At a lower level, it would also print its address, with three dots instead of the token.
         "log_level": "WARN",
     }
     return [str(python), "-m", MODULE, *(f"--ServerApp.{name}={value}" for name, value in options.items())]
 
 
 def forwarding(ssh: str, directory: str, request: NotebookRequest) -> list[str]:
-    """Build the command that runs a notebook on another node and leads the master's port to it."""
+    """Build the command that runs a notebook on another node and forwards the master's port to it."""
     here = f"127.0.0.1:{request.port}"
-    # The line after `--` is for the shell that SSH starts there.
+    # The last word is for the shell that SSH starts on the node.
     script = f"cd {shlex.quote(directory)} && exec {shlex.join([NODE_PYTHON, '-m', 'agent.remote.notebook', '--here'])}"
     line = f"{script} {shlex.quote(request.to_json())}"
     return [ssh, "-o", "ExitOnForwardFailure=yes", "-L", f"{here}:{here}", request.node, line]
 
 
 def free_port() -> int:
-    """Return a port that this node's loopback has free."""
+    """Return a free port on this node's loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -81,7 +81,7 @@ def report(text: str) -> None:
 
 
 def make_python(request: NotebookRequest, home: Path) -> Path:
-    """Return a Python with JupyterLab; make its overlay if need be. Raises RuntimeSetupError, ValueError or OSError."""
+    """Return a Python with JupyterLab; make its overlay if needed. Raises RuntimeSetupError, ValueError or OSError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})
     overlay = Overlay(
@@ -97,9 +97,9 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
-    """Run the server until it ends, or `asker`, a file descriptor, does; print its address once it listens.
+    """Run the server until it exits or the file descriptor `asker` is closed; print its address when it listens.
 
-    Returns the server's status. Raises NotebookError where it never listens.
+    Returns the server's status. Raises NotebookError if it does not start to listen.
     """
     token = secrets.token_urlsafe(24)
     environment = {**os.environ, "JUPYTER_TOKEN": token}
@@ -136,14 +136,14 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _run_elsewhere(request: NotebookRequest) -> int:
-    tree = f"{request.efs_mount}/payloads/{OWN_TREE.name}"  # This process's own is on the master's disk alone.
-    # Its standard input ends with this process, however that ends, and the notebook with it.
+    tree = f"{request.efs_mount}/payloads/{OWN_TREE.name}"  # OWN_TREE itself is only on the master's disk.
+    # When this process exits for any reason, its pipe to the child closes, which stops the notebook.
     with subprocess.Popen(forwarding(SSH, tree, request), stdin=subprocess.PIPE) as process:
         return process.wait()
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the notebook that is asked for; return the exit status."""
+    """Run the requested notebook; return the exit status."""
     *flags, text = argv
     request = NotebookRequest(**json.loads(text))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -24,35 +24,35 @@ from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunProcess:
-    """One process that belongs to a run."""
+    """A process that belongs to a run."""
 
     pid: int
     parent: int
     run_id: str
     is_rank: bool
-    """True for a rank and its children, False for the launcher and its SSH clients."""
+    """True for a rank and its children, false for the launcher and its SSH clients."""
     reports: bool = False
-    """True for the parent of a rank (`agent.launch.rank_parent`): it passes SIGTERM on, and reports the rank's end."""
+    """True for the parent of a rank (`agent.launch.rank_parent`), which forwards SIGTERM and reports its exit."""
     rank: int | None = None
-    """Number of the rank that the process belongs to; None for the parent of a rank."""
+    """The rank that the process belongs to; None for the parent of a rank."""
 
 
 def parse_environment(block: bytes) -> dict[str, str]:
-    """Parse /proc/PID/environ: `NAME=VALUE` entries that end with NUL; entries without `=` are left out."""
+    """Parse /proc/PID/environ: `NAME=VALUE` entries that end with NUL. Entries without `=` are left out."""
     entries = (entry.partition(b"=") for entry in block.split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in entries if equals}
 
 
 def parse_parent(stat: str) -> int:
-    """Parse the parent's pid from /proc/PID/stat, whose second field may itself hold spaces and parentheses."""
+    """Parse the parent's process ID from /proc/PID/stat. Its second field can contain spaces and parentheses."""
     return int(stat.rpartition(")")[2].split()[1])
 
 
 def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess]:
-    """Yield the processes on this node that belong to any run under `runs_root`; those of other users stay unseen."""
+    """Yield the processes on this node that belong to any run under `runs_root`, if this user may read them."""
     found: list[RunProcess] = []
     others: dict[int, list[int]] = {}
-    """The children of each process that have no variable of a run."""
+    """Processes without the variables of a run, by the process ID of their parent."""
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
@@ -60,12 +60,12 @@ def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess
             environment = parse_environment((entry / "environ").read_bytes())
             parent = parse_parent((entry / "stat").read_text(encoding="utf-8", errors="replace"))
         except (OSError, IndexError, ValueError):
-            continue  # It ended meanwhile, or it is not ours to read.
+            continue  # It has just exited, or this user may not read it.
         if environment.get(RUNS_VARIABLE) == runs_root and RUN_VARIABLE in environment:
             found.append(_process(entry, parent, environment))
         else:
             others.setdefault(parent, []).append(int(entry.name))
-    for each in found:  # It grows: a program may have started others with variables of their own.
+    for each in found:  # The list grows: a program may start processes with another environment.
         if each.is_rank:
             found += [
                 dataclasses.replace(each, pid=pid, parent=each.pid, reports=False) for pid in others.pop(each.pid, ())
@@ -89,7 +89,7 @@ def _process(entry: Path, parent: int, environment: Mapping[str, str]) -> RunPro
 def _reports(entry: Path) -> bool:
     try:
         words = (entry / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # It has ended.
+    except OSError:  # It has exited.
         return False
     return words[1 : 1 + len(RANK_PARENT)] == [os.fsencode(word) for word in RANK_PARENT]
 
@@ -97,13 +97,13 @@ def _reports(entry: Path) -> bool:
 def select(
     found: Sequence[RunProcess], *, run_id: str, others: bool, ranks_only: bool, spared: Collection[str] = ()
 ) -> list[RunProcess]:
-    """Select the processes of `run_id`, or with `others` those of every run but it and `spared`; never this process."""
+    """Select the processes of `run_id`, or with `others` of all runs except it and `spared`; never this process."""
     chosen = [p for p in found if (p.run_id != run_id) == others and p.run_id not in spared and p.pid != os.getpid()]
     return [p for p in chosen if p.is_rank] if ranks_only else chosen
 
 
 def topmost(chosen: Sequence[RunProcess]) -> list[RunProcess]:
-    """Return those whose parent is not among them: a graceful signal is theirs to pass on to their children."""
+    """Return the processes that have no parent among `chosen`. They forward a graceful signal to their children."""
     pids = {p.pid for p in chosen}
     return [p for p in chosen if p.parent not in pids]
 
@@ -122,9 +122,10 @@ def signal_run(
     wait_s: float,
     spared: Callable[[], Collection[str]] = tuple,
 ) -> dict[str, list[int]]:
-    """Signal the processes that `select` selects; after `wait_s` seconds name those still alive.
+    """Signal the processes that `select` returns; wait up to `wait_s` seconds until they have exited.
 
-    `spared` is asked after the processes were listed: a run that has begun since is among its answers.
+    Returns the process IDs that were signalled, and those that are left. `spared` is called after the processes are
+    listed, so it includes runs that have just started.
     """
 
     def current() -> list[RunProcess]:
@@ -144,7 +145,7 @@ def signal_run(
 
 
 def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
-    """Signal processes; return the ids of those that were there."""
+    """Signal processes; return the process IDs that existed."""
     signalled = []
     for process in targets:
         with contextlib.suppress(ProcessLookupError):
@@ -156,7 +157,7 @@ def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
 def command(
     python: str, runs_root: str, *, run_id: str, others: bool, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> list[str]:
-    """Build the command line that does on another node what `signal_run` does here."""
+    """Build the command line that runs `signal_run` on another node."""
     return [
         *(python, "-m", "agent.remote.processes"),
         *("--runs", runs_root, "--run", run_id),
@@ -167,7 +168,7 @@ def command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status is 0 when nothing is left alive, else 1."""
+    """Run the command line; return 0 if no process is left, else 1."""
     parser = argparse.ArgumentParser(prog="agent.remote.processes", description=__doc__)
     parser.add_argument("--runs", required=True, help="directory of all runs")
     parser.add_argument("--run", required=True, help="id of the run")

@@ -1,7 +1,7 @@
-"""Find what ranks of earlier runs have left on a node, and remove it: processes, shared memory, files, secrets.
+"""Detect what ranks of earlier runs have left on a node: processes, shared memory, files, secrets.
 
-A rank can enter each process of its user, kill it and change its memory. So root removes what is left, by a script on
-the node's own disk (`stacks/scripts/leftovers.sh`), and spares no process of that user.
+A rank can inspect, change and kill each process of its user. So only root removes leftovers, with a script on the
+node's own disk (`stacks/scripts/leftovers.sh`), which spares no process of that user.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from agent.spec.nodes import RANK_HOME, RANK_TEMPORARY, RANK_UID
 CLEARING_S: Final = 10.0
 """How long the processes that the script kills may take to exit."""
 KEPT: Final = ("data", ".cache/deepcdk/records")
-"""What stays in the home of ranks, for later runs: copies of data, and the indices of records."""
+"""Directories in the home of ranks that are kept for later runs: copies of data, and indices of records."""
 _ROOT: Final = Path("/")
-_OPEN: Final = ("tmp", "var/tmp", "dev/shm", "dev/mqueue", "run/lock", "var/crash")  # only looked at
+_OPEN: Final = ("tmp", "var/tmp", "dev/shm", "dev/mqueue", "run/lock", "var/crash")  # never written to
 _IPC: Final = "proc/sysvipc"
 
 
@@ -29,8 +29,8 @@ def processes_are_there(root: Path = _ROOT) -> bool:
     for entry in (root / "proc").iterdir():
         if not entry.name.isdecimal():
             continue
-        with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # it ended meanwhile
-            # Not by the owner of its directory, which is root for a process that others may not inspect.
+        with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # it has just exited
+            # The owner of the directory is not sufficient: it is root if others may not inspect the process.
             lines = (entry / "status").read_text(encoding="utf-8", errors="replace").splitlines()
             fields = dict(line.partition(":")[::2] for line in lines)
             if str(RANK_UID) in fields["Uid"].split():
@@ -39,7 +39,7 @@ def processes_are_there(root: Path = _ROOT) -> bool:
 
 
 def files_are_there(root: Path = _ROOT) -> bool:
-    """Return whether the user for ranks has files, message queues or shared memory that a later run could meet."""
+    """Return whether the user for ranks has files, message queues or shared memory that could affect a later run."""
     home = root / RANK_HOME.lstrip("/")
     return _has_more_than(home, KEPT) or any(_has_files(root / place) for place in _OPEN) or _has_ipc(root / _IPC)
 
@@ -63,7 +63,7 @@ def _has_more_than(directory: Path, kept: tuple[str, ...]) -> bool:
 
 
 def _is_empty(directory: str) -> bool:
-    """Return whether a directory can be listed and is empty."""
+    """Return whether a directory is empty and can be listed."""
     try:
         return next(Path(directory).iterdir(), None) is None
     except OSError:
@@ -71,8 +71,8 @@ def _is_empty(directory: str) -> bool:
 
 
 def _has_files(directory: Path) -> bool:
-    """Return whether ranks have made anything in a directory, or below in those in which everybody may write."""
-    with contextlib.suppress(OSError):  # missing, or closed to all but its owner
+    """Return whether ranks have created anything in a directory, or in its world-writable subdirectories."""
+    with contextlib.suppress(OSError):  # missing, or readable only by its owner
         for entry in os.scandir(directory):
             found = entry.stat(follow_symlinks=False)
             is_open = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_IWOTH
@@ -82,12 +82,12 @@ def _has_files(directory: Path) -> bool:
 
 
 def _has_ipc(directory: Path) -> bool:
-    """Return whether the ranks' user owns or has created any of System V's shared memory, semaphores and queues."""
+    """Return whether the ranks' user owns or has created System V shared memory, semaphores or message queues."""
     return any(RANK_UID in owners for path in directory.glob("*") for owners in _owners(path))
 
 
 def _owners(path: Path) -> Iterator[set[int]]:
-    """Yield the owner and the creator of each line of a table, whose first line names its columns."""
+    """Yield owner and creator in each line of a /proc/sysvipc table. Its first line contains the column names."""
     with path.open(encoding="ascii") as table:
         columns = table.readline().split()
         for line in table:

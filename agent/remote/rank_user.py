@@ -1,9 +1,9 @@
-"""The user that ranks run as: not the login user, which owns the keys, the supervisor, and what was pushed.
+"""The user for ranks. It is not the login user, which owns the keys, the supervisor and the pushed code.
 
-A node's boot makes the user (`stacks/scripts/node.sh`) with one number on all nodes, for over NFS a file's owner is a
-number. It has no password and no `sudo`. The master alone logs in as it, with the cluster's key, which root keeps in
-the user's home: a rank cannot change who is admitted, nor what a shell reads first. So `HOME` of ranks is a directory
-below it, which is theirs.
+`stacks/scripts/node.sh` creates the user at a node's boot, with the same user ID on all nodes, because NFS identifies
+owners by number. The user has no password and no `sudo`. Only the master logs in as this user, with the cluster's key.
+Root owns the user's home with that key, so a rank cannot change who may log in, nor the files that a shell reads first.
+So ranks have a subdirectory, which they own, as `HOME`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _NO_NEW_PRIVILEGES: Final = 38
 
 
 FIREWALL_LOADED: Final = Path("/run/deepcdk-firewall")
-"""Holds the id of the boot in which `stacks/scripts/firewall.sh` has loaded the rules for ranks."""
+"""Contains the ID of the boot during which `stacks/scripts/firewall.sh` has loaded the rules for ranks."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NFS: Final = ("127.0.0.1", 2049)
 
 
 class RankUserError(RuntimeError):
-    """Report a node without the user for ranks or without the firewall for ranks."""
+    """Report that a node lacks the user, the groups or the firewall for ranks."""
 
 
 def check(node: str, remedy: str) -> None:
-    """Raise RankUserError if this node lacks the user for ranks; `node` and `remedy` are for the message."""
+    """Raise RankUserError if this node lacks the user for ranks. `node` and `remedy` are for the message."""
     try:
         uid = pwd.getpwnam(RANK_USER).pw_uid
     except KeyError:
@@ -44,7 +44,7 @@ def check(node: str, remedy: str) -> None:
 
 
 def check_groups(master: str, remedy: str) -> None:
-    """Raise RankUserError if the master lacks the groups that keep runs apart."""
+    """Raise RankUserError if the master lacks the groups that separate runs."""
     try:
         grp.getgrgid(RUN_GIDS[-1])
     except KeyError:
@@ -52,7 +52,7 @@ def check_groups(master: str, remedy: str) -> None:
 
 
 def check_firewall(node: str, remedy: str) -> None:
-    """Raise RankUserError if no firewall for ranks was loaded since this node booted."""
+    """Raise RankUserError if the firewall for ranks has not been loaded since this node booted."""
     try:
         loaded = FIREWALL_LOADED.read_text(encoding="utf-8")
     except OSError:
@@ -64,9 +64,10 @@ def check_firewall(node: str, remedy: str) -> None:
 
 
 def try_firewall() -> None:
-    """Raise PermissionError if the user for ranks can send to the NFS port of this node, and so to any other.
+    """Raise PermissionError if the user for ranks can send to this node's NFS port, which shows that rules are missing.
 
-    The kernel answers EPERM to a datagram that its rules reject. Other users are not tried: no rule is for them.
+    The kernel fails with EPERM if a rule rejects a datagram. For other users this does nothing: the rules do not apply
+    to them.
     """
     if os.getuid() != RANK_UID:
         return
@@ -81,21 +82,21 @@ def try_firewall() -> None:
 
 
 def home() -> Path:
-    """Return the directory that this process may write in as its user's home."""
+    """Return the home directory that this process can write to."""
     return Path(RANK_HOME) if pwd.getpwuid(os.getuid()).pw_name == RANK_USER else Path.home()
 
 
 def variables() -> dict[str, str]:
-    """Return the variables of this process's user: a launcher hands on those of its own, on the master."""
+    """Return HOME, USER and LOGNAME of this process's user. A launcher passes the values of its own user."""
     user = pwd.getpwuid(os.getuid()).pw_name
     return {"HOME": str(home()), "USER": user, "LOGNAME": user}
 
 
 def temporary_files() -> dict[str, str]:
-    """Return TMPDIR of ranks after making it; nothing for other users. Raises OSError.
+    """Create the ranks' temporary directory and return it as TMPDIR; {} for other users. Raises OSError.
 
-    It is in their home, on the node's disk, because /tmp of Amazon Linux 2023 and Debian 13 is in memory. What ranks
-    leave there is removed with the rest of their home before the next run.
+    It is in their home on the node's disk, because /tmp is in memory on Amazon Linux 2023 and Debian 13. It is removed
+    with the rest of their home before the next run.
     """
     if os.getuid() != RANK_UID:
         return {}
@@ -105,7 +106,7 @@ def temporary_files() -> dict[str, str]:
 
 
 def renounce_privileges() -> None:
-    """Let neither this process nor what it becomes or starts gain rights, by `sudo` or another setuid program.
+    """Prevent this process and its children from gaining privileges, by `sudo` or other setuid programs.
 
     Raises OSError.
     """

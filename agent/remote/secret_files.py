@@ -1,12 +1,12 @@
-"""Keep a run's secrets on a node while it needs them: one file a run, which only its user may read.
+"""Store a run's secrets on a node while the run needs them: one file per run, readable only by its user.
 
-    python -m agent.remote.secret_files keep RUN_ID  # on the master, for a run to come; a JSON object on standard input
-    python -m agent.remote.secret_files take RUN_ID  # on a node of the run, as the user for ranks; the same
-    python -m agent.remote.secret_files drop RUN_ID  # either
+    python -m agent.remote.secret_files keep RUN_ID  # on the master, before the run; a JSON object on standard input
+    python -m agent.remote.secret_files take RUN_ID  # on a node of the run, as the user for ranks; the same input
+    python -m agent.remote.secret_files drop RUN_ID  # on either
 
-They never lie on the shared file system, in the run's record or on a command line. The file lies in the home of the
-login user on the master, of the user for ranks on a node, on the machine's own encrypted disk, because that is still
-there after a reboot; it goes when the run ends.
+Secrets are never on the shared file system, in the run's record or on a command line. On the master the file is in the
+home of the login user, on a node in the home of the user for ranks. It is on the machine's own encrypted disk, so that
+it survives a reboot. It is removed when the run ends.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from agent.runs.store import Runs
 
 TAKEN: Final = ".cache/deepcdk/taken"
-"""Below the home of ranks. A node takes part in one run at a time: what lies there before one is a crash's."""
+"""In the home of ranks. A node takes part in one run at a time: files from before that run are left from a crash."""
 TIMEOUT_S: Final = 60.0
 UNCLAIMED_S: Final = 3600.0
-"""How long secrets may lie on the master before their run is there: the laptop sends one after the other."""
+"""How long secrets may be on the master before their run exists. The laptop sends the secrets first, then the run."""
 
 
 class SecretsError(RuntimeError):
@@ -42,24 +42,24 @@ class SecretsError(RuntimeError):
 
 
 def master_directory(home: Path) -> Path:
-    """Return the directory in which the master keeps the secrets of its runs, also of those that wait."""
+    """Return the directory of secrets on the master, including those of queued runs."""
     return home / ".cache" / "deepcdk" / "secrets"
 
 
 def node_directory(home: Path) -> Path:
-    """Return the directory in which a node has those of the run that it takes part in."""
+    """Return the directory of secrets on a node, for the run that it takes part in."""
     return home / TAKEN
 
 
 def write(directory: Path, run_id: str, text: str) -> None:
-    """Write a run's secrets, readable by this user alone from the first byte on."""
+    """Write a run's secrets, readable only by this user from the start."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     write_atomically(directory / run_id, text, mode=0o600)
 
 
 def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
-    """Return a run's secrets. Raises SecretsError, which names variables and no values, where one is missing."""
+    """Return a run's secrets by name. Raises SecretsError with the names of missing secrets, without values."""
     if not names:
         return {}
     try:
@@ -77,7 +77,7 @@ def remove(directory: Path, run_id: str) -> None:
 
 
 def remove_stale(directory: Path, runs: Runs) -> list[str]:
-    """Remove the secrets of runs that are over, or that never began within an hour; return the ids of these runs."""
+    """Remove secrets of runs that have ended, or that did not start within an hour; return the IDs of these runs."""
     stale = []
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():
@@ -92,9 +92,9 @@ def remove_stale(directory: Path, runs: Runs) -> list[str]:
 def distribute(
     directory: Path, spec: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
 ) -> dict[str, str]:
-    """Send the run's secrets from this master to all its hosts at once, each over the standard input of its command.
+    """Send the run's secrets from this master to all its hosts concurrently, on the standard input of a command.
 
-    Return what went wrong, by node; no value is in it.
+    Return errors by node, without any secret.
     """
     if not spec.secrets:
         return {}
@@ -122,7 +122,7 @@ def distribute(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line."""
+    """Run the command line; return the exit status."""
     verb, run_id = argv
     home = rank_user.home()
     match verb:
