@@ -1,4 +1,4 @@
-"""The WSGI application of the API: one request at a time, never a 5xx, and a callback for changes."""
+"""The WSGI application of the API. It handles one request at a time, never answers 5xx, and reports changes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ log = logging.getLogger("localcloud.api")
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 NOT_IMPLEMENTED: Final = "The embedded cloud does not implement"
-"""How the answer to a call begins that AWS has and this cloud lacks, and so a line of the log."""
+"""Start of the error message for an AWS call that this cloud lacks. It is also logged."""
 # Prefixes of the actions that change nothing.
 _READING = ("Describe", "Get", "List", "Head", "Validate", "Lookup", "Search", "AssumeRole", "BatchGet")
-# Services whose changes matter to the hosts and networks.
+# Services whose changes affect hosts and networks.
 _WATCHED = ("ec2", "autoscaling", "elasticfilesystem", "fsx", "iam")
 
 
 class Application:
-    """Serve moto and this package's CloudFormation, under one lock."""
+    """Serves moto and this package's CloudFormation under one lock."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class Application:
         self.changed = changed
         self._mark = mark
         self._refusal = refusal
-        """Takes a request; returns the answer to one that policies do not allow."""
+        """Takes a request; returns an error reply if policies deny it."""
         self._throttled = throttled
-        """Takes a client's request, its service and action; returns the answer to a throttled one. None: none is."""
+        """Takes a client's request, its service and action; returns an error reply if throttled. None disables it."""
         self.regions: Container[str] = ()
-        """AWS's regions. Nodes are in HOME_REGION alone; moto keeps each region's state apart."""
+        """AWS's regions. Nodes are only in HOME_REGION; moto keeps separate state for each region."""
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
         self.elsewhere: WsgiApp | None = None
-        """CloudFormation in all other regions, where there is no stack."""
+        """CloudFormation of all other regions, which never have stacks."""
         self.moto = _Moto(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -64,7 +64,7 @@ class Application:
         service, region = error_replies.service_of(environ)
         action = _action(environ)
         started = time.monotonic()
-        is_client = not is_internal(environ)  # Which the gate changes.
+        is_client = not is_internal(environ)  # Before the gate changes it.
         refused = None if _is_outside_aws(environ) else self._refused(environ, service, action)
         if refused is None and is_client:
             refused = self._wrong_region(environ, service, action, region)
@@ -72,7 +72,7 @@ class Application:
             refused = self._throttled(environ, service, action)
         if refused is not None:
             return self._send(refused, environ, start_response, f"{service or '-'} {action}", started)
-        # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.
+        # CloudFormation has a separate lock. Its requests may wait for a stack, and its operations call this API.
         with contextlib.nullcontext() if service in self.own else self.lock:
             writes = not action.startswith(_READING)
             undo = self._mark() if writes and service in failed_calls.SERVICES else None
@@ -90,18 +90,18 @@ class Application:
     def _refused(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply | None:
         try:
             return self._refusal(environ)
-        except Exception as error:  # What fails to decide allows nothing.
+        except Exception as error:  # If the check crashes, the call is denied.
             log.error("%s %s could not be decided\n%s", service, action, traceback.format_exc())
             return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
 
     def _wrong_region(
         self, environ: dict[str, Any], service: str, action: str, region: str
     ) -> error_replies.Reply | None:
-        """Return the answer to a request for a region that does not exist, or for a stack where no nodes can be."""
+        """Return an error reply for a region that does not exist, or for a new stack outside of HOME_REGION."""
         if region in ("", HOME_REGION):
             return None
         if region not in self.regions:
-            # On AWS such a region has no address; a signature for one is rejected in these words.
+            # On AWS such a region has no address. AWS rejects a signature for it with this message.
             code = "InvalidSignatureException" if error_replies.is_json(environ) else "SignatureDoesNotMatch"
             return error_replies.reply(environ, code, f"Credential should be scoped to a valid region: {region}", 403)
         if service == "cloudformation" and not action.startswith(_READING):
@@ -144,7 +144,7 @@ class Application:
             message = f"{NOT_IMPLEMENTED} {named} ({error})"
             return error_replies.reply(environ, "InvalidAction", message)
         except Exception as error:
-            # The one place where any failure is caught: a 5xx would be retried by every SDK for most of a minute.
+            # Catch every exception: SDKs would retry a 5xx for most of a minute.
             log.error("%s %s failed\n%s", service, action, traceback.format_exc())
             return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
         if reply[0] >= 500:
@@ -154,10 +154,10 @@ class Application:
 
 
 class _Moto(DomainDispatcherApplication):
-    """Moto, which itself answers a request to a service that it lacks with an AttributeError."""
+    """moto's dispatcher, without the AttributeError that moto answers for services that it lacks."""
 
     def get_backend_for_host(self, host: str | None) -> Any:
-        """Return the backend for an address. Raises NotImplementedError for one of AWS that moto does not serve."""
+        """Return the backend for a host name. Raises NotImplementedError for an AWS service that moto does not have."""
         is_aws = host is not None and "amazonaws.com" in host
         if is_aws and not any(pattern.match(f"http://{host}") for _, pattern in self.backend_url_patterns):
             raise NotImplementedError(f"nothing here answers for {host}")
@@ -165,12 +165,12 @@ class _Moto(DomainDispatcherApplication):
 
 
 def _is_outside_aws(environ: Mapping[str, Any]) -> bool:
-    """Return whether a request is to moto's control interface or fixed instance metadata, which AWS's API lacks."""
+    """Return whether a request is for moto's control interface or fixed instance metadata, which AWS's API lacks."""
     return str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/"))
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Read the body before the lock is taken: a slow client must not hold up the others."""
+    """Read the body before taking the lock, so that a slow client does not block others."""
     try:
         length = int(environ.get("CONTENT_LENGTH") or 0)
     except ValueError:
@@ -180,7 +180,7 @@ def _read_body(environ: dict[str, Any]) -> None:
 
 
 def _action(environ: Mapping[str, Any]) -> str:
-    """Return the name of the action; the HTTP method in AWS's words for REST services."""
+    """Return the name of the action. For REST services, return the verb of the HTTP method (Get, Put, ...)."""
     target = str(environ.get("HTTP_X_AMZ_TARGET", ""))
     if target:
         return target.rsplit(".", 1)[-1]

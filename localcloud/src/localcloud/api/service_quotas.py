@@ -1,7 +1,7 @@
-"""Service Quotas of EC2 and VPC, and the launches, addresses and VPCs that exceed them.
+"""Service Quotas of EC2 and VPC, and checks of launches, addresses and VPCs against them.
 
-An account has quotas of vCPUs for each family of instance types, one for on-demand and one for spot. EC2's page in the
-AWS General Reference lists them with their defaults. Without `start --vcpus` they are larger than any test needs.
+An account has quotas of vCPUs for each family of instance types, separately for on-demand and spot. EC2's page in the
+AWS General Reference lists them with their defaults. Without `start --vcpus` the quotas are larger than any test needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPOT_CODE: Final = "MaxSpotInstanceCountExceeded"
 EXCEEDED: Final = frozenset({ON_DEMAND_CODE, SPOT_CODE})
 """EC2's error codes for launches beyond the vCPUs of an account."""
 CAPACITY_BLOCK: Final = "capacity-block"
-"""The market whose instances count against no quota."""
+"""Market of instances that count towards no quota."""
 _STANDARD: Final = ("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z")
 _COUNTED: Final = ("pending", "running")
 _PAGE: Final = 100
@@ -47,7 +47,7 @@ class Quota:
     default: float
     adjustable: bool = True
     families: tuple[str, ...] = ()
-    """Names of the families whose vCPUs it counts, with their generation where it counts only that one."""
+    """The instance families whose vCPUs it counts. A name with a generation limits it to this generation."""
     spot: bool = False
 
 
@@ -100,7 +100,7 @@ _SERVICES: Final = {
 
 
 def apply(backend: ServiceQuotasBackend, vcpus: int | None) -> None:
-    """Set an account's quotas: `vcpus` of the standard families, as a new account has; None: ample ones."""
+    """Set an account's quotas: `vcpus` of the standard families and AWS's defaults, or large quotas if None."""
     applied = _AMPLE
     if vcpus is not None:
         applied = {each.code: float(vcpus) for each in QUOTAS if each.families and each.default}
@@ -108,14 +108,14 @@ def apply(backend: ServiceQuotasBackend, vcpus: int | None) -> None:
 
 
 def _applied(ec2_or_own: Any) -> Mapping[str, float]:
-    """Return the applied values by code, in the account and region of a backend."""
+    """Return the applied values by code, for the account and region of a backend."""
     backend = servicequotas_backends[ec2_or_own.account_id][ec2_or_own.region_name]
     found: Mapping[str, float] = getattr(backend, _APPLIED, _AMPLE)
     return found
 
 
 def vcpu_quota(instance_type: str, *, spot: bool) -> Quota | None:
-    """Return the quota that counts the vCPUs of a type; None if no known one does."""
+    """Return the quota that counts the vCPUs of an instance type, or None if it is unknown."""
     match = re.match(r"([a-z]+)(\d*)", instance_type)
     if match is None:
         return None
@@ -124,7 +124,7 @@ def vcpu_quota(instance_type: str, *, spot: bool) -> Quota | None:
 
 
 def vcpus_of(instance_type: str) -> int:
-    """Return how many vCPUs a type has; 1 for a type that moto's table lacks."""
+    """Return the number of vCPUs of an instance type, or 1 if moto's table lacks it."""
     described = INSTANCE_TYPES.get(instance_type, {})
     return int(described.get("VCpuInfo", {}).get("DefaultVCpus", 1))
 
@@ -132,7 +132,7 @@ def vcpus_of(instance_type: str) -> int:
 def check_vcpus(ec2: Any, wanted: Iterable[str], *, spot: bool) -> None:
     """Raise EC2's error if instances of these types would exceed the account's vCPUs.
 
-    The words are EC2's own, as tools that call it show them (scrapoxy issue 202; CMAQ's guide for spot).
+    The texts are EC2's, from the output of tools that call it (scrapoxy issue 202; CMAQ's guide for spot).
     """
     asked: dict[str, tuple[Quota, int]] = {}
     for instance_type in wanted:
@@ -153,7 +153,7 @@ def check_vcpus(ec2: Any, wanted: Iterable[str], *, spot: bool) -> None:
 
 
 def _used(ec2: Any, quota: Quota) -> Iterator[int]:
-    """Yield the vCPUs of each instance that a quota counts."""
+    """Yield the vCPUs of each instance that counts towards a quota."""
     for reservation in ec2.reservations.values():
         for instance in reservation.instances:
             if instance.state not in _COUNTED or instance.lifecycle == CAPACITY_BLOCK:
@@ -199,7 +199,7 @@ def _check_gateways(responses: Any) -> None:
 
 @added(ServiceQuotasResponse, "list_service_quotas")
 def list_service_quotas(self: Any) -> str:
-    """Answer ListServiceQuotas: as on AWS, only the quotas for which the account has an applied value."""
+    """Answer ListServiceQuotas. As on AWS, it only lists quotas with an applied value."""
     applied = _applied(self.backend)
     return _page(
         self, [_shown(self.backend, each, applied[each.code]) for each in _listed(self) if each.code in applied]
@@ -235,7 +235,7 @@ def _find(responses: Any) -> Quota:
 
 
 def _listed(responses: Any) -> list[Quota]:
-    """Return the quotas of the service that a request names."""
+    """Return the quotas of a request's service."""
     service = json.loads(responses.body).get("ServiceCode")
     found = [each for each in QUOTAS if each.service == service]
     if not found:
@@ -248,7 +248,7 @@ def _missing() -> JsonRESTError:
 
 
 def _shown(backend: ServiceQuotasBackend, quota: Quota, value: float | None = None) -> dict[str, Any]:
-    """Return a quota as the API shows it: with the applied value, or the default."""
+    """Return a quota in the API's form, with the applied value or the default."""
     account = "" if value is None else backend.account_id
     return {
         "ServiceCode": quota.service,

@@ -1,4 +1,4 @@
-"""What Budgets, EFS, S3, SNS, SQS and the parameter store reject but moto accepts, and EFS's UpdateFileSystem."""
+"""Requests that Budgets, EFS, S3, SNS, SQS and the parameter store reject but moto accepts; EFS's UpdateFileSystem."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOPIC_ACTION: Final = re.compile(
     "ListTagsForResource|Publish|PutDataProtectionPolicy|Receive|RemovePermission|SetTopicAttributes|Subscribe)",
     re.IGNORECASE,
 )
-"""The actions of topics: SNS API permissions, in its developer guide, and those of a topic's default policy."""
+"""Actions of topics, from "SNS API permissions" in the developer guide and from a topic's default policy."""
 
 
 @first(BudgetsBackend, "create_budget")
@@ -51,14 +51,14 @@ def _check_budget(budgets: Any, account_id: str, budget: Any, notifications: Ite
 
 @first(BudgetsBackend, "create_notification")
 def _check_subscribers(budgets: Any, *, subscribers: Iterable[Mapping[str, str]], **_: Any) -> None:
-    """Refuse two SNS topics for one notification, and an address twice."""
+    """Reject two SNS topics or a duplicate address for one notification."""
     given = [(each["SubscriptionType"], each["Address"]) for each in subscribers]
     if sum(kind == "SNS" for kind, _ in given) > 1:
         raise JsonRESTError(
             "CreationLimitExceededException", "one notification can only have 1 subscribers with type of SNS"
         )
     if len(set(given)) < len(given):
-        # The API reference has the error; no text of it was found.
+        # The error is in the API reference; AWS's text is not known.
         raise JsonRESTError("DuplicateRecordException", "The notification has this subscriber already.")
 
 
@@ -66,11 +66,11 @@ def _check_subscribers(budgets: Any, *, subscribers: Iterable[Mapping[str, str]]
 def _check_groups(
     efs: Any, file_system_id: str, subnet_id: str, ip_address: str | None = None, security_groups: Any = None
 ) -> None:
-    """Refuse security groups of another VPC than the subnet's."""
+    """Reject security groups of a different VPC than the subnet's."""
     ec2 = efs.ec2_backend
     subnet = next((found[subnet_id] for found in ec2.subnets.values() if subnet_id in found), None)
     if subnet is None:
-        return  # moto refuses it itself
+        return  # moto rejects it itself
     for group in security_groups or ():
         if group not in ec2.groups.get(subnet.vpc_id, {}):
             raise SecurityGroupNotFound(group)
@@ -78,7 +78,7 @@ def _check_groups(
 
 @added(EFSResponse, "update_file_system")
 def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
-    """Answer UpdateFileSystem: change the throughput mode, and how much is provisioned."""
+    """Answer UpdateFileSystem: change the throughput mode and the provisioned throughput."""
     id = self._get_param("FileSystemId")
     system = self.efs_backend.file_systems_by_id.get(id)
     if system is None:
@@ -96,13 +96,13 @@ def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _check_throughput(system: Any, mode: str, amount: float | None) -> None:
-    """Refuse another mode, and less provisioned throughput, within a day of such a change."""
+    """Reject a new mode, or a decrease of provisioned throughput, within a day of the last such change."""
     before = system.provisioned_throughput_in_mibps
     less = amount is not None and before is not None and float(amount) < float(before)
     if mode == system.throughput_mode and not less:
         return
     if time.time() - getattr(system, _CHANGED, 0.0) < _DAY_S:
-        # The API reference has the rule and the code; no text of the error was found.
+        # The rule and the code are in the API reference; AWS's text is not known.
         raise JsonRESTError(
             "TooManyRequests",
             "You can change the throughput mode, or decrease the provisioned throughput, 24 hours after the last such "
@@ -113,13 +113,13 @@ def _check_throughput(system: Any, mode: str, amount: float | None) -> None:
 
 @instead(FakeBucket, "get_permission")
 def _get_permission(self: Any, action: str, resource: str) -> Any:
-    """Leave bucket policies to the gate: moto's own check takes an unknown condition for one that always holds."""
+    """Ignore bucket policies, which the gate checks. moto's own check treats unknown conditions as true."""
     return PermissionResult.NEUTRAL
 
 
 @around(S3Backend, "get_bucket_encryption")
 def _get_bucket_encryption(original: Any, self: Any, bucket_name: str) -> dict[str, Any]:
-    """Report SSE-S3, with which every bucket is encrypted since 2023 unless it says otherwise."""
+    """Report SSE-S3 as the default encryption, as AWS does since 2023."""
     return original(self, bucket_name) or _SSE_S3
 
 
@@ -134,11 +134,11 @@ def _list_object_versions(
     prefix: str = "",
     version_id_marker: str | None = None,
 ) -> Any:
-    """Continue behind a marker that was deleted since the page before: moto would find nothing more."""
+    """Continue after a marker that was deleted since the previous page. moto would return an empty page."""
     if key_marker is not None and not (delimiter and key_marker.endswith(delimiter)):
         versions = [each for _, found in self.get_bucket(bucket_name).keys.iterlists() for each in found]
         if not any(each.name == key_marker and each.version_id == version_id_marker for each in versions):
-            # The last one before the marker, in the order of the list: by name, the newest version first.
+            # The last version before the marker, in the order of the list: by name, newest version first.
             before = [v for v in versions if v.name < key_marker or (v.name == key_marker and not version_id_marker)]
             last = max(before, key=lambda each: (each.name, -unix_time_millis(each.last_modified)), default=None)
             key_marker, version_id_marker = (last.name, last.version_id) if last else (None, None)
@@ -154,14 +154,14 @@ def _check_bucket_policy(s3: Any, bucket_name: str, policy: bytes) -> None:
 
 @first(S3Response, "_bucket_response_delete_keys")
 def _check_deletion(responses: Any, *_: Any, **__: Any) -> None:
-    """Refuse to delete more objects than a request may name."""
+    """Reject the deletion of more objects than a request may contain."""
     if len(re.findall(rb"<Object>", responses.raw_body)) > _MOST_DELETIONS:
         raise MalformedXML
 
 
 @first(SNSBackend, "set_topic_attribute")
 def _check_topic_policy(sns: Any, topic_arn: str, attribute_name: str, attribute_value: str) -> None:
-    """Refuse a topic policy with actions that are not of topics, `sns:*` among them."""
+    """Reject a topic policy with actions that do not apply to topics, including `sns:*`."""
     if attribute_name.lower() != "policy":
         return
     for statement in statements(attribute_value):

@@ -1,4 +1,4 @@
-"""The WSGI application of Systems Manager: moto's, with the actions of Session Manager, which moto lacks."""
+"""The WSGI application of Systems Manager: moto's, with Session Manager's actions, which moto lacks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from localcloud.sessions.service import NotConnectedError, SessionService
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 DOCUMENT: Final = "AWS-StartSSHSession"
-"""The only session document that is supported: a stream to the SSH port, or to another one."""
+"""The only supported session document: a stream to the SSH port or another port."""
 
 
 class RequestError(Exception):
-    """Report a request that AWS too would refuse, with AWS's code."""
+    """A request that AWS would also reject. Carries AWS's `code`."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -25,7 +25,7 @@ class RequestError(Exception):
 
 
 class Application:
-    """Answer the requests to Systems Manager."""
+    """Answers the requests to Systems Manager."""
 
     def __init__(self, moto: WsgiApp, lock: threading.RLock, service: SessionService) -> None:
         self._moto, self._lock, self._service = moto, lock, service
@@ -95,7 +95,7 @@ class Application:
 
 
 def _wanted(request: dict[str, Any]) -> set[str] | None:
-    """Return the instance ids that a request is about; None for all. Raises RequestError for another filter."""
+    """Return the instance ids that a request filters by, or None for all. Raises RequestError for other filters."""
     wanted: set[str] | None = None
     for given in (*request.get("Filters", []), *request.get("InstanceInformationFilterList", [])):
         key, values = given.get("Key") or given.get("key"), given.get("Values") or given.get("valueSet") or []

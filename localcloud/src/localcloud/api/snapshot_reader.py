@@ -1,4 +1,4 @@
-"""Read moto's state into the values of localcloud.snapshot; the caller holds the lock."""
+"""Conversion of moto's state to the values of localcloud.snapshot. The caller holds the lock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NOWHERE = "255.255.255.255/32"
 
 
 def observe(*, ec2: Any, efs: Any, fsx: Any, iam: Any) -> Snapshot:
-    """Return all networks, groups and instances, given moto's backends of the account and region.
+    """Return all networks, groups and instances, from moto's backends of the account and region.
 
-    The account's default VPC is left out while nothing is in it, as are instances that are pending or terminated, and
-    gateways that are pending or deleted.
+    Omitted are the account's default VPC if it is empty, instances that are not running, and NAT gateways that are not
+    available.
     """
     instances = [
         instance
@@ -100,7 +100,7 @@ def _lustre_servers(ec2: Any, fsx: Any) -> Iterator[MountTarget]:
 
 
 def _default_routes(ec2: Any) -> dict[str, str]:
-    """Return the target of 0.0.0.0/0 by subnet id, and by VPC id for subnets without a route table of their own."""
+    """Return the target of 0.0.0.0/0 by subnet id, and by VPC id for subnets without a separate route table."""
     found = {}
     for table in ec2.route_tables.values():
         target = ""
@@ -115,7 +115,7 @@ def _default_routes(ec2: Any) -> dict[str, str]:
 
 
 def _target(route: Any) -> str:
-    """Return the id of a route's gateway; empty where the gateway is gone or not yet available (a black hole)."""
+    """Return the id of a route's gateway, or "" if the gateway is deleted or not available (a black hole)."""
     if route.nat_gateway is not None:
         return route.nat_gateway.id if route.nat_gateway.state == "available" else ""
     return route.gateway.id if route.gateway is not None else ""
@@ -126,9 +126,9 @@ def _default_group(ec2: Any, vpc_id: str) -> list[str]:
 
 
 def _is_carried_out(rule: Any) -> bool:
-    """Return False for IPv6, which the embedded networks do not have, and rules that can match nothing.
+    """Return False for IPv6 rules, which the embedded networks do not support, and for rules that match nothing.
 
-    255.255.255.255/32 is how the CDK writes "no traffic at all", because AWS takes an empty list for "all traffic".
+    The CDK uses 255.255.255.255/32 for "no traffic", because AWS interprets an empty list as "all traffic".
     """
     return bool(rule.ip_range.get("CidrIp") not in (None, _NOWHERE) or rule.source_group or rule.prefix_list_id)
 
@@ -145,7 +145,7 @@ def _rule(ec2: Any, rule: Any) -> Rule:
 
 
 def _listed(ec2: Any, prefix_list_id: str | None) -> tuple[str, ...]:
-    """Return the networks of a managed prefix list, in its newest version; none where the list is gone."""
+    """Return the networks of a managed prefix list's newest version, or none if the list was deleted."""
     found = ec2.managed_prefix_lists.get(prefix_list_id) if prefix_list_id else None
     if found is None or found.state == "delete-complete":
         return ()

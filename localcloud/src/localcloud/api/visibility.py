@@ -1,7 +1,7 @@
-"""Which new things the clients of a service do not see yet.
+"""Eventual consistency: new objects that the clients of a service do not see yet.
 
-AWS is eventually consistent: what one call has made, the next may not find, and another service may not know it for
-seconds. Here everything is seen at once unless `hide` was called for it. The cloud's own work sees everything.
+On AWS, a call may not find what the previous call created, and other services may not know it for some seconds. Here an
+object is visible immediately unless `hide` is called for it. The cloud's own calls always see everything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _answered: contextvars.ContextVar[tuple[str, str]] = contextvars.ContextVar("ans
 
 @contextlib.contextmanager
 def answering(service: str, action: str) -> Iterator[None]:
-    """Have this thread answer a client's call within a block; service "" stands for the cloud's own work."""
+    """Mark that this thread answers a client's call within a block. Service "" means the cloud's own call."""
     token = _answered.set((service, action))
     try:
         yield
@@ -29,19 +29,19 @@ def answering(service: str, action: str) -> Iterator[None]:
 
 
 def hide(thing: Any, seconds: float) -> None:
-    """Have clients, and other services, not see an object of moto's for so many seconds."""
+    """Hide one of moto's objects from clients and other services for some seconds."""
     setattr(thing, _SEEN_FROM, clock() + seconds)
 
 
 def is_propagating(thing: Any) -> bool:
-    """Return whether an object is still unknown to others than the service that made it."""
+    """Return whether an object is still hidden from everyone except the service that created it."""
     return bool(getattr(thing, _SEEN_FROM, 0.0) > clock())
 
 
 def is_hidden(thing: Any, service: str, concerns: Callable[[str], bool]) -> bool:
-    """Return whether the call that this thread answers does not see an object.
+    """Return whether an object is hidden from the call that this thread answers.
 
-    Only a client's call of an action of `service` that `concerns` it is kept from the object.
+    It is only hidden from clients' calls to `service`, if `concerns` returns True for the action.
     """
     answered, action = _answered.get()
     return answered == service and concerns(action) and is_propagating(thing)

@@ -131,7 +131,7 @@ def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, A
 
 
 def _weight(ec2: Any, prefix_list: str | None) -> int:
-    """Return a rule's weight. A prefix list weighs its MaxEntries; AWS's own lists, unknown to moto, weigh 1."""
+    """Return a rule's weight. A prefix list weighs its MaxEntries, or 1 if moto does not know it, like AWS's own."""
     found = ec2.managed_prefix_lists.get(prefix_list) if prefix_list else None
     return int(found.max_entries or 1) if found is not None else 1
 

@@ -1,6 +1,6 @@
-"""What each operation of S3 needs: its actions are not named like its operations.
+"""The permissions that S3's operations require. S3's actions have different names than its operations.
 
-"Required permissions for Amazon S3 API operations" in the user guide.
+Source: "Required permissions for Amazon S3 API operations" in the user guide.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ _OF_VERSIONS: Final = frozenset(
     {"DeleteObject", "DeleteObjectTagging", "GetObject", "GetObjectAcl", "GetObjectAttributes", "GetObjectTagging"}
 )
 _READS: Final = frozenset({"GetObject", "HeadObject", "GetObjectAttributes"})
-# Operations that encrypt: a part of an upload in parts is decrypted as well when the parts are joined.
+# Operations that encrypt. Parts of a multipart upload are also decrypted when they are joined.
 _WRITES: Final = frozenset({"PutObject", "CopyObject", "CreateMultipartUpload"})
 _PARTS: Final = frozenset({"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObjectNeed:
-    """One action, on a bucket or an object of it."""
+    """A required action on a bucket or object."""
 
     action: str
     """Without the service: `PutObject`."""
     bucket: str = ""
     key: str | None = None
-    """None: the bucket itself; with an empty bucket: all buckets."""
+    """None for the bucket itself. If the bucket is empty too, the action applies to all buckets."""
 
     @property
     def arn(self) -> str:
-        """Return the ARN of what is needed; * for an action on no bucket."""
+        """Return the ARN of the bucket or object, or * for an action without a bucket."""
         if not self.bucket:
             return "*"
         return f"arn:aws:s3:::{self.bucket}" if self.key is None else f"arn:aws:s3:::{self.bucket}/{self.key}"
 
 
 def needs(call: Call) -> Iterator[ObjectNeed]:
-    """Yield what an operation needs in S3 itself."""
+    """Yield the S3 permissions that an operation requires."""
     params = call.params
     bucket, key = str(params.get("Bucket", "")), params.get("Key")
     name = _ACTIONS.get(call.operation, call.operation)
@@ -94,7 +94,7 @@ def needs(call: Call) -> Iterator[ObjectNeed]:
 
 
 def source(params: Mapping[str, Any]) -> ObjectNeed:
-    """Return what a copy needs of its source."""
+    """Return the permission that a copy requires on its source."""
     given = unquote(str(params["CopySource"])).lstrip("/")
     path, _, version = given.partition("?versionId=")
     bucket, _, key = path.partition("/")
@@ -114,7 +114,7 @@ def _versioned(need: ObjectNeed, version: Any) -> ObjectNeed:
 
 
 def key_actions(operation: str) -> tuple[str, ...]:
-    """Return what an operation needs of the key that encrypts the object."""
+    """Return the KMS actions that an operation requires on the object's key."""
     if operation in _READS:
         return ("Decrypt",)
     if operation in _WRITES:
