@@ -1,1 +1,1 @@
-"""Faults of an AWS account that a seed draws: throttling, delays, eventual consistency and missing capacity."""
+"""Faults of an AWS account, drawn from a seed: throttling, delays, eventual consistency and missing capacity."""

@@ -1,8 +1,8 @@
-"""Capacity that comes in parts, or not at all for a while, and a zone that does not have a type.
+"""Partial or missing capacity for a time, and a zone without an instance type.
 
 EC2 user guide, "Troubleshoot instance launch issues" (`InsufficientInstanceCapacity`); EC2 API reference, "Error codes"
 (`Unsupported`) and DescribeInstanceTypeOfferings. A group records the failure as an activity, tries its other types and
-zones, and then again.
+zones, and retries later.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from localcloud.api.monkeypatch import replace
 from localcloud.api_faults.throttling import Draws
 
 SHORTAGES: Final = 1 / 3
-"""How often a pool, a type in a zone, is short at a launch that comes after CALM_S."""
+"""Probability that a pool (a type in a zone) becomes short at a launch, if the last shortage ended CALM_S ago."""
 SHORT_S: Final = (5.0, 30.0)
 MOST_IN_SHORTAGE: Final = 1
-"""How many instances there are at most before a short pool is empty."""
+"""Maximum number of instances that a short pool still provides."""
 CALM_S: Final = 60.0
-"""For so long after a shortage, or a launch without one, a pool has room."""
+"""Seconds after a shortage, or after a launch without one, in which a pool has capacity."""
 LACKS: Final = 1 / 3
-"""How often a zone, the second or third of the region, lacks a type. The first has all: a group may have it alone."""
+"""Probability that the region's second or third zone lacks a type. The first has all, as a group may only use it."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class _Shortage:
 
 
 class Capacity:
-    """Decide for which launches there is room."""
+    """Decides which launches have capacity."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
         self._draws, self._clock = draws, clock
@@ -44,7 +44,7 @@ class Capacity:
         self._lacking: dict[str, str] = {}
 
     def attach(self, ec2: Any) -> None:
-        """Limit the launches of this backend's groups, and what it offers; a reset of moto ends it."""
+        """Limit this backend's launches by groups and its offered types, until a reset of moto."""
         zones = [zone.name for zone in ec2.describe_availability_zones()]
         instance_choice.limit_pools(ec2, lambda instance_type, zone: self.check(instance_type, zone, zones))
         original = ec2.describe_instance_type_offerings
@@ -56,14 +56,14 @@ class Capacity:
         replace(ec2, "describe_instance_type_offerings", describe_instance_type_offerings)
 
     def lacking(self, instance_type: str, zones: Sequence[str]) -> str:
-        """Return the zone that lacks a type; empty where all have it."""
+        """Return the zone that lacks a type, or "" if all zones have it."""
         if instance_type not in self._lacking:
             draw = self._draws.draw(f"zone without {instance_type}")
             self._lacking[instance_type] = draw.choice(zones[1:3]) if draw.random() < LACKS and zones[1:] else ""
         return self._lacking[instance_type]
 
     def check(self, instance_type: str, zone: str, zones: Sequence[str]) -> None:
-        """Raise EC2's error where there is no room for one more instance."""
+        """Raise EC2's error if there is no capacity for another instance."""
         others = ", ".join(each for each in zones if each != zone)
         if self.lacking(instance_type, zones) == zone:
             raise EC2ClientError(

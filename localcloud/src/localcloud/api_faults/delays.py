@@ -1,9 +1,9 @@
 """Slow boots, slow NAT gateways and late consoles.
 
-An instance is `pending` until its host is found and started, and only then runs its user data (EC2 user guide,
-"Amazon EC2 instance state changes"); a NAT gateway is `pending` until it takes traffic (VPC user guide, "NAT
-gateways"); what an instance prints can be read over the API only later (EC2 user guide, "Instance console output").
-The times are drawn, and shorter than AWS's: tests wait for them.
+An instance is `pending` until its host starts, and runs its user data afterwards (EC2 user guide, "Amazon EC2 instance
+state changes"). A NAT gateway is `pending` until it forwards traffic (VPC user guide, "NAT gateways"). The API returns
+console output late (EC2 user guide, "Instance console output"). The times are drawn. They are shorter than AWS's,
+because tests wait for them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from localcloud.api.monkeypatch import call_after
 from localcloud.api_faults.throttling import Draws
 
 BOOT_S: Final = (2.0, 10.0)
-"""From the launch until the instance runs; most boots."""
+"""Seconds from a launch until the instance runs, for most boots."""
 SLOW_BOOT_S: Final = (15.0, 40.0)
 SLOW_BOOTS: Final = 1 / 6
 GATEWAY_S: Final = (5.0, 25.0)
-"""Until a NAT gateway is available; on AWS it takes minutes."""
+"""Seconds until a NAT gateway is available. On AWS it takes minutes."""
 CONSOLE_S: Final = (2.0, 20.0)
 _SETTLES_AT: Final = "_localcloud_settles_at"
 _RUNNING: Final = 16
@@ -28,14 +28,14 @@ _PENDING: Final = 0
 
 
 class Delays:
-    """Have what a backend makes be pending at first."""
+    """Delays the new instances and NAT gateways of a backend."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
         self._draws, self._clock = draws, clock
         self._console_delays: dict[str, float] = {}
 
     def attach(self, ec2: Any) -> None:
-        """Delay what this backend makes from now on; a reset of moto ends it."""
+        """Delay everything that this backend creates from now on, until a reset of moto."""
         call_after(ec2, "run_instances", self._delay_instances)
         call_after(ec2, "create_nat_gateway", self._delay_gateway)
 
@@ -53,13 +53,13 @@ class Delays:
         gateway.state = "pending"
 
     def console_delay_s(self, instance_id: str) -> float:
-        """Return how many seconds after a line was printed the API has it; the same for all lines of an instance."""
+        """Return the seconds from printing a line until the API returns it. They are constant for each instance."""
         if instance_id not in self._console_delays:
             self._console_delays[instance_id] = self._draws.draw("console").uniform(*CONSOLE_S)
         return self._console_delays[instance_id]
 
     def settle(self, ec2: Any) -> bool:
-        """Have instances run, and gateways be available, whose time has come; return whether there were any."""
+        """Start instances and NAT gateways whose delay is over; return whether there were any."""
         now = self._clock()
         due = [each for each in _pending(ec2) if getattr(each, _SETTLES_AT, 0.0) <= now]
         for each in due:
@@ -77,5 +77,5 @@ def _pending(ec2: Any) -> Iterator[Any]:
 
 
 def is_stable(ec2: Any, physical_id: str) -> bool:
-    """Return whether a resource of CloudFormation is no longer pending."""
+    """Return whether a CloudFormation resource is no longer pending."""
     return all(each.id != physical_id for each in _pending(ec2))

@@ -14,7 +14,7 @@ from localcloud.api_faults.zone_balance import ZoneBalance
 
 
 class ApiFaults:
-    """Throttle, delay and run out of capacity as a real account does; the same seed draws the same faults."""
+    """Throttling, delays and capacity shortages as in a real account. The same seed draws the same faults."""
 
     def __init__(self, seed: int, backend: Callable[[str], Any]) -> None:
         self._backend = backend
@@ -25,7 +25,7 @@ class ApiFaults:
         Capacity(draws).attach(backend("ec2"))
 
     def is_stable(self, resource_type: str, physical_id: str) -> bool:
-        """Return whether a new resource of CloudFormation can be used. The caller holds the API's lock."""
+        """Return whether a new CloudFormation resource can be used. The caller holds the API's lock."""
         return propagation.is_stable(self._backend("iam"), resource_type, physical_id) and delays.is_stable(
             self._backend("ec2"), physical_id
         )

@@ -1,8 +1,8 @@
-"""Eventual consistency: new instances, roles and instance profiles that are not found for some seconds.
+"""Eventual consistency: new instances, roles and instance profiles are not found for some seconds.
 
 EC2 developer guide, "Eventual consistency in the Amazon EC2 API" (`InvalidInstanceID.NotFound`); IAM user guide,
-"Changes that I make are not always immediately visible"; EC2 user guide, "IAM roles for Amazon EC2" (a profile that
-EC2 does not know yet). CloudFormation waits until such resources have stabilised before it goes on.
+"Changes that I make are not always immediately visible"; EC2 user guide, "IAM roles for Amazon EC2" (a profile that EC2
+does not know yet). CloudFormation waits until these resources have stabilized.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from localcloud.api.monkeypatch import call_after, replace
 from localcloud.api_faults.throttling import Draws
 
 PROBABILITY: Final = 0.6
-"""That something new is late at all."""
+"""Probability that a new object is hidden at all."""
 LONGEST_S: Final = 5.0
-"""AWS promises no bound; SDKs and tools commonly retry for some seconds to minutes."""
+"""AWS documents no maximum. SDKs and tools usually retry for some seconds to minutes."""
 
 
 class Propagation:
-    """Hide what is new in the backends that it is attached to."""
+    """Hides new objects of the backends that it is attached to."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
 
     def attach(self, ec2: Any, iam: Any) -> None:
-        """Hide what these backends make from now on; a reset of moto ends it."""
+        """Hide new instances, roles and profiles of these backends, until a reset of moto."""
         call_after(ec2, "run_instances", lambda reservation: self._delay("instance", reservation.instances))
         call_after(iam, "create_role", lambda role: self._delay("role", [role]))
         call_after(iam, "create_instance_profile", lambda profile: self._delay("instance profile", [profile]))
@@ -47,12 +47,12 @@ class Propagation:
 
 
 def _looks_back(action: str) -> bool:
-    """Return whether an action of EC2 is about instances that there were before it."""
+    """Return whether an EC2 action may refer to existing instances."""
     return action != "RunInstances"
 
 
 def _reads(action: str) -> bool:
-    """Return whether an action of IAM only reads: what writes knows what was written."""
+    """Return whether an IAM action only reads. Writes always see previous writes."""
     return action.startswith(("Get", "List"))
 
 
@@ -60,7 +60,7 @@ def _hide_instances(ec2: Any) -> None:
     original = ec2.all_reservations
 
     def all_reservations(filters: Any = None) -> list[Any]:
-        found = original(filters)  # copies, whose lists are the reservations' own
+        found = original(filters)  # These are copies, but they share the instance lists of the original reservations.
         for reservation in found:
             reservation.instances = [
                 each for each in reservation.instances if not visibility.is_hidden(each, "ec2", _looks_back)
@@ -71,7 +71,7 @@ def _hide_instances(ec2: Any) -> None:
 
 
 def _hide_from_iam(iam: Any, get: str, get_all: str, missing: str) -> None:
-    """Hide new things from two methods of IAM's backend that read; `missing` is the message for a hidden one."""
+    """Hide new objects from two read methods of IAM's backend. `missing` is the error message for a hidden object."""
     original, original_list = getattr(iam, get), getattr(iam, get_all)
 
     def get_one(*args: Any, **kwargs: Any) -> Any:
@@ -91,7 +91,7 @@ def _hide_from_iam(iam: Any, get: str, get_all: str, missing: str) -> None:
 
 
 def _refuse_new_profiles(ec2: Any) -> None:
-    """Refuse to launch with a profile that EC2 does not know yet, or whose role it does not."""
+    """Reject launches with a profile that is hidden from EC2 or whose role is."""
     original = ec2.associate_iam_instance_profile
 
     def associate_iam_instance_profile(
@@ -106,7 +106,7 @@ def _refuse_new_profiles(ec2: Any) -> None:
 
 
 def is_stable(iam: Any, resource_type: str, physical_id: str) -> bool:
-    """Return whether a resource of CloudFormation has propagated; True for types that do not lag."""
+    """Return whether a CloudFormation resource has propagated. Always True for types without delay."""
     things = {
         "AWS::IAM::Role": (role for role in iam.roles.values() if role.name == physical_id),
         "AWS::IAM::InstanceProfile": (each for each in iam.instance_profiles.values() if each.name == physical_id),

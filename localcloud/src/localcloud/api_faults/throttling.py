@@ -1,8 +1,8 @@
-"""Throttling: now and then a call is refused because the account makes too many, as another client may have made them.
+"""Throttling: occasionally calls are rejected, as if other clients had made too many calls.
 
-AWS counts calls by account, region and action, so that a client is throttled for what others do (EC2 developer guide,
-"Request throttling for the Amazon EC2 API"). Here a burst of refusals begins at some calls of an action and ends after
-a drawn number of them, or when it is old; the number is mostly below the retries of an SDK, and sometimes not.
+AWS counts calls by account, region and action, so clients throttle each other (EC2 developer guide, "Request throttling
+for the Amazon EC2 API"). Here some calls of an action start a burst of rejections. It ends after a drawn number of
+rejections or after some time. Usually an SDK's retries are sufficient, but not always.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from localcloud.api import error_replies
 
 
 class Draws:
-    """Make a random generator for each draw; safe to share between threads.
+    """Factory of a random generator for each draw. Thread-safe.
 
-    A generator depends on the seed, the concern, and how many draws that concern had before. So one more call of a
-    client does not change the draws of other concerns.
+    A generator depends on the seed, the concern, and the number of the concern's previous draws. An additional call of
+    a client therefore does not change the draws of other concerns.
     """
 
     def __init__(self, seed: int) -> None:
@@ -47,26 +47,26 @@ ANSWERS: Final[Mapping[str, tuple[str, str, int]]] = {
     "monitoring": _QUERY,
     "ssm": ("ThrottlingException", "Rate exceeded", 400),
 }
-"""Code, message and status by signing name, from the pages "Common errors"; other services are not throttled."""
+"""Code, message and status by signing name, from the pages "Common errors". Other services are not throttled."""
 PROBABILITY: Final = 1 / 20
-"""That a call begins a burst, where its action has none."""
+"""Probability that a call starts a burst, if its action has none."""
 LENGTHS: Final[Mapping[int, int]] = {1: 8, 2: 4, 3: 2, 5: 1}
-"""Calls that a burst refuses, with weights. An SDK makes three to five attempts of a call."""
+"""Number of calls that a burst rejects, with weights. An SDK makes three to five attempts."""
 BURST_S: Final = 20.0
-"""After which a burst is over, however many calls it still had to refuse: the bucket of tokens has been filled."""
+"""A burst ends after this time, even with rejections left: the token bucket has been refilled."""
 
 
 class Throttle:
-    """Decide which calls are throttled; safe to share between threads."""
+    """Decides which calls are throttled. Thread-safe."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
         self._draws, self._clock = draws, clock
         self._bursts: dict[tuple[str, str], tuple[int, float]] = {}
-        """Calls that a burst still refuses, and when it ends, by service and action."""
+        """Remaining rejections and end time of a burst, by service and action."""
         self._lock = threading.Lock()
 
     def refusal(self, environ: Mapping[str, Any], service: str, action: str) -> error_replies.Reply | None:
-        """Return the answer to a request that is throttled; None where it is not."""
+        """Return the error reply if a request is throttled, otherwise None."""
         answer = ANSWERS.get(service)
         if answer is None or not self._refuses(service, action):
             return None
@@ -78,12 +78,12 @@ class Throttle:
             left, ends_at = self._bursts.pop((service, action), (0, now))
             if now >= ends_at:
                 left, ends_at = self._length(service, action), now + BURST_S
-            if left:  # otherwise none began, or the call is the one let through at the end of a burst
+            if left:  # otherwise no burst started, or it is the allowed call after a burst
                 self._bursts[service, action] = left - 1, ends_at
             return left > 0
 
     def _length(self, service: str, action: str) -> int:
-        """Return how many calls the burst that begins now refuses; 0: none begins."""
+        """Return the number of calls that a new burst rejects, or 0 if none starts."""
         draw = self._draws.draw(f"throttling {service} {action}")
         if draw.random() >= PROBABILITY:
             return 0

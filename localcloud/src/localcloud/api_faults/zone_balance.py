@@ -1,8 +1,8 @@
-"""Auto Scaling groups that balance their zones: one more instance in the emptier, then one less in the fuller.
+"""Auto Scaling groups that balance their zones: first launch in the emptier, then terminate in the fuller.
 
-EC2 Auto Scaling user guide, "Availability Zone rebalancing": a group whose zones have become uneven, as when one had no
-capacity for a while, launches before it terminates, unless its process AZRebalance is suspended ("Suspend and resume
-Amazon EC2 Auto Scaling processes").
+EC2 Auto Scaling user guide, "Availability Zone rebalancing": the zones of a group can become uneven, for example while
+one had no capacity. The group then launches an instance before it terminates one. Suspending its process AZRebalance
+prevents this ("Suspend and resume Amazon EC2 Auto Scaling processes").
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from localcloud.api.autoscaling import groups
 from localcloud.api_faults.throttling import Draws
 
 WAIT_S: Final = (10.0, 30.0)
-"""From when a group is uneven, or was tried to be balanced, until it is balanced."""
+"""Seconds until an uneven group is balanced, and between its attempts."""
 UNEVEN: Final = 2
-"""Instances that a zone has more than another in a group that is balanced."""
+"""Difference in instances between two zones that makes a group uneven."""
 _PROCESSES: Final = {"AZRebalance", "Launch", "Terminate"}
 _DUE_AT: Final = "_localcloud_balanced_at"
 
 
 class ZoneBalance:
-    """Balance the groups of a backend."""
+    """Balances the groups of a backend."""
 
     def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
         self._draws, self._clock = draws, clock
 
     def settle(self, autoscaling: Any) -> bool:
-        """Launch an instance in each group whose time has come; return whether there was any."""
+        """Launch an instance in each uneven group that is due; return whether there was any."""
         launched = False
         for group in list(autoscaling.autoscaling_groups.values()):
             launched = self._balance(group) or launched
@@ -52,13 +52,13 @@ class ZoneBalance:
 
 
 def emptiest_subnet(group: Any) -> str:
-    """Return the subnet in which a group launches to balance its zones; empty where it does not."""
+    """Return the subnet for a launch that balances a group's zones, or "" if none is necessary."""
     if _PROCESSES & set(group._suspended_processes):
         return ""
     active = group.active_instances()
     states = {state.instance._state.name for state in active}
     if states - {"running"} or len(active) != int(group.desired_capacity or 0):
-        return ""  # It is not at its size, to which it comes first.
+        return ""  # The group reaches its desired size first.
     ec2 = group.autoscaling_backend.ec2_backend
     zones = {id: ec2.get_subnet(id).availability_zone for id in str(group.vpc_zone_identifier or "").split(",") if id}
     if not zones:
