@@ -1,1 +1,1 @@
-"""Faults on purpose, on the hosts and networks of a cloud that runs: drawn from a seed, carried out, and undone."""
+"""Fault injection into the hosts and networks of a running cloud: faults are drawn from a seed and repaired."""

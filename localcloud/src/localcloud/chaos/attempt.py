@@ -1,4 +1,4 @@
-"""One attempt at a fault: the cloud, how the fault chooses its target, and its result."""
+"""One attempt to inject a fault: the cloud, the choice of the target, and the result."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from localcloud.layout import Layout
 from localcloud.network.namespaces import enter_path
 
 NOTICE_S: Final = 120.0
-"""From the notice of an interruption to the end of the instance, as AWS has it."""
+"""AWS's time from the interruption notice to the termination, in seconds."""
 T = TypeVar("T")
 Host = Mapping[str, Any]
-"""A host, as `status` describes it."""
+"""A host in the form of `status`."""
 
 
 class NoTargetError(LocalCloudError, LookupError):
-    """Report a fault for which there is nothing at the moment."""
+    """There is currently no target for a fault."""
 
 
 class ReplacedError(NotRunningError):
-    """Report that a cloud has ended, and that another of its name was started."""
+    """The cloud has stopped, and another cloud with its name was started."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -36,35 +36,35 @@ class ReplacedError(NotRunningError):
 
 
 class Cloud:
-    """A cloud that runs, reached as its own command line reaches it."""
+    """A running cloud, accessed like from its command line."""
 
     def __init__(self, layout: Layout, only: str = "") -> None:
-        """Meet hosts whose name or id `only` matches, a regular expression. Raises NotRunningError."""
+        """Only use hosts whose name or id matches the regular expression `only`. Raises NotRunningError."""
         self._layout, self._only = layout, only
         self._state = lifecycle.read_state(layout)
 
     def hosts(self, only: str = "") -> list[dict[str, Any]]:
-        """Return the hosts that a fault may meet, by name and address.
+        """Return the possible hosts of a fault, sorted by name and address.
 
-        `only`: a regular expression of their names and ids, in place of the one that all faults share.
+        `only` is a regular expression for their names and ids. It replaces the one of the constructor.
         """
         only = only or self._only
         found = [host for host in self.all_hosts() if re.search(only, f"{host['name']} {host['instance_id']}")]
         return sorted(found, key=lambda host: (host["name"], ipaddress.ip_address(host["private_ip"])))
 
     def all_hosts(self) -> list[dict[str, Any]]:
-        """Return the cloud's hosts. Raises NotRunningError, LocalCloudError if it does not answer."""
+        """Return the cloud's hosts. Raises NotRunningError, or LocalCloudError if it does not answer."""
         hosts: list[dict[str, Any]] = self.ask({"do": "status"})["hosts"]
         return hosts
 
     def ask(self, message: dict[str, str]) -> dict[str, Any]:
-        """Send a request to the daemon. Raises LocalCloudError; NotRunningError also for a later cloud of this name."""
+        """Send a request to the daemon. Raises LocalCloudError, or NotRunningError if the cloud was replaced."""
         if lifecycle.read_state(self._layout)["started"] != self._state["started"]:
             raise ReplacedError(self._layout.name)
         return control.request(self._layout, message)
 
     def call(self, operation: str, instance_id: str) -> None:
-        """Call an operation of EC2 for one instance, from the laptop. Raises LocalCloudError."""
+        """Call an EC2 operation for one instance, from the laptop. Raises LocalCloudError."""
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -79,70 +79,70 @@ class Cloud:
             raise LocalCloudError(f"{operation} of {instance_id}: {error}") from error
 
     def shared_file_system(self) -> Path:
-        """Return where the shared file systems are in the daemon's mounts."""
+        """Return the path of the shared file systems, in the daemon's mount namespace."""
         return Path(f"/proc/{self._state['pid']}/root{self._layout.efs}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patterns:
-    """What the cloud does not know of the programs on its hosts, and what the user wants of faults."""
+    """The user's patterns for programs and files on the hosts, and other settings of faults."""
 
     supervisor: str = ""
-    """Regular expression of a command line."""
+    """Regular expression for the supervisor's command line."""
     flip: str = ""
-    """Pattern of files, as of pathlib, below the shared file systems."""
+    """Glob pattern of files below the shared file systems."""
     writing: str = ""
-    """Pattern likewise: of what is there while a program writes, as a checkpoint under another name."""
+    """Glob pattern of files that exist only while a program writes, such as a checkpoint's temporary file."""
     notice_s: float = NOTICE_S
-    """From the notice of an interruption to the end of the instance."""
+    """Seconds from the interruption notice to the termination."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """A fault that was carried out."""
+    """A fault that was injected."""
 
     what: str
     target: str = ""
-    """What it was done to: the same fault is not done to it again while it lasts."""
+    """The target. While the fault lasts, it is not injected there again."""
     undo: Callable[[], object] | None = None
-    """Ends a fault that lasts; does nothing where what it was done to is gone. Raises LocalCloudError or OSError."""
+    """Repairs a temporary fault, or does nothing if its target is gone. Raises LocalCloudError or OSError."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One fault, the cloud that it is for, and what faults of its kind still last on."""
+    """A fault to inject, its cloud, and the targets of active faults of the same kind."""
 
     cloud: Cloud
     fault: Fault
     patterns: Patterns
     busy: Collection[str] = ()
-    """Targets of faults of this kind that last."""
+    """Targets of active faults of this kind."""
 
     def choose(self, things: Sequence[T], what: str) -> T:
-        """Return the thing at the fault's place. Raises NoTargetError where there is none."""
+        """Choose one of several targets by the fault's random place. Raises NoTargetError if there are none."""
         if not things:
             raise NoTargetError(f"there is no {what}{' on which it does not last already' if self.busy else ''}")
         return things[int(self.fault.place * len(things))]
 
     def hosts(self) -> list[dict[str, Any]]:
-        """Return the hosts that run, and that no fault of this kind lasts on."""
+        """Return the running hosts without an active fault of this kind."""
         return [host for host in self.running() if host["instance_id"] not in self.busy]
 
     def running(self) -> list[dict[str, Any]]:
-        """Return the hosts that run."""
+        """Return the running hosts."""
         return [host for host in self.cloud.hosts(self.fault.hosts) if host["pid"]]
 
     def host(self) -> Host:
-        """Return the host to meet. Raises NoTargetError where there is none."""
+        """Choose the target host. Raises NoTargetError if there is none."""
         return self.choose(self.hosts(), "host")
 
     def once(self, target: str) -> str:
-        """Return a target of which there is one. Raises NoTargetError while a fault of this kind lasts on it."""
+        """Return a target that exists once. Raises NoTargetError while a fault of this kind is active there."""
         if target in self.busy:
             raise NoTargetError(f"it still lasts on the {target}")
         return target
 
 
 def named(host: Host) -> str:
-    """Return a host in words."""
+    """Return a host's name and instance id for messages."""
     return f"{host['name'] or host['hostname']} ({host['instance_id']})"

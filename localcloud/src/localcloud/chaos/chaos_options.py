@@ -1,4 +1,4 @@
-"""The command `chaos`: its arguments, and what it prints and records."""
+"""The command `chaos`: its arguments and output."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from localcloud.errors import LocalCloudError
 from localcloud.layout import Layout
 
 DEFAULT_KINDS: Final = ("kill-rank", "freeze-rank", "kill-host", "cut", "drop", "slow", "api-errors", "reboot")
-"""Those that need no further flag and no special cloud, and after which the hosts that there were come back."""
+"""Kinds that need no other flag and no special cloud, and that hosts recover from."""
 NEEDED: Final = {"kill-supervisor": "supervisor", "flip-bit": "flip"}
-"""Kinds that need a flag, and its name."""
+"""The flag that a kind requires."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals after which what lasts is undone before the end."""
+"""Signals that stop the schedule after repairing active faults."""
 _KINDS_HELP: Final = (
     "with commas between, by default %(default)s; kind@REGEX meets the hosts that match it, whatever --hosts says, "
     f"as kill-host@master. {'; '.join(f'{name}: {text}' for name, text in schedule.KINDS.items())}"
@@ -55,10 +55,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
-    """Print the schedule and carry it out; return 0.
+    """Print and run the schedule; return 0.
 
-    Raises LocalCloudError for arguments that do not fit and if something could not be undone, NotRunningError for a
-    cloud that is not up or has ended meanwhile. If a signal ends the schedule, raises KeyboardInterrupt after undoing.
+    Raises LocalCloudError for invalid arguments and for failed repairs, and NotRunningError if the cloud is not running
+    or has stopped. If a signal stops the schedule, raises KeyboardInterrupt after the repairs.
     """
     faults = _schedule(arguments)
     cloud = Cloud(layout, arguments.hosts)
@@ -82,7 +82,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
         record(values, at_s)
 
     if arguments.record:
-        _append(arguments.record, "")  # rejected before the first fault, and not after it
+        _append(arguments.record, "")  # fail before the first fault if the file is not writable
     for fault in faults:
         print(fault, flush=True)
         if arguments.dry_run:
@@ -106,22 +106,22 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def blocked_signals() -> Iterator[list[signal.Signals]]:
-    """Keep signals that end a process waiting, so that none comes between a fault and the note how it is undone.
+    """Block terminating signals, so that none arrives between a fault and the registration of its repair.
 
-    Those that are ignored, as by nohup, stay so.
+    Signals that are ignored, for example by nohup, stay ignored.
     """
     signals = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield signals
     finally:
-        while signal.sigtimedwait(signals, 0):  # another Ctrl-C while the last fault was undone
+        while signal.sigtimedwait(signals, 0):  # another Ctrl-C during the last repair
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _schedule(arguments: argparse.Namespace) -> tuple[schedule.Fault, ...]:
-    """Draw the faults. Raises LocalCloudError where there are none, or where one lacks its flag."""
+    """Draw the faults. Raises LocalCloudError if there are none, or if a kind lacks its flag."""
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     if not kinds:
         raise LocalCloudError("--kinds: name one at least")
@@ -160,7 +160,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
-    """Return a reader of a number within bounds."""
+    """Return a parser for a number within bounds."""
 
     def read(text: str) -> float:
         try:
@@ -190,6 +190,6 @@ def _pattern(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} must lie below the shared file systems: no / before it, no ..")
     try:
         next(Path(os.devnull).glob(text), None)
-    except (ValueError, IndexError) as error:  # the latter for "."
+    except (ValueError, IndexError) as error:  # IndexError for "."
         raise argparse.ArgumentTypeError(f"{text!r} is no pattern of files: {error}") from None
     return text

@@ -1,4 +1,4 @@
-"""The faults by kind: each a function that does it, says what it did, and returns how it is undone."""
+"""The kinds of faults. Each is a function that injects a fault and returns a description and its repair."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ API_SHARE: Final = 0.5
 
 
 def carry_out(attempt: Attempt) -> Done:
-    """Carry out one fault. Raises NoTargetError where there is nothing to do it to, LocalCloudError where it fails."""
+    """Inject one fault. Raises NoTargetError if there is no target, and LocalCloudError if the injection fails."""
     try:
         return _FAULTS[attempt.fault.kind](attempt)
     except OSError as error:
@@ -33,7 +33,7 @@ def _rank(attempt: Attempt) -> tuple[Host, Process]:
 
 
 def _ranks(attempt: Attempt) -> list[tuple[Host, Process]]:
-    """Return all ranks with their hosts, by rank."""
+    """Return all ranks with their hosts, sorted by rank."""
     found = [(host, rank) for host in attempt.running() for rank in ranks_of(processes_of(host["pid"]))]
     return sorted(found, key=lambda pair: (pair[1].rank, pair[1].pid))
 
@@ -46,7 +46,7 @@ def _kill_rank(attempt: Attempt) -> Done:
 
 def _freeze_rank(attempt: Attempt) -> Done:
     host, rank = _rank(attempt)
-    fd = os.pidfd_open(rank.pid)  # its pid may be another process's by the time it goes on
+    fd = os.pidfd_open(rank.pid)  # the pid may belong to another process by the time of the repair
 
     def go_on() -> None:
         with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
@@ -83,7 +83,7 @@ def _kill_host(attempt: Attempt) -> Done:
 
 
 def _kill_half(attempt: Attempt) -> Done:
-    """End half of the hosts, the smaller one of an odd number: those from the fault's place on, in a ring."""
+    """Kill half of the hosts, rounded down. They follow each other in a ring from the fault's random place."""
     hosts = attempt.hosts()
     if len(hosts) < 2:
         raise NoTargetError("there are no two hosts")
@@ -96,7 +96,7 @@ def _kill_half(attempt: Attempt) -> Done:
 
 
 def _kill_first_host(attempt: Attempt) -> Done:
-    """Terminate the host of the first rank that is left."""
+    """Kill the host of rank 0, or of the first remaining rank."""
     ranks = _ranks(attempt)
     if not ranks:
         raise NoTargetError("there is no rank")

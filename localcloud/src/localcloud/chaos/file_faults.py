@@ -1,4 +1,4 @@
-"""Faults of the shared file systems: full, and a bit that is another."""
+"""Faults of the shared file systems: a full disk, and a flipped bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localcloud.chaos.attempt import Attempt, Done, NoTargetError
 FILLER: Final = ".localcloud-chaos"
 """The file that fills a file system."""
 _SMALLEST_BYTES: Final = 4096
-"""A page, the unit of a file system in memory."""
+"""A page, which is the unit of a file system in memory."""
 
 
 def fill_disk(attempt: Attempt) -> Done:
@@ -36,7 +36,7 @@ def fill_disk(attempt: Attempt) -> Done:
 
 
 def _fill(path: Path) -> int:
-    """Let a file take all that is free; return its bytes. Others may write meanwhile."""
+    """Extend a file to all free space; return its size in bytes. Other processes may write at the same time."""
     filled = 0
     with path.open("wb") as file:
         state = os.fstatvfs(file.fileno())
@@ -54,7 +54,7 @@ def _fill(path: Path) -> int:
 
 
 def flip_bit(attempt: Attempt) -> Done:
-    """Flip one bit of the newest file that a pattern describes."""
+    """Flip one bit in the newest file that matches the user's pattern."""
     if not attempt.patterns.flip:
         raise NoTargetError("no --flip says of which files")
     root = attempt.cloud.shared_file_system()
@@ -80,17 +80,17 @@ def flip_bit(attempt: Attempt) -> Done:
 
 
 def beginning(root: Path, pattern: str) -> Callable[[], bool]:
-    """Return what tells whether there is a file or directory like a pattern that was not there before."""
+    """Return a function that reports whether a new file or directory matches a pattern. Existing ones are ignored."""
     before = _found(root, pattern)
     return lambda: bool(_found(root, pattern) - before)
 
 
 def _found(root: Path, pattern: str) -> set[Path]:
     while True:
-        with contextlib.suppress(FileNotFoundError):  # a directory was removed while it looked
+        with contextlib.suppress(FileNotFoundError):  # a directory was removed during the search
             return set(root.glob(pattern))
 
 
 def _is_linked(path: Path, root: Path) -> bool:
-    """Return whether a path leads through a symbolic link: a host's may name any file of this machine."""
+    """Return whether a path contains a symbolic link. A host's link may point to any file of this machine."""
     return any(one.is_symlink() for one in (path, *path.parents) if one != root and one.is_relative_to(root))

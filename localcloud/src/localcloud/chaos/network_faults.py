@@ -1,4 +1,4 @@
-"""Faults of hosts' networks: cut off, one direction dropped, slowed."""
+"""Faults of hosts' networks: all packets dropped, sent packets dropped, or limited bandwidth."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ add table inet {TABLE}
 add chain inet {TABLE} output {{ type filter hook output priority 0; policy drop; }}
 add rule inet {TABLE} output oifname lo accept
 """
-# Deleting a table that does not exist fails, so it is added first.
+# Deleting a missing table fails, so it is added first.
 _END_DROP: Final = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
 Run = Callable[..., str]
-"""Takes a command and its standard input; runs it in a host's network and returns its output."""
+"""Takes a command and its standard input, runs it in a host's network namespace and returns its output."""
 
 
 def cut(attempt: Attempt) -> Done:
@@ -39,7 +39,7 @@ def cut(attempt: Attempt) -> Done:
 
 
 def drop(attempt: Attempt) -> Done:
-    """Drop what a host sends to others: over TCP silently, over UDP with an error for the sender."""
+    """Drop all packets that a host sends: silently for TCP, with an error to the sender for UDP."""
     return _inside(
         attempt,
         "dropped what {} sends",
@@ -49,7 +49,7 @@ def drop(attempt: Attempt) -> Done:
 
 
 def slow(attempt: Attempt) -> Done:
-    """Limit what a host sends."""
+    """Limit the bandwidth at which a host sends."""
     rate = ("rate", f"{SLOW_MBIT_PER_S}mbit", "burst", "16k", "latency", "400ms")
 
     def begin(run: Run) -> None:
@@ -59,7 +59,7 @@ def slow(attempt: Attempt) -> Done:
         run(["tc", "qdisc", "add", "dev", words[words.index("dev") + 1], "root", "tbf", *rate])
 
     def end(run: Run) -> None:
-        # A reboot removes the interface, and its limit with it.
+        # A reboot removes the interface with its limit.
         for link in re.findall(r"(?m)^qdisc tbf \S+ dev (\S+) root ", run(["tc", "qdisc", "show"])):
             run(["tc", "qdisc", "del", "dev", link, "root"])
 
@@ -67,7 +67,7 @@ def slow(attempt: Attempt) -> Done:
 
 
 def _inside(attempt: Attempt, what: str, *, begin: Callable[[Run], object], end: Callable[[Run], object]) -> Done:
-    """Begin a fault in the network namespace of a host, and end it in the same one, even if the host has rebooted."""
+    """Inject a fault in a host's network namespace, and repair it there, even if the host has rebooted."""
     host = attempt.choose([host for host in attempt.hosts() if not host["agent"]], "host in namespaces")
     fd = os.open(f"/proc/{host['pid']}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 

@@ -1,4 +1,4 @@
-"""The processes of a host, as this machine sees them: those in the PID namespace of the host's first process."""
+"""The processes of a host, as seen from this machine: all in the PID namespace of the host's first process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 RANK_VARIABLES: Final = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK")
-"""What launchers tell a rank by, the first that is there."""
+"""Variables with a launcher's rank. The first one that is set counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,17 +16,17 @@ class Process:
     """One process of a host."""
 
     pid: int
-    """On this machine."""
+    """Process id on this machine."""
     command: str
     rank: int | None
-    """Of the processes of a distributed program; None for others."""
+    """Rank in a distributed program, or None."""
     resident_bytes: int
 
 
 def processes_of(init_pid: int, proc: Path = Path("/proc")) -> list[Process]:
-    """Return the processes of a host, by pid; none where it is no host, but has this machine's own processes.
+    """Return the processes of a host, sorted by pid. Returns none if `init_pid` is in this machine's own namespace.
 
-    What ends meanwhile is left out.
+    Processes that exit meanwhile are omitted.
     """
     try:
         namespace = (proc / str(init_pid) / "ns/pid").readlink()
@@ -53,7 +53,7 @@ def processes_of(init_pid: int, proc: Path = Path("/proc")) -> list[Process]:
 
 
 def rank_of(environment: bytes) -> int | None:
-    """Return the rank in a process's variables, as /proc/PID/environ has them; None where there is none."""
+    """Return the rank in a process's variables (the content of /proc/PID/environ), or None."""
     for name in RANK_VARIABLES:
         if match := re.search(rb"(?:^|\0)%s=(\d{1,9})(?:\0|$)" % name.encode(), environment):
             return int(match[1])
@@ -61,7 +61,7 @@ def rank_of(environment: bytes) -> int | None:
 
 
 def ranks_of(processes: list[Process]) -> list[Process]:
-    """Return each rank's own process, by rank: the largest of those that have its variables, not a shell around it."""
+    """Return each rank's largest process, sorted by rank. Shells around a rank have its variables but are smaller."""
     largest: dict[int, Process] = {}
     for process in processes:
         if process.rank is None:

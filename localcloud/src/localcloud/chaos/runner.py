@@ -1,4 +1,4 @@
-"""Carry out a schedule of faults on a cloud that runs, and undo at the end what would last."""
+"""Runs a schedule of faults on a running cloud, and repairs temporary faults in time or at the end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.layout import Layout
 
 LONGEST_WAIT_S: Final = 60.0
-"""How long a fault waits for a program to write, s."""
+"""Maximum time that a fault waits for a program to write, in seconds."""
 LOOK_S: Final = 0.002
-"""How often it looks meanwhile, s: the checkpoint of a small network is written within 20 ms."""
+"""Interval of checks for writing, in seconds. A small network's checkpoint is written within 20 ms."""
 Report = Callable[[str, dict[str, Any]], None]
-"""Takes what happened in words, and as JSON values. Raises LocalCloudError where it cannot keep them."""
+"""Takes a description of an event and its JSON values. Raises LocalCloudError if it cannot store them."""
 
 
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """Let no other `chaos` meet a cloud meanwhile, which would undo what this one does. Raises LocalCloudError."""
+    """Prevent other `chaos` commands on the same cloud. Raises LocalCloudError if one is running."""
     try:
         opened = layout.chaos_lock.open("a+", encoding="utf-8")
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def locked(layout: Layout) -> Iterator[None]:
 
 @dataclasses.dataclass(kw_only=True)
 class Pending:
-    """A fault that lasts, and when it is to be undone."""
+    """An active temporary fault and the time of its repair."""
 
     at_s: float
     kind: str
@@ -62,12 +62,12 @@ class Pending:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a schedule."""
+    """Result of a schedule."""
 
     done: int
-    """Faults that were carried out."""
+    """Number of injected faults."""
     left: tuple[str, ...]
-    """What could not be undone."""
+    """Descriptions of the faults that could not be repaired."""
     interrupted: bool
 
 
@@ -80,22 +80,21 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     interrupted: Callable[[float], bool],
 ) -> Outcome:
-    """Carry out the faults in turn. What lasts is undone in time, and at the end also after an error.
+    """Inject the faults in turn. Temporary faults are repaired in time, and at the end even after an error.
 
-    A fault for which there is nothing at the moment, or which fails, is reported and passed over. `interrupted`: waits
-    for so many seconds, and returns True as soon as the schedule is to end. Raises NotRunningError where the cloud has
-    ended before the schedule.
+    A fault without a target, or whose injection fails, is reported and skipped. `interrupted` waits for the given
+    seconds, and returns True immediately if the schedule must stop. Raises NotRunningError if the cloud stops first.
     """
     began, done = clock(), 0
     pending: list[Pending] = []
 
     def end(one: Pending) -> None:
-        """Undo one fault and report it. One that fails stays pending until the end of the schedule."""
+        """Repair one fault and report it. If the repair fails, it is tried again at the end of the schedule."""
         reason = ""
         try:
             one.undo()
         except NotRunningError:
-            pass  # the fault has ended with the cloud
+            pass  # the fault disappeared with the cloud
         except (LocalCloudError, OSError) as error:
             reason = str(error)
         if reason:
@@ -106,7 +105,7 @@ def run(
             report(f"undone: {one.what}", {"undone": one.what})
 
     def wait(until_s: float) -> bool:
-        """Wait until a time of the schedule, and undo meanwhile what is due; return whether to go on."""
+        """Wait until a time of the schedule and repair faults that are due; return False if interrupted."""
         while True:
             now = clock() - began
             for one in [one for one in pending if one.at_s <= now]:
@@ -118,7 +117,7 @@ def run(
                 return False
 
     def wait_for_writing() -> bool:
-        """Wait until a program begins to write; return whether to go on. Raises NoTargetError where none does."""
+        """Wait until a program starts to write; return False if interrupted. Raises NoTargetError if none does."""
         has_begun = beginning(cloud.shared_file_system(), patterns.writing)
         until_s = clock() - began + LONGEST_WAIT_S
         while not has_begun():
@@ -165,7 +164,7 @@ def run(
             going = wait(max(ends, default=0.0))
     finally:
         for one in list(pending):
-            # The record may be full or the terminal closed, which has ended the schedule: undo the others all the same.
+            # If the record is full or the terminal closed, `end` raises. Repair the other faults anyway.
             with contextlib.suppress(LocalCloudError, OSError):
                 end(one)
     return Outcome(done=done, left=tuple(one.what for one in pending), interrupted=not going)

@@ -1,4 +1,4 @@
-"""A schedule of faults, drawn from a seed: the same seed gives the same faults at the same times."""
+"""A schedule of faults, drawn from a seed. The same seed gives the same faults at the same times."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ KINDS: Final = {
     "terminate": "terminate an instance",
     "reboot": "reboot an instance",
 }
-"""Each kind of fault, in words."""
+"""The kinds of faults with their descriptions."""
 LASTING: Final = frozenset({"freeze-rank", "cut", "drop", "slow", "fill-disk", "api-errors"})
-"""Those that end by themselves."""
+"""Temporary kinds, which are repaired after a time."""
 
 
 WHILE_WRITING: Final = frozenset({"spot-notice"})
-"""Those that wait for a program to write, where it is said how that is seen."""
+"""Kinds that wait for a program to write, if the user gives a pattern for it."""
 CLOSE_S: Final = (1.0, 5.0)
-"""How long after the one before a fault comes that meets a recovery, s."""
+"""Seconds between a fault and the next one, if the next one must occur during the recovery."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,14 +42,14 @@ class Fault:
     """One fault of a schedule."""
 
     at_s: float
-    """From the beginning of the schedule."""
+    """Seconds from the start of the schedule."""
     kind: str
     place: float
-    """Which of the things there are then, sorted: 0 is the first, and just below 1 the last; 1 itself is none."""
+    """Random place of the target among all possible ones, sorted: 0 is the first, and just below 1 is the last."""
     lasts_s: float = 0.0
-    """0: it does not end by itself."""
+    """Seconds until the repair, or 0 for a permanent fault."""
     hosts: str = ""
-    """Regular expression of the hosts that it may meet, in place of those of all faults; "": those."""
+    """Regular expression for its possible hosts. If empty, the one for all faults applies."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -60,7 +60,7 @@ class Fault:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        """Return the fault in words."""
+        """Return the fault as text."""
         where = f", on {self.hosts}" if self.hosts else ""
         lasting = f", for {self.lasts_s:.0f} s" if self.lasts_s else ""
         return f"after {self.at_s:.0f} s: {self.kind}{where}{lasting}"
@@ -76,11 +76,11 @@ def draw(
     longest_s: float,
     close_share: float = 0.0,
 ) -> tuple[Fault, ...]:
-    """Draw faults from `first_s` on, at half of `every_s` to one and a half between them, before `duration_s`.
+    """Draw faults between `first_s` and `duration_s`, at intervals of 0.5 to 1.5 times `every_s`.
 
-    Each of `kinds` may be followed by @ and a regular expression of the hosts that it meets. `close_share` of the
-    faults follow the one before after 1 to 5 s, while programs still recover from it. One that lasts takes a quarter
-    of `longest_s` at least. Raises LocalCloudError for an unknown kind.
+    Each of `kinds` may be followed by @ and a regular expression for its hosts. `close_share` of the faults follow the
+    previous one after 1 to 5 s, while programs still recover from it. Temporary faults last between a quarter of
+    `longest_s` and `longest_s`. Raises LocalCloudError for an unknown kind.
     """
     found: list[Fault] = []
     at_s = first_s
@@ -91,6 +91,6 @@ def draw(
         lasts_s = round(lasts_s, 1) if kind in LASTING else 0.0
         found.append(Fault(at_s=round(at_s, 1), kind=kind, place=place, lasts_s=lasts_s, hosts=hosts))
         gap_s = every_s * generator.uniform(0.5, 1.5)
-        is_close = generator.random() < close_share  # Drawn also without any: the faults are the same then.
+        is_close = generator.random() < close_share  # Always drawn, so that other values do not depend on close_share.
         at_s += generator.uniform(*CLOSE_S) if is_close else gap_s
     return tuple(found)
