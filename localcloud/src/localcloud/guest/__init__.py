@@ -1,1 +1,1 @@
-"""Programs that run inside the hosts, with the standard library alone."""
+"""Programs that run inside the hosts, with only the standard library."""

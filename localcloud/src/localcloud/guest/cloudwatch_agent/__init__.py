@@ -1,1 +1,1 @@
-"""Stand-in for the CloudWatch agent, of the standard library alone: it runs in the hosts."""
+"""Stand-in for the CloudWatch agent. It runs in the hosts and only uses the standard library."""

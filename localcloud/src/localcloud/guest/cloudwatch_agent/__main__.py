@@ -1,7 +1,7 @@
-"""Take the command line of amazon-cloudwatch-agent-ctl, as far as booting nodes use it, and run the agent.
+"""The command line of amazon-cloudwatch-agent-ctl, as far as nodes use it at boot, and the agent itself.
 
-`-a fetch-config -m ec2 -s -c ssm:PARAMETER` reads the configuration, checks it, and starts the agent in the background
-in the place of one that runs.
+`-a fetch-config -m ec2 -s -c ssm:PARAMETER` reads and checks the configuration, and starts the agent in the background.
+It replaces a running agent.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ PID: Final = HOME / "var/amazon-cloudwatch-agent.pid"
 LOG: Final = HOME / "logs/amazon-cloudwatch-agent.log"
 _METADATA: Final = "http://169.254.169.254/latest"
 _RENEWAL_S: Final = 300.0
-"""So long before credentials expire new ones are there."""
+"""Credentials are renewed this long before they expire."""
 _PAUSE_S: Final = 1.0
-"""Between two looks at the log files."""
+"""Pause between two checks of the log files."""
 
 
 class ConfigurationError(ValueError):
-    """Report a configuration that the stand-in would not carry out whole."""
+    """A configuration with parts that the stand-in does not support."""
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch the configuration and start the agent, or be the agent."""
+    """Fetch the configuration and start the agent. With the argument `run`, be the agent."""
     if arguments == ["run"]:
         return _run(json.loads(CONFIG.read_text(encoding="utf-8")))
     parser = argparse.ArgumentParser(prog="amazon-cloudwatch-agent-ctl")
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(document: Mapping[str, Any]) -> None:
-    """Refuse what would be left out without a word."""
+    """Reject a configuration with unsupported sections. Sections that have no data on these hosts are accepted."""
     unknown = set(document) - {"agent", "metrics", "logs"}
     collected = document.get("metrics", {}).get("metrics_collected", {})
     unknown |= {f"metrics_collected.{name}" for name in set(collected) - MEASURED - NOTHING_HERE}
@@ -125,7 +125,7 @@ def _run(document: Mapping[str, Any]) -> int:
 
 
 def _attempt(work: Callable[[], None]) -> None:
-    """Do one piece of work; log a failure, which the next pass tries again."""
+    """Run one task. A failure is logged, and the next pass tries again."""
     try:
         work()
     except (ApiError, OSError) as error:
@@ -145,14 +145,14 @@ def _api() -> Api:
 
 
 class RoleCredentials:
-    """Keep the credentials of the instance's role, and ask for new ones before they expire."""
+    """The credentials of the instance's role, renewed before they expire."""
 
     def __init__(self) -> None:
         self._known: Credentials | None = None
         self._until = 0.0
 
     def __call__(self) -> Credentials:
-        """Return credentials that are good for some minutes. Raises OSError where the instance has none."""
+        """Return credentials that are valid for some minutes. Raises OSError if the instance has none."""
         if self._known is None or time.time() >= self._until:
             role = _fact("iam/security-credentials/")
             given = json.loads(_fact(f"iam/security-credentials/{role}"))
@@ -163,7 +163,7 @@ class RoleCredentials:
 
 
 def _setting(name: str) -> str:
-    """Return a variable of the environment, or of the file that services read it from."""
+    """Return an environment variable. If it is not set, read it from /etc/environment, as services do."""
     if name in os.environ:
         return os.environ[name]
     for line in Path("/etc/environment").read_text(encoding="utf-8").splitlines():
@@ -174,7 +174,7 @@ def _setting(name: str) -> str:
 
 
 def _fact(path: str) -> str:
-    """Ask the instance metadata service."""
+    """Return an entry of the instance metadata service."""
     ask = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token = urllib.request.Request(f"{_METADATA}/api/token", method="PUT", headers=ask)
     with urllib.request.urlopen(token, timeout=5) as answer:

@@ -1,6 +1,6 @@
-"""The calls that the agent makes, with the credentials of the instance's role.
+"""The agent's API calls, with the credentials of the instance's role.
 
-The embedded cloud verifies no signature, so none is made: whose access key it is decides.
+The embedded cloud does not verify signatures, so none is computed. The access key identifies the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class ApiError(RuntimeError):
-    """Report an answer that is no success. Carries `code`, AWS's name of the error."""
+    """An error response. Carries `code`, AWS's error code."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ class ApiError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Datum:
-    """One value of one metric."""
+    """Values of one metric."""
 
     name: str
     dimensions: Mapping[str, str]
@@ -35,7 +35,7 @@ class Datum:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """Temporary credentials of a role, without the secret that nothing is signed with."""
+    """Temporary credentials of a role. The secret is not needed, because nothing is signed."""
 
     access_key: str
     token: str
@@ -43,12 +43,12 @@ class Credentials:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Api:
-    """Call the embedded cloud."""
+    """Client of the embedded cloud's API."""
 
     endpoint: str
     region: str
     credentials: Callable[[], Credentials]
-    """Returns the credentials of now."""
+    """Returns the current credentials."""
     timeout_s: float = 10.0
 
     def parameter(self, name: str) -> str:
@@ -57,7 +57,7 @@ class Api:
         return str(found["Parameter"]["Value"])
 
     def create_stream(self, group: str, stream: str) -> None:
-        """Create a log stream, or leave the one that is there."""
+        """Create a log stream if it does not exist."""
         try:
             self._json("logs", "Logs_20140328.CreateLogStream", {"logGroupName": group, "logStreamName": stream})
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Follow log files, and ship what is new in them, line by line."""
+"""Follows log files, and ships new lines."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-# PutLogEvents takes 10,000 events and 1 MiB at once; a line counts with 26 bytes more. We stay well below.
+# PutLogEvents accepts at most 10,000 events and 1 MiB; each line counts 26 bytes more. These limits are well below.
 _LINES: Final = 1000
 _BYTES: Final = 512 * 1024
 _LINE_BYTES: Final = 64 * 1024
 
 
 class Shipping(Protocol):
-    """Where lines go."""
+    """Destination of log lines."""
 
     def create_stream(self, group: str, stream: str) -> None:
-        """Create a stream, or leave the one that is there."""
+        """Create a stream if it does not exist."""
 
     def put_events(self, group: str, stream: str, lines: list[str]) -> None:
-        """Append lines."""
+        """Append lines to a stream."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class Source:
     group: str
     stream: str
     every_file: bool
-    """Ship every file that matches, each to a stream of its own; else the one that changed last."""
+    """Ship every matching file to a separate stream. Otherwise, ship only the most recently changed file."""
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any], facts: Mapping[str, str]) -> Source:
-        """Build it from the configuration; `facts` fill placeholders such as {instance_id}."""
+        """Parse an entry of the configuration. `facts` replace placeholders such as {instance_id}."""
         stream = str(entry.get("log_stream_name", "{instance_id}"))
         for name, value in facts.items():
             stream = stream.replace(f"{{{name}}}", value)
@@ -58,12 +58,12 @@ class Source:
 
 
 def _stream_part(path: str) -> str:
-    """Return a path as the agent puts it into the name of a stream."""
+    """Convert a path to the form that the agent uses in stream names."""
     return re.sub(r"[^.\-_/#A-Za-z0-9]", "_", path).replace("/", "_")
 
 
 class Tail:
-    """Ship what is new in all files of some sources."""
+    """Ships new lines from all files of several sources."""
 
     def __init__(self, sources: list[Source], to: Shipping) -> None:
         self.sources, self.to = sources, to
@@ -71,7 +71,7 @@ class Tail:
         self._streams: set[tuple[str, str]] = set()
 
     def ship(self) -> None:
-        """Ship all whole lines that came since the last time. A line that could not be shipped comes again."""
+        """Ship all complete new lines. Lines that could not be shipped are sent again at the next call."""
         for source in self.sources:
             for path, stream in source.files().items():
                 for lines, end in _new_lines(Path(path), self._offsets.get(path, 0)):
@@ -84,7 +84,7 @@ class Tail:
 
 
 def _new_lines(path: Path, offset: int) -> Iterator[tuple[list[str], int]]:
-    """Yield batches of whole lines after an offset, each with the offset behind it."""
+    """Yield batches of complete lines after an offset, each with the offset of its end."""
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) < offset:
@@ -101,13 +101,13 @@ def _new_lines(path: Path, offset: int) -> Iterator[tuple[list[str], int]]:
 
 
 def _batch(file: Any, offset: int) -> tuple[list[str], int]:
-    """Return some whole lines, empty ones left out, since an event may not be empty."""
+    """Return some complete lines and the offset of their end. Empty lines are omitted, as events must not be empty."""
     lines: list[str] = []
     size = 0
     while len(lines) < _LINES and size < _BYTES:
         line = file.readline(_LINE_BYTES)
         if not line.endswith(b"\n") and len(line) < _LINE_BYTES:
-            break  # the writer is in the middle of it
+            break  # the line is not complete yet
         offset += len(line)
         size += len(line) + 26
         text = line.decode("utf-8", "replace").rstrip()

@@ -1,4 +1,4 @@
-"""Measure this host as far as its own namespaces show it: its processes, its network, its root."""
+"""Measurements of this host, as far as its namespaces show them: its processes, its network, its root."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from .api import Datum
 
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 _UNITS: Final = {"used_percent": "Percent", "usage_active": "Percent", "bytes_sent": "Bytes", "bytes_recv": "Bytes"}
-# Sections for which a host has nothing to measure: no such device, or no such count.
+# Sections without data on a host: it lacks the device or the counter.
 NOTHING_HERE: Final = frozenset({"ethtool", "nvidia_gpu", "efa", "diskio", "swap", "netstat", "processes"})
 MEASURED: Final = frozenset({"cpu", "mem", "disk", "net"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What is counted at one moment."""
+    """Counters at one moment."""
 
     at_s: float
     cpu_s: float
-    """CPU time of all processes of the host, those that ended included."""
+    """CPU time of all processes of the host, including processes that have exited."""
     memory_bytes: int
-    """Memory of their own that the host's processes hold."""
+    """Anonymous memory of the host's processes."""
     network: Mapping[str, int]
-    """Bytes and drops of all interfaces but loopback, since the host's start."""
+    """Bytes and drops of all interfaces except loopback, since the host's start."""
     disk_percent: float
     inodes_free: int
 
 
 def take(proc: Path, root: Path, at_s: float) -> Sample:
-    """Measure."""
+    """Measure the host now."""
     cpu_s, memory_bytes = 0.0, 0
     for directory in proc.iterdir():
         if directory.name.isdigit():
@@ -52,7 +52,7 @@ def take(proc: Path, root: Path, at_s: float) -> Sample:
 
 
 def _cpu_s(directory: Path) -> float:
-    """Return the CPU time of a process and of its children that ended; 0 where it is gone meanwhile."""
+    """Return the CPU time of a process and its exited children, or 0 if the process is gone."""
     try:
         fields = (directory / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -72,7 +72,7 @@ def _memory_bytes(directory: Path) -> int:
 
 
 def read_network(text: str) -> dict[str, int]:
-    """Read /proc/net/dev: sums over all interfaces but loopback."""
+    """Parse /proc/net/dev into sums over all interfaces except loopback."""
     totals = dict.fromkeys(("bytes_recv", "drop_in", "bytes_sent", "drop_out"), 0)
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
@@ -85,7 +85,7 @@ def read_network(text: str) -> dict[str, int]:
 
 
 def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dict[str, dict[str, float]]:
-    """Return the values by section and name. `memory_bytes`: all memory of the machine."""
+    """Return the values by section and name. `memory_bytes` is the machine's total memory."""
     elapsed_s = max(now.at_s - before.at_s, 1e-3)
     busy = 100 * (now.cpu_s - before.cpu_s) / elapsed_s / cpus
     return {
@@ -97,7 +97,7 @@ def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dic
 
 
 def data(config: Mapping[str, Any], values: Mapping[str, Mapping[str, float]], instance_id: str) -> Iterator[Datum]:
-    """Yield what to send, under the dimensions that the configuration rolls the metrics up to."""
+    """Yield the values to send, with the dimensions to which the configuration aggregates the metrics."""
     everywhere = {
         key: value.replace("${aws:InstanceId}", instance_id)
         for key, value in config.get("append_dimensions", {}).items()
