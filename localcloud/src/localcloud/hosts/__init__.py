@@ -1,1 +1,1 @@
-"""One host for each EC2 instance: its root, its processes, its console, its measurements."""
+"""The hosts of EC2 instances: root, processes, console, measurements."""

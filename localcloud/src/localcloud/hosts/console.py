@@ -1,4 +1,4 @@
-"""The consoles of hosts: written to files, and published to the API."""
+"""The consoles of hosts: stored in files and published to the API."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from localcloud.hosts.host import Host, read_result
 from localcloud.layout import Layout
 
 CONSOLE_BYTES: Final = 65536
-"""How many bytes, from its end, of a console GetConsoleOutput returns."""
+"""Maximum length of a console that GetConsoleOutput returns. Only the end is kept."""
 
 
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f]")
-"""What a terminal obeys and does not show. Of these characters XML, in which the API answers, can hold hardly any."""
+"""Control sequences of a terminal. The API's XML cannot contain most of these characters."""
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a console that shows something, without what a terminal does not show."""
+    """Return the last line of a console with visible text, without control sequences."""
     lines = (_CONTROL.sub("", line).strip() for line in reversed(text.splitlines()))
     return next((line for line in lines if line), "")
 
 
 class Consoles:
-    """Store what hosts write to their consoles, and publish it to the API."""
+    """Stores what hosts write to their consoles, and publishes it to the API."""
 
     def __init__(self, layout: Layout, send: Callable[[str, str], None]) -> None:
         self._layout, self._send = layout, send
@@ -41,7 +41,7 @@ class Consoles:
         path.write_bytes(b"")
 
     def reader(self, host: Host) -> Callable[[], None]:
-        """Return a function that reads all that a host has written so far."""
+        """Return a function that reads everything that a host has written so far."""
         instance_id, path = host.instance.id, self._layout.console(host.instance.id)
 
         def read() -> None:
@@ -63,18 +63,18 @@ class Consoles:
             return self._texts.get(instance_id, b"").decode(errors="replace")
 
     def result(self, instance_id: str) -> int | None:
-        """Return the exit code of a host's user data; None while it runs."""
+        """Return the exit code of a host's user data, or None while it runs."""
         return read_result(self.text(instance_id))
 
     def publish(self) -> None:
-        """Send the consoles that changed to the API."""
+        """Send the changed consoles to the API."""
         with self._lock:
             changed, self._changed = self._changed, set()
         for instance_id in changed:
             self._send(instance_id, self.text(instance_id))
 
     def close(self, instance_id: str) -> None:
-        """Publish the rest; the file stays."""
+        """Publish the rest of a console and forget it. The file stays."""
         self.publish()
         with self._lock:
             self._texts.pop(instance_id, None)

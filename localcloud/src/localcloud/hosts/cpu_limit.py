@@ -1,9 +1,10 @@
-"""How much processor time a host has, so that hosts do not take it from each other: a control group for each.
+"""Limits of hosts' processor time, so that hosts do not take time from each other: a control group for each host.
 
-Of version 2 where its cpu controller is there, else of version 1. The groups lie under `localcloud/CLOUD/INSTANCE`.
+Version 2 is used if its cpu controller is available, otherwise version 1. The groups are in
+`localcloud/CLOUD/INSTANCE`.
 
-A host also sees no more processors than its time comes to, rounded up. With two threads for a fifth of a processor, how
-much of it a step takes depends on how long one waits for the other: rounds of the same step differed by half.
+A host sees only as many processors as its time amounts to, rounded up. With two threads on a fifth of a processor, the
+duration of a step depends on how long one thread waits for the other: rounds of the same step differed by half.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from localcloud.errors import LocalCloudError
 
 GROUPS: Final = Path("/sys/fs/cgroup")
 PERIOD_US: Final = 20_000
-"""Short beside a training step, so that a host goes on in small slices; the kernel's own is 100 ms."""
+"""Short compared with a training step, so that a host runs in small slices. The kernel's default is 100 ms."""
 _PARENT: Final = "localcloud"
 
 
 class NoCpuControllerError(LocalCloudError):
-    """Report that this machine cannot limit the processor time of a group of processes."""
+    """This machine cannot limit the processor time of a group of processes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CpuLimit:
-    """The limit that every host of one cloud has."""
+    """The limit for every host of one cloud."""
 
     cloud: str
     cpus: float
-    """Processors' worth of time."""
+    """Processor time per time: 0.2 is a fifth of a processor."""
     groups: Path = GROUPS
     present: frozenset[int] = dataclasses.field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
     """The machine's processors."""
     _taken: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict, compare=False)
-    """Which of them each host has."""
+    """The assigned processors of each host."""
 
     @property
     def is_unified(self) -> bool:
-        """Return whether control groups are of version 2 here. Raises NoCpuControllerError where there are none."""
+        """Return whether control groups are version 2 here. Raises NoCpuControllerError if there are none."""
         with contextlib.suppress(OSError):
             if "cpu" in (self.groups / "cgroup.controllers").read_text(encoding="ascii").split():
                 return True
@@ -59,7 +60,7 @@ class CpuLimit:
         return (self.groups if self.is_unified else self.groups / "cpu") / _PARENT / self.cloud
 
     def check(self) -> None:
-        """Raise NoCpuControllerError where a limit cannot be set, after trying it."""
+        """Raise NoCpuControllerError if a limit cannot be set on this machine. It tries a probe group."""
         try:
             self.make("probe")
         except OSError as error:
@@ -68,14 +69,14 @@ class CpuLimit:
             self.remove("probe")
 
     def processors(self, instance_id: str) -> tuple[int, ...]:
-        """Return the processors of a host: those that the fewest others have."""
+        """Return the processors of a host: those that the fewest other hosts use."""
         count = min(math.ceil(self.cpus), len(self.present))
         users = Counter(each for id, taken in self._taken.items() if id != instance_id for each in taken)
         chosen = sorted(self.present, key=lambda each: (users[each], each))[:count]
         return self._taken.setdefault(instance_id, tuple(sorted(chosen)))
 
     def make(self, instance_id: str) -> Path:
-        """Make a host's group; return the file that takes a process into it. Raises OSError."""
+        """Create a host's group; return the file to write a process id to, to add the process. Raises OSError."""
         group = self.directory / instance_id
         group.mkdir(parents=True, exist_ok=True)
         quota = round(self.cpus * PERIOD_US)
@@ -89,7 +90,7 @@ class CpuLimit:
         return group / "cgroup.procs"
 
     def remove(self, instance_id: str) -> None:
-        """Remove a host's group, of which no process is left, and those above that are empty."""
+        """Remove a host's group, which must not have processes, and its parents if they are empty."""
         self._taken.pop(instance_id, None)
         with contextlib.suppress(OSError, NoCpuControllerError):
             for group in (self.directory / instance_id, self.directory, self.directory.parent):
@@ -97,10 +98,10 @@ class CpuLimit:
 
 
 def join(pid: int, groups: Path = GROUPS) -> None:
-    """Have this process share the time and the processors of a host, of which this is a process. Raises OSError."""
+    """Move this process to the control group and the processors of the host of process `pid`. Raises OSError."""
     os.sched_setaffinity(0, os.sched_getaffinity(pid))
     for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines():
-        # Version 1 has a line for each hierarchy, with its controllers; version 2 has one without any.
+        # Version 1 has a line with its controllers for each hierarchy. Version 2 has one line without controllers.
         _, controllers, path = line.split(":", 2)
         if path.startswith(f"/{_PARENT}/") and (not controllers or "cpu" in controllers.split(",")):
             hierarchy = groups / "cpu" if controllers else groups
@@ -108,7 +109,7 @@ def join(pid: int, groups: Path = GROUPS) -> None:
 
 
 def remove_groups(cloud: str, groups: Path = GROUPS) -> None:
-    """Remove the groups that a cloud has left, whose processes are gone."""
+    """Remove the remaining groups of a cloud. Their processes must have exited."""
     limit = CpuLimit(cloud=cloud, cpus=1.0, groups=groups)
     with contextlib.suppress(OSError, NoCpuControllerError):
         for group in limit.directory.iterdir():

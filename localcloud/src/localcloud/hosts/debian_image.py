@@ -1,7 +1,7 @@
-"""Debian's images: a root file system with the packages of Debian's own image for EC2, cloud-init among them.
+"""Debian's images: a root file system with the packages of Debian's own image for EC2, including cloud-init.
 
-It is made once by mmdebstrap from the archive that mmdebstrap finds by itself, and kept in the user's cache. Hosts of
-such an image have it below their own layer, in place of this machine's root.
+mmdebstrap creates it once, from its default archive, and it stays in the user's cache. Hosts with such an image have it
+below their own layer, instead of this machine's root.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ OWNER: Final = "136693071363"
 ROOT_DEVICE: Final = "/dev/xvda"
 
 # The classes BASE, CLOUD, EC2, EXTRAS and SYSTEM_BOOT of Debian's cloud team (salsa.debian.org/cloud-team/
-# debian-cloud-images, config_space/bookworm/package_config), without what boots a kernel, keeps its clock or manages
-# its network: hosts have none of these of their own. amazon-ec2-utils makes names of disks, of which they have none.
+# debian-cloud-images, config_space/bookworm/package_config), without packages that boot a kernel, set its clock or
+# manage its network: hosts in namespaces share these with the machine. amazon-ec2-utils names disks, which hosts do not
+# have.
 PACKAGES: Final = (
     *("apt-utils", "init", "iptables", "iputils-ping", "less", "nano", "netbase", "vim-tiny", "whiptail"),
     *("awscli", "cloud-init", "cloud-guest-utils", "openssh-server", "ssh-import-id"),
@@ -32,8 +33,8 @@ PACKAGES: Final = (
 )
 AWS: Final = "/usr/bin/aws"
 AWS_STAND_IN: Final = f'#!/bin/sh\nexec {AWS}{DIVERTED} --endpoint-url "$AWS_ENDPOINT_URL" "$@"\n'
-# Programs that need a stand-in, and whose packages keep theirs beside it: the AWS CLI of Debian 12 is older than
-# AWS_ENDPOINT_URL, and no kernel mounts NFS in a namespace from a server that is none.
+# Programs that are replaced; `dpkg-divert` moves the packages' versions aside. Debian 12's AWS CLI is older than
+# AWS_ENDPOINT_URL, and the NFS server is only a directory, which no kernel can mount as NFS.
 _DIVERSIONS: Final = (
     AWS,
     "/usr/bin/systemd-detect-virt",
@@ -49,25 +50,25 @@ class Distribution:
     """A release of Debian with an image on EC2."""
 
     name: str
-    """As `start --image` takes it: debian-12."""
+    """Name for `start --image`, such as debian-12."""
     suite: str
     login_user: str = "admin"
     bare: bool = False
-    """Without the AWS CLI, as Canonical's images. Neither kind has git, a compiler, headers or python3-venv."""
+    """Whether it lacks the AWS CLI, like Canonical's images. No image has git, a compiler, headers or python3-venv."""
 
     @property
     def release(self) -> str:
-        """Return the release as Debian names it: debian-12."""
+        """Return Debian's name of the release, such as debian-12."""
         return self.name.removesuffix("-bare")
 
     @property
     def parameter(self) -> str:
-        """Return the public SSM parameter that holds the id of the release's newest image."""
+        """Return the public SSM parameter with the id of the release's newest image."""
         return f"/aws/service/debian/release/{self.release.removeprefix('debian-')}/latest/amd64"
 
     @property
     def ami_name(self) -> str:
-        """Return the name of the image, which begins as Debian's do (debian-12-amd64-20250814-2204)."""
+        """Return the name of the image. It begins like Debian's (debian-12-amd64-20250814-2204)."""
         return f"{self.release}-amd64-embedded"
 
     @property
@@ -77,7 +78,7 @@ class Distribution:
         return Root(name=self.name, suite=self.suite, packages=packages, diversions=_DIVERSIONS)
 
 
-# What a host without hardware needs: its links are up when cloud-init starts.
+# Settings for a host without hardware, whose links are up when cloud-init starts.
 _LINKS_ARE_UP: Final = {
     "datasource": {"Ec2": {"apply_network_config": False}},
     "network": {"config": "disabled"},
@@ -95,7 +96,7 @@ DISTRIBUTIONS: Final = {
 def build(
     layer: Path, root: Path, distribution: Distribution, binds: tuple[Bind, ...], environment: Mapping[str, str]
 ) -> Image:
-    """Fill the empty directory `layer`, between a root and its hosts, with stand-ins and settings; return the image."""
+    """Fill the empty directory `layer`, the layer between a root and its hosts, with stand-ins and settings."""
     make_devices(layer / "dev")
     for directory in (*SHARED_MOUNTS, "run/lock", "run/sshd", ".machine"):
         (layer / directory).mkdir(parents=True)
@@ -111,12 +112,12 @@ def build(
 
 
 def _stand_in(layer: Path, *, bare: bool) -> None:
-    """Put the stand-ins where the programs are whose names are diverted, or will be once apt has installed them."""
+    """Install the stand-ins at the paths of the diverted programs, or for a hook that runs after apt installs them."""
     kept = Path("usr/lib/localcloud")
     write(layer / (kept / "aws" if bare else AWS.strip("/")), AWS_STAND_IN, mode=0o755)
     install(GUEST / "dmidecode", layer / "usr/sbin/dmidecode")
     install(GUEST / "systemd-detect-virt", layer / "usr/bin/systemd-detect-virt")
-    # Where nfs-common is installed, its program is diverted, and the stand-in takes its place; not before.
+    # Installing nfs-common diverts its program. Only then does the hook copy the stand-in to its place.
     install(GUEST / "mount.shared", layer / kept / "mount.nfs4")
     put = "".join(f"cp /{kept}/mount.nfs4 {path}; " for path in ("/sbin/mount.nfs4", "/sbin/mount.nfs"))
     hook = f"if [ -e /sbin/mount.nfs{DIVERTED} ]; then {put}fi"
@@ -126,7 +127,7 @@ def _stand_in(layer: Path, *, bare: bool) -> None:
 
 
 def settings(distribution: Distribution) -> dict[str, Any]:
-    """Return what Debian's images for EC2 set of cloud-init."""
+    """Return cloud-init's settings of Debian's images for EC2."""
     user = {"name": distribution.login_user, "sudo": ["ALL=(ALL) NOPASSWD:ALL"], "shell": "/bin/bash"}
     return {
         "system_info": {"default_user": {**user, "lock_passwd": True, "groups": ["adm", "sudo"]}},
@@ -136,5 +137,5 @@ def settings(distribution: Distribution) -> dict[str, Any]:
 
 
 def cloud_config(values: Mapping[str, Any]) -> str:
-    """Return a file of cloud-init's configuration."""
+    """Return the text of a cloud-init configuration file."""
     return f"#cloud-config\n{json.dumps(values, indent=2)}\n"

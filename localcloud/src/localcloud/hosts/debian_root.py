@@ -1,4 +1,4 @@
-"""Roots of Debian's packages, made by mmdebstrap from the archive that it finds, and kept in the user's cache."""
+"""Root file systems with Debian's packages, created by mmdebstrap and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from typing import Final
 from localcloud.errors import LocalCloudError
 
 DIVERTED: Final = ".debian"
-"""What the name of a program of a package ends with where a stand-in has its place."""
+"""Suffix of a diverted program, which a stand-in replaces."""
 
 
 class ImageError(LocalCloudError):
-    """Report an image that could not be made."""
+    """An image could not be created."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Root:
-    """A root file system of a release's packages."""
+    """A root file system with a release's packages."""
 
     name: str
     suite: str
     packages: tuple[str, ...]
     diversions: tuple[str, ...] = ()
-    """Programs whose packages keep theirs beside a stand-in."""
+    """Programs to divert, because a stand-in replaces them."""
 
     def command(self, target: Path) -> list[str]:
-        """Return the command that makes the root in the directory `target`."""
+        """Return the command that creates the root in the directory `target`."""
         divert = 'chroot "$1" dpkg-divert --quiet --local --rename --divert {0}{1} --add {0}'
         hooks = [divert.format(path, DIVERTED) for path in self.diversions]
         return [
@@ -44,12 +44,12 @@ class Root:
         ]
 
     def directory(self, cache: Path) -> Path:
-        """Return where the root is kept; another list of packages has another place."""
+        """Return the root's directory in the cache. Its name depends on the packages."""
         made_by = "\0".join(self.command(Path()))
         return cache / f"{self.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
     def make(self, directory: Path) -> None:
-        """Make the root in a directory that is not there. Raises ImageError with what mmdebstrap said."""
+        """Create the root in a new directory. Raises ImageError with mmdebstrap's output."""
         if shutil.which("mmdebstrap") is None:
             raise ImageError(
                 f"{self.name} needs mmdebstrap, which makes Debian's root file system; "
@@ -63,20 +63,20 @@ class Root:
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:
-    """Return the directory in which roots are kept."""
+    """Return the cache directory for roots."""
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "localcloud"
 
 
 def root_of(root: Root, cache: Path) -> Path:
-    """Return a root, made first where it is not there: a minute, and 500 MB from Debian's archive.
+    """Return a root, and create it if it is missing: a minute, and 500 MB from Debian's archive.
 
-    Raises ImageError with what mmdebstrap said.
+    Raises ImageError with mmdebstrap's output.
     """
     return make_once(root.directory(cache), root.make)
 
 
 def make_once(directory: Path, make: Callable[[Path], None]) -> Path:
-    """Return a directory of the cache, made by `make` where it is not there; nothing is left of one that fails."""
+    """Return a directory of the cache. If it is missing, `make` creates it; a failed creation leaves nothing behind."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f"{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -94,7 +94,7 @@ def make_once(directory: Path, make: Callable[[Path], None]) -> Path:
 
 
 def archive_hosts(root: Path) -> frozenset[str]:
-    """Return the names of the hosts that a root's apt takes packages from."""
+    """Return the names of the servers in a root's apt sources."""
     files = [root / "etc/apt/sources.list", *(root / "etc/apt/sources.list.d").glob("*.[ls]*")]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]

@@ -1,4 +1,4 @@
-"""One host: an instance's directory, its first process, its network and its console, for every kind of host."""
+"""One host of any kind: an instance's directory, first process, network and console."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import ClassVar, Final
 from localcloud.network.namespaces import NetworkNamespace
 from localcloud.snapshot import Instance, Subnet
 
-# What a node's root needs to mount, to log users in and to be a node; loading kernel modules, setting the machine's
-# clock and raw input and output are not among it.
+# Capabilities that a node's root does not have: loading kernel modules, setting the machine's clock, raw input and
+# output, and others. It can mount, log users in and run services.
 _DROPPED: Final = "-sys_module,-sys_time,-sys_rawio,-sys_boot,-syslog,-mac_admin,-mac_override"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DOMAIN: Final = "ec2.internal"
@@ -28,20 +28,20 @@ DOMAIN: Final = "ec2.internal"
 
 
 def hostname(private_ip: str) -> str:
-    """Return the name that EC2 gives an instance: ip-10-0-1-5 for 10.0.1.5."""
+    """Return EC2's host name for an instance: ip-10-0-1-5 for 10.0.1.5."""
     return "ip-" + private_ip.replace(".", "-")
 
 
 def firmware_id(instance_id: str) -> str:
-    """Return the UUID and serial number in an instance's firmware: programs know EC2 by its beginning."""
+    """Return the UUID and serial number of an instance's firmware. Programs detect EC2 by its prefix."""
     digits = hashlib.sha256(instance_id.encode()).hexdigest()
     return str(uuid.UUID(f"ec2{digits[:29]}"))
 
 
 class FirstProcess:
-    """Run a command as process 1 of a new process namespace, in a network. Start it in a thread that lives as long.
+    """A command as process 1 of a new process namespace, in a network. Start it in a thread that lives as long.
 
-    The kernel kills it, and all that it has started, when that thread ends, and so when the daemon dies.
+    When the thread exits, and so when the daemon dies, the kernel kills the process and all its descendants.
     """
 
     def __init__(
@@ -55,10 +55,11 @@ class FirstProcess:
         group: Path | None = None,
         processors: Sequence[int] = (),
     ) -> None:
-        """`output`: descriptor of its standard output; `namespaces`: options of `unshare` for more than its own mounts.
+        """Start the process. Raises OSError if it cannot be started.
 
-        `group`: the file by which it goes into a control group, before it starts anything; `processors`: those that it
-        may use, () for all. Raises OSError where it cannot be started.
+        `output` is a descriptor for its standard output. `namespaces` are options of `unshare` for more namespaces than
+        mounts. `group` is the file that adds it to a control group before it starts other processes. `processors` are
+        its allowed processors, () for all.
         """
         join = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group)) if group else ()
         self._unshare = subprocess.Popen(
@@ -80,12 +81,12 @@ class FirstProcess:
 
     @property
     def pid(self) -> int:
-        """Return its pid on the machine; 0 before it exists and after its end."""
+        """Return its pid on the machine, or 0 before it exists and after it has exited."""
         if self._unshare.poll() is not None:
             return 0
         try:
             children = Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children").read_text().split()
-        except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
+        except (FileNotFoundError, ProcessLookupError):  # it exited before the file was opened or read
             return 0
         return int(children[0]) if children else 0
 
@@ -101,12 +102,12 @@ class FirstProcess:
                 os.kill(pid, signal.SIGTERM)
 
     def wait_until(self, deadline: float) -> None:
-        """Wait for its end until then, in seconds of the monotonic clock."""
+        """Wait for its exit until a deadline, in seconds of the monotonic clock."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._unshare.wait(timeout=max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        """Kill it and all that it has started, and wait for their end."""
+        """Kill it and all its descendants, and wait for their exit."""
         for pid in (self.pid, self._unshare.pid):
             if self._unshare.poll() is None and pid:
                 os.kill(pid, signal.SIGKILL)
@@ -116,10 +117,10 @@ class FirstProcess:
 
 
 class Host(abc.ABC):
-    """Run one instance on files of its own, in a network of its own."""
+    """One instance, with its own files and network."""
 
     grace_s: ClassVar[float]
-    """How long it may take to shut down: as on AWS, services see that the node leaves."""
+    """Time for a shutdown, in seconds. As on AWS, services are stopped and notice that the node leaves."""
 
     def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path) -> None:
         self.instance = instance
@@ -131,52 +132,52 @@ class Host(abc.ABC):
         os.mkfifo(directory / "console", 0o600)
         self._prepare()
         self.network = NetworkNamespace()
-        # Opened for both directions, the pipe does not end when processes in the host close it.
+        # Open for both directions, so that the pipe stays open when processes in the host close it.
         self.console = os.open(directory / "console", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     @abc.abstractmethod
     def _prepare(self) -> None:
-        """Make its files, in its directory."""
+        """Create the host's files in its directory."""
 
     @abc.abstractmethod
     def _start(self) -> FirstProcess:
-        """Start its first process in its network, which is linked."""
+        """Start the first process. The host's network is already linked."""
 
     @abc.abstractmethod
     def shut_down(self) -> None:
-        """Ask the host to shut down, as EC2 does with a terminated instance; call `kill` afterwards."""
+        """Ask the host to shut down, as EC2 does with a terminated instance. Call `kill` afterwards."""
 
     @property
     def agent(self) -> str:
-        """Return the path of the socket that takes commands for it; empty where its namespaces can be entered."""
+        """Return the path of the socket for its commands, or "" if its namespaces can be entered."""
         return ""
 
     def boot(self) -> None:
-        """Start the host. Call it in a thread that lives as long as the host may: the kernel kills the host with it."""
+        """Start the host. Call it in a thread that lives as long as the host: the kernel kills the host with it."""
         self.process = self._start()
 
     @property
     def init_pid(self) -> int:
-        """Return the pid, on the machine, of the host's process 1; 0 before it exists and after its end."""
+        """Return the pid, on the machine, of the host's process 1, or 0 before it exists and after it has exited."""
         return 0 if self.process is None else self.process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the host, or None while it is up."""
+        """Return the exit code of the host, or None while it is running."""
         return None if self.process is None else self.process.exit_code
 
     def wait_until(self, deadline: float) -> None:
-        """Wait for the host's end until then, in seconds of the monotonic clock."""
+        """Wait for the host's exit until a deadline, in seconds of the monotonic clock."""
         if self.process is not None:
             self.process.wait_until(deadline)
 
     def kill(self) -> None:
-        """Kill every process of the host, and wait for their end."""
+        """Kill every process of the host, and wait for their exit."""
         if self.process is not None:
             self.process.kill()
 
     def unplug(self) -> None:
-        """Kill the host and give it a new, unconnected network, as a machine that is switched off has none."""
+        """Kill the host and give it a new, unconnected network, like a machine that is switched off."""
         self.kill()
         self.network.close()
         self.network = NetworkNamespace()
@@ -190,6 +191,6 @@ class Host(abc.ABC):
 
 
 def read_result(text: str) -> int | None:
-    """Read the exit code of user data from a host's console; None while it runs."""
+    """Parse the exit code of user data from a host's console. Returns None while it runs."""
     found = re.findall(r"^cloud-init: user data ended with exit code (\d+)\r?$", text, flags=re.MULTILINE)
     return int(found[-1]) if found else None

@@ -1,4 +1,4 @@
-"""What hosts have below their own layer: images, and directories of this machine that hosts see read-only."""
+"""Images, which hosts have below their own layer, and directories of this machine that hosts see read-only."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from localcloud.errors import LocalCloudError
 AWS_CLI: Final = "/opt/aws/cli"
 """Directory of the AWS CLI's Python packages in the hosts."""
 
-# Where hosts mount file systems of their own.
+# Hosts mount their own file systems there.
 _RESERVED: Final = ("/proc", "/sys", "/dev", "/run")
 
 
 class MountError(LocalCloudError):
-    """Report a `SRC:DST` that cannot be bound into the hosts."""
+    """An invalid `SRC:DST`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bind:
-    """Show a directory of the machine in every host, read-only."""
+    """A directory of the machine that every host sees, read-only."""
 
     source: Path
     target: str
     """Absolute path in the host."""
 
     def __str__(self) -> str:
-        """Return the bind as `parse` reads it."""
+        """Return the bind in the format of `parse`."""
         return f"{self.source}:{self.target}"
 
     @classmethod
     def parse(cls, text: str) -> Bind:
-        """Read `SRC:DST`; raise MountError when it is ill-formed or SRC is not a directory."""
+        """Parse `SRC:DST`. Raises MountError if it is invalid or SRC is not a directory."""
         source, separator, target = text.partition(":")
         if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
             raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
@@ -49,13 +49,13 @@ class Bind:
 
 
 def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
-    """Return the bind that shows this Python at its own path; none where it lies under /usr, which hosts share."""
+    """Return a bind of this Python at the same path, or none if it is in /usr, which hosts share."""
     root = Path(prefix).resolve()
     return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
 
 
 def aws_cli_binds() -> tuple[Bind, ...]:
-    """Return the bind that shows this Python's AWS CLI to the hosts, as Amazon's images have one; none without it."""
+    """Return a bind of this Python's AWS CLI, because Amazon's images have one. Returns none without it."""
     found = importlib.util.find_spec("awscli")
     if found is None or found.origin is None:
         return ()
@@ -64,15 +64,15 @@ def aws_cli_binds() -> tuple[Bind, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Image:
-    """What the hosts of one image share."""
+    """Properties of all hosts with one image."""
 
     lower: tuple[Path, ...]
-    """Directories of the overlay below a host's own, the uppermost first."""
+    """The overlay's directories below a host's own layer, uppermost first."""
     boot: str
-    """The file of `guest/` that says what happens once file systems and network are there."""
+    """The script in `guest/` that runs when file systems and network are ready."""
     environment: Mapping[str, str]
     """Variables of every process."""
     binds: tuple[Bind, ...] = ()
-    """Directories of the machine that a host sees, read-only."""
+    """Directories of the machine that a host sees read-only."""
     accounts: bool = True
-    """Whether the image has login users, who take the instance's key; where not, cloud-init makes one."""
+    """Whether the image has login users, who get the instance's key. Otherwise cloud-init creates one."""

@@ -14,14 +14,14 @@ from localcloud.hosts.images import AWS_CLI, Bind, Image, interpreter_binds
 
 GUEST: Final = Path(__file__).parent.parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")
-"""The login users of Amazon's and of Ubuntu's images; ids from 1000 on."""
+"""The login users of Amazon's and Ubuntu's images, with user ids from 1000."""
 
 SHARED_MOUNTS: Final = ("run/localcloud/efs", "run/localcloud/nfs")
-"""Where a host has the shared directory: as it is, and through the caches of an NFS client."""
+"""Mount points of the shared directory: directly, and through the caches of an NFS client."""
 
-# What a node shares with the machine. Everything else at the top of the tree is hidden.
+# Directories that a node shares with the machine. All others at the top level are hidden.
 _SHARED: Final = frozenset({"usr", "etc", "var", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"})
-# Empty on a node, with these modes.
+# Directories that are empty on a node, with their modes.
 _EMPTY: Final = {
     "boot": 0o755,
     "dev": 0o755,
@@ -46,9 +46,9 @@ _EMPTY: Final = {
     "var/spool": 0o755,
     "var/tmp": 0o1777,
 }
-# Package data bases; other programs' state stays hidden.
+# Package databases. The state of other programs is hidden.
 _SHARED_STATE: Final = frozenset({"dpkg", "rpm", "apt", "pam", "misc"})
-# The machine's identity and its settings that may hold secrets.
+# The machine's identity, and settings that may contain secrets.
 _HIDDEN: Final = (
     "etc/machine-id",
     "etc/pip.conf",
@@ -72,7 +72,7 @@ _DEVICE_LINKS: Final = {
 
 
 def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) -> Image:
-    """Fill the empty directory `layer`, which lies on a file system of its own, with what differs; return the image."""
+    """Fill the empty directory `layer`, on its own file system, with all differences to the root; return the image."""
     _hide(layer)
     make_devices(layer / "dev")
     _accounts(layer)
@@ -123,13 +123,13 @@ def _hide(layer: Path) -> None:
 
 
 def _whiteout(path: Path) -> None:
-    """Hide a lower entry: to an overlay, a character device 0:0 means that nothing is there."""
+    """Hide an entry of the lower layer. In an overlay, the character device 0:0 marks a deleted entry."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 
 
 def make_devices(directory: Path) -> None:
-    """Make the devices that every host has."""
+    """Create the devices of every host."""
     directory.mkdir(exist_ok=True)
     for name, (major, minor) in _DEVICES.items():
         os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
@@ -161,7 +161,7 @@ def _accounts(layer: Path) -> None:
         (home / ".ssh").chmod(0o700)
     write(layer / "etc/passwd", "".join(f"{line}\n" for line in users))
     write(layer / "etc/group", "".join(f"{line}\n" for line in groups))
-    # An asterisk: no password fits, yet the account is not locked, so that keys do.
+    # With an asterisk no password is valid, but the account is not locked, so that logins with keys work.
     write(layer / "etc/shadow", "".join(f"{line.split(':')[0]}:*:19000:0:99999:7:::\n" for line in users), mode=0o640)
     write(layer / "etc/gshadow", "".join(f"{line.split(':')[0]}:*::\n" for line in groups), mode=0o640)
     for name in ("subuid", "subgid"):
@@ -176,13 +176,13 @@ def _is_system(line: str) -> bool:
 
 
 def _interpreter(layer: Path) -> None:
-    """Make this Python findable as python3.X where it is not the machine's own."""
+    """Make this Python available as python3.X, if it is not the machine's own."""
     if interpreter_binds():
         _link(layer / "usr/local/bin" / Path(_python()).name, _python())
 
 
 def _cloudwatch_agent(layer: Path) -> None:
-    """Install the stand-in for the CloudWatch agent where Amazon's packages install theirs."""
+    """Install the stand-in for the CloudWatch agent at the path of Amazon's package."""
     home = "opt/aws/amazon-cloudwatch-agent"
     for source in sorted((GUEST / "cloudwatch_agent").glob("*.py")):
         install(source, layer / home / "lib/cloudwatch_agent" / source.name)
@@ -196,7 +196,7 @@ def _python() -> str:
 
 
 def make_mount_point(layer: Path, target: str) -> None:
-    """Make the directory onto which a bind is mounted, with parents that every user may traverse."""
+    """Create the mount point of a bind. Every user can traverse its parents."""
     path = layer
     for part in target.strip("/").split("/"):
         path /= part
@@ -206,7 +206,7 @@ def make_mount_point(layer: Path, target: str) -> None:
 
 
 def install(source: Path, target: Path) -> None:
-    """Copy a program, with the directories above it."""
+    """Copy a program, and create its parent directories."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755)
@@ -218,7 +218,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file, with the directories above it."""
+    """Write a file, and create its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)

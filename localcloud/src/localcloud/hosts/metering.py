@@ -1,4 +1,4 @@
-"""Measure the hosts: processor time of all their processes, and what passes their network card."""
+"""Measurements of hosts: processor time of all their processes, and traffic of their network card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The counters of a host: totals since its start."""
+    """The counters of a host, as totals since its start."""
 
     cpu_s: float
     received_bytes: int
@@ -26,14 +26,14 @@ class Reading:
 
 
 def parse_stat(text: str) -> float:
-    """Return the processor time, in seconds, of a process and of those it has waited for, from /proc/PID/stat."""
-    # The name, in parentheses, may hold anything; utime, stime, cutime and cstime are the fields 14 to 17.
+    """Return the processor time, in seconds, of a process and its reaped children, from /proc/PID/stat."""
+    # The name in parentheses may contain anything. utime, stime, cutime and cstime are the fields 14 to 17.
     fields = text.rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / _TICKS_PER_S
 
 
 def parse_network(text: str, card: str = "eth0") -> tuple[int, int]:
-    """Return bytes received and sent by a network card, from /proc/PID/net/dev; zeros where it is not there."""
+    """Return bytes received and sent by a network card, from /proc/PID/net/dev, or zeros if it is missing."""
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
         if colon and name.strip() == card:
@@ -43,7 +43,7 @@ def parse_network(text: str, card: str = "eth0") -> tuple[int, int]:
 
 
 def read(inits: Mapping[str, int], proc: Path = Path("/proc")) -> dict[str, Reading]:
-    """Read the counters of hosts, given the pid of each one's first process; one that ends meanwhile is left out."""
+    """Read the counters of hosts, by the pid of their first process. Hosts that exit meanwhile are omitted."""
     spaces: dict[int, str] = {}
     network: dict[str, tuple[int, int]] = {}
     for id, pid in inits.items():
@@ -67,11 +67,11 @@ def read(inits: Mapping[str, int], proc: Path = Path("/proc")) -> dict[str, Read
 def load(
     instance: Instance, before: Reading, after: Reading, *, elapsed_s: float, fair_cores: float, speed: float
 ) -> HostLoad:
-    """Return what a host did between two readings.
+    """Return a host's load between two readings.
 
-    Its processor time is a share of `fair_cores`, what it would have if all hosts were busy: the machine has fewer
-    cores than the instance types promise. `speed` minutes of the metrics pass in one, so the bytes of one count as
-    many times.
+    Its processor time is relative to `fair_cores`, its share of the machine if all hosts are busy, because the machine
+    has fewer cores than the instance types promise. `speed` minutes of metrics pass in one minute, so each byte counts
+    `speed` times.
     """
     used = max(0.0, after.cpu_s - before.cpu_s) / (elapsed_s * fair_cores)
     return HostLoad(
@@ -84,10 +84,10 @@ def load(
 
 
 class Meter:
-    """Measure all hosts once a minute, or `speed` times as often."""
+    """Measures all hosts once a minute, or `speed` times as often."""
 
     def __init__(self, speed: float, clock: Callable[[], float] = time.monotonic, *, cpus: float = 0.0) -> None:
-        """`cpus`: processors' worth of time that each host has; 0: a fair share of the machine's."""
+        """Take `cpus`, the processor time of each host in processors, or 0 for a fair share of the machine."""
         self._speed, self._clock, self._cpus = speed, clock, cpus
         self._last = clock()
         self._readings: dict[str, Reading] = {}
@@ -98,7 +98,7 @@ class Meter:
         return self._clock() - self._last >= MINUTE_S / self._speed
 
     def measure(self, hosts: Iterable[tuple[Instance, int]]) -> list[HostLoad]:
-        """Return what each host, given with the pid of its first process, did since it was measured before."""
+        """Return each host's load since the previous measurement. `hosts` has the pid of each first process."""
         now = self._clock()
         elapsed_s, self._last = max(now - self._last, 1e-3), now
         instances = {instance.id: (instance, pid) for instance, pid in hosts if pid}

@@ -1,4 +1,4 @@
-"""A host in namespaces over this machine's kernel, and over a root that it shares with the others."""
+"""A host in namespaces on this machine's kernel, over a root that it shares with other hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localcloud.snapshot import Instance, Snapshot, Subnet
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedDirectory:
-    """The directory of the shared file systems, as hosts see it."""
+    """The directory of the shared file systems, and how hosts see it."""
 
     path: Path
     caches: bool = False
@@ -32,7 +32,7 @@ class GuestFile:
     """A file of a host, written before it boots."""
 
     path: str
-    """Relative to the host's root."""
+    """Path relative to the host's root."""
     content: bytes
     mode: int = 0o644
     owner: int = 0
@@ -65,7 +65,7 @@ def files(instance: Instance, subnet: Subnet, image: Image) -> tuple[GuestFile, 
 
 
 class NamespaceHost(Host):
-    """Run one instance in namespaces of its own, over a layer of its own."""
+    """One instance in its own namespaces, over its own layer."""
 
     grace_s = 1.0
 
@@ -101,7 +101,7 @@ class NamespaceHost(Host):
         )
 
     def shut_down(self) -> None:
-        """Ask the host's first process to end the others."""
+        """Ask the host's first process to stop the others."""
         if self.process is not None:
             self.process.terminate()
 
@@ -114,38 +114,38 @@ class NamespaceHost(Host):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NamespaceHosts:
-    """Hosts in namespaces, which share directories of this machine as their file systems."""
+    """Hosts in namespaces. Their shared file systems are directories of this machine."""
 
     machine: Image
-    """This machine's own root, which stands for every image that is not in `images`."""
+    """This machine's root, for every image that is not in `images`."""
     images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
-    """By the id of the AMI."""
+    """Images by the id of their AMI."""
     layers: Path
     """Directory of the hosts' layers."""
     shared: SharedDirectory
     cpu_limit: CpuLimit | None = None
-    """How much processor time each host has; None: what the others leave."""
+    """Limit of each host's processor time, or None for no limit."""
     answers_mounts: ClassVar[bool] = True
 
     def directory(self, instance_id: str) -> Path:
-        """Return where the files of a host are."""
+        """Return the directory of a host's files."""
         return self.layers / "hosts" / instance_id
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Make a host. Raises OSError where that cannot be."""
+        """Create a host. Raises OSError on failure."""
         return NamespaceHost(self, instance=instance, subnet=subnet, directory=directory)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Make the directories of the shared file systems; the routers answer for them."""
+        """Create the directories of the shared file systems. The routers answer for their mount targets."""
         for target in snapshot.mount_targets:
             (self.shared.path / target.file_system_id).mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
-        """End nothing: directories are served by nothing."""
+        """Do nothing. Directories need no server."""
 
 
 def _make_parents(root: Path, directory: Path, owner: int) -> None:
-    """Make directories with the modes that they have in the image below, which they would hide otherwise."""
+    """Create directories with the modes of the image's directories below, which they hide."""
     for parent in reversed([directory, *directory.parents]):
         if parent == root or not parent.is_relative_to(root) or parent.exists():
             continue

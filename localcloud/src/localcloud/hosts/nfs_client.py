@@ -1,11 +1,11 @@
-"""How an NFS client shows the shared directory to a host: a FUSE mount with its caches, slow opens and polled locks.
+"""The shared directory with the behaviour of an NFS client: a FUSE mount with caches, slow opens and polled locks.
 
-`bindfs` passes everything on, and the kernel keeps what it learned, as Linux's NFS client does (nfs(5), "Data and
-metadata coherence"): attributes of files for at least acregmin, 3 s; names that were found or not found as long as the
-attributes of their directory, at least acdirmin, 30 s. EFS is mounted with these defaults. Content is read anew at each
-open and read (`direct_io`), so that what was written and closed elsewhere is seen by who opens the file afterwards.
+`bindfs` forwards everything, and the kernel caches like Linux's NFS client (nfs(5), "Data and metadata coherence").
+Attributes of files are cached for at least acregmin, 3 s. Names, found or not, are cached as long as their directory's
+attributes, at least acdirmin, 30 s. EFS is mounted with these defaults. Content is read again at each open and read
+(`direct_io`), so a host that opens a file sees everything that was written before its writer closed it.
 
-What FUSE cannot do, a library does that every program of the host loads: `guest/nfs_client.c`, which says what.
+Every program of the host also loads a library, `guest/nfs_client.c`, for behaviour that FUSE cannot provide.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ATTRIBUTES_S: Final = 3
 NAMES_S: Final = 30
 MOUNT_OPTIONS: Final = f"attr_timeout={ATTRIBUTES_S},entry_timeout={NAMES_S},negative_timeout={NAMES_S},direct_io"
 OPEN_S: Final = 0.002
-"""How long an open takes. EFS promises "as low as" 1 ms for reads and 2.7 ms for writes (its performance page)."""
+"""Duration of an open. EFS promises "as low as" 1 ms for reads and 2.7 ms for writes (its performance page)."""
 LIBRARY: Final = "usr/lib/localcloud/nfs_client.so"
 
 
 def compile_library(target: Path) -> None:
-    """Compile what slows opens and polls for locks. Raises LocalCloudError with the compiler's words."""
+    """Compile the library that delays opens and polls for locks. Raises LocalCloudError with the compiler's output."""
     target.parent.mkdir(parents=True, exist_ok=True)
     open_ns = f"-DOPEN_NS={round(OPEN_S * 1e9)}L"
     words = [COMPILER, "-shared", "-fPIC", "-O2", open_ns, "-o", str(target), str(GUEST / "nfs_client.c")]
@@ -38,6 +38,6 @@ def compile_library(target: Path) -> None:
 
 
 def install(layer: Path) -> None:
-    """Have every program of the hosts over this layer load the library. Raises LocalCloudError as `compile_library`."""
+    """Make every program of the hosts over this layer load the library. Raises like `compile_library`."""
     compile_library(layer / LIBRARY)
     write(layer / "etc/ld.so.preload", f"/{LIBRARY}\n")

@@ -1,7 +1,7 @@
-"""This machine's package index for the hosts: what pip is configured with here, and the files that say so there.
+"""This machine's package index for the hosts, as configured in pip on this machine.
 
-Nothing here names an index: pip itself says where it looks, its own default included. The hosts reach those servers by
-name, through a relay (`localcloud.network.internet`), and see its directories of packages at their own paths.
+Nothing here names an index. pip itself reports where it searches, including its default. The hosts reach these servers
+by name through a relay (`localcloud.network.internet`), and see pip's directories of packages at the same paths.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CONFIGURATION: Final = "/etc/pip.conf"
 CERTIFICATES: Final = "/etc/pip-certificates.pem"
 _PORTS: Final = {"http": 80, "https": 443}
 _PROJECT: Final = "pip"
-"""A project that every index has, whose page tells on which servers an index keeps its files."""
+"""A project that every index has. Its page shows which servers store an index's files."""
 _TIMEOUT_S: Final = 30.0
-# Variables in which programs find certificates that the system's list lacks; pip's HTTP library reads the first two.
+# Variables for certificates that the system's list lacks. pip's HTTP library reads the first two.
 _CERTIFICATE_VARIABLES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
-# pip's parser knows the defaults, all configuration files and the variables; no command prints their sum.
+# pip's parser merges the defaults, all configuration files and the variables. No command prints the result.
 _QUESTION: Final = """
 import json
 from pip._internal.commands import create_command
@@ -45,21 +45,21 @@ print(json.dumps({
 
 
 class PackageIndexError(LocalCloudError):
-    """Report a package index of this machine that hosts cannot have."""
+    """A package index of this machine that hosts cannot use."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipSettings:
-    """Where this machine's pip looks for packages."""
+    """The locations where this machine's pip searches for packages."""
 
     indexes: tuple[str, ...]
-    """URLs of its indexes, the first one first; they may hold credentials."""
+    """URLs of its indexes, in order. They may contain credentials."""
     find_links: tuple[str, ...] = ()
-    """Directories, and URLs of pages, that it looks in too."""
+    """Additional directories and URLs of pages."""
     trusted: tuple[str, ...] = ()
     """Servers whose certificates it does not check."""
     certificates: str = ""
-    """File of the authorities that it trusts; empty: its own list."""
+    """File of trusted certificate authorities. Empty for pip's default."""
 
     def __post_init__(self) -> None:
         for url in self.indexes:
@@ -72,21 +72,21 @@ class PipSettings:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Return the URLs of the indexes and pages that a server has."""
+        """Return the URLs of indexes and pages on servers."""
         return tuple(url for url in (*self.indexes, *self.find_links) if urlsplit(url).scheme in _PORTS)
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Return the directories of this machine that pip looks in.
+        """Return this machine's directories in which pip searches.
 
-        An index that is a directory is shown with the one above it, where its files commonly lie.
+        For an index that is a directory, return its parent directory, which usually contains the files.
         """
         indexes = [Path(unquote(urlsplit(url).path)).parent for url in self.indexes if urlsplit(url).scheme == "file"]
         links = [urlsplit(place) for place in self.find_links]
         return (*indexes, *(Path(unquote(link.path)).expanduser() for link in links if link.scheme in ("", "file")))
 
     def to_configuration(self) -> str:
-        """Return the same as a pip.conf of the hosts."""
+        """Return the content of the hosts' pip.conf for these settings."""
         first, *more = self.indexes or ("",)
         lists = {"extra-index-url": more, "find-links": self.find_links, "trusted-host": self.trusted}
         lines = [f"index-url = {first}" if first else "no-index = true"]
@@ -97,17 +97,17 @@ class PipSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackageIndex:
-    """What hosts need to reach this machine's package index."""
+    """Everything that hosts need to reach this machine's package index."""
 
     servers: frozenset[str] = frozenset()
-    """Names of the servers that hosts are to reach."""
+    """Names of the servers that hosts must reach."""
     ports: tuple[int, ...] = ()
     binds: tuple[Bind, ...] = ()
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Content of each file by its path on the hosts."""
 
     def install(self, layer: Path) -> None:
-        """Write the files into the hosts' layer, also over one that is hidden there."""
+        """Write the files into the hosts' layer. They also replace hidden files."""
         for path, text in self.files.items():
             target = layer / path.lstrip("/")
             target.unlink(missing_ok=True)
@@ -116,7 +116,7 @@ class PackageIndex:
 
 
 def read_settings(environment: Mapping[str, str]) -> PipSettings:
-    """Ask this machine's pip for its settings. Raises PackageIndexError where there is no pip, or one by a proxy."""
+    """Read the settings of this machine's pip. Raises PackageIndexError without pip, or if it uses a proxy."""
     base = getattr(sys, "_base_executable", "") or sys.executable
     commands = [[python, "-c", _QUESTION] for python in dict.fromkeys((sys.executable, base, "python3"))]
     for command in commands:
@@ -127,7 +127,7 @@ def read_settings(environment: Mapping[str, str]) -> PipSettings:
 
 
 def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) -> PipSettings:
-    """Read what pip answered. Raises PackageIndexError for settings that cannot be passed on."""
+    """Parse pip's answer. Raises PackageIndexError for settings that hosts cannot use."""
     proxies = {name: url for name, url in urllib.request.getproxies_environment().items() if name in _PORTS}
     if document["proxy"] or proxies:
         raise PackageIndexError(
@@ -145,7 +145,7 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
 
 
 def resolve(settings: PipSettings) -> PackageIndex:
-    """Return what hosts need for these settings; asks each server where it keeps its files.
+    """Return everything that hosts need for these settings. It asks each server where it stores its files.
 
     Raises PackageIndexError for a server that does not answer.
     """
@@ -162,7 +162,7 @@ def resolve(settings: PipSettings) -> PackageIndex:
 
 
 def _files_of(url: str, settings: PipSettings) -> list[str]:
-    """Return the URLs of the files of one project of an index, and the one that the index itself answers from."""
+    """Return the URLs of one project's files in an index, and the final URL of the project's page."""
     plain = urlsplit(url)
     address = plain._replace(netloc=plain.netloc.rpartition("@")[2]).geturl()
     page = f"{address.rstrip('/')}/{_PROJECT}/" if url in settings.indexes else address
@@ -178,7 +178,7 @@ def _files_of(url: str, settings: PipSettings) -> list[str]:
 
 
 def links(page: str, address: str) -> list[str]:
-    """Return the URLs that a page refers to, of servers that differ; `address` is the page's own."""
+    """Return one URL of each server that a page links to. `address` is the page's own URL."""
     found = [urljoin(address, link) for link in re.findall(r'href="([^"]+)"', page)]
     return list({urlsplit(url).netloc: url for url in found if urlsplit(url).scheme in _PORTS}.values())
 
@@ -197,7 +197,7 @@ def _context(settings: PipSettings, url: SplitResult) -> ssl.SSLContext:
 
 
 def _without_home(place: str) -> str:
-    """Return a place with ~ expanded: the hosts' users have other homes."""
+    """Return a path with ~ expanded, because the hosts' users have other homes."""
     return str(Path(place).expanduser()) if place.startswith("~") else place
 
 
