@@ -1,1 +1,1 @@
-"""Hosts that are machines of QEMU, with a kernel and a systemd of their own."""
+"""Hosts that are QEMU machines, with their own kernel and systemd."""

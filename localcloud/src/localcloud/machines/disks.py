@@ -1,6 +1,6 @@
-"""The disks of machines, made once and kept in the user's cache: roots with a kernel, and directories to show.
+"""The disks of machines, created once and kept in the user's cache: roots with a kernel, and directories to show.
 
-A root is Debian's, made by mmdebstrap, as that of the hosts in namespaces; mke2fs makes a disk of it without a mount.
+mmdebstrap creates a root from Debian's packages, as for hosts in namespaces. mke2fs makes it a disk without a mount.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from localcloud.hosts.machine_image import write
 
 GUEST: Final = Path(__file__).parent / "guest"
 KERNEL: Final = ("linux-image-cloud-amd64", "initramfs-tools", "zstd", "udev", "qemu-guest-agent", "kmod", "e2fsprogs")
-# What Debian's image has for its network, and hosts in namespaces do not need; and the NFS client, which it lacks:
-# emulated, apt takes minutes to read its lists.
+# Network packages of Debian's image that hosts in namespaces do not need, and the NFS client, which the image lacks: on
+# an emulated machine, apt takes minutes to read its lists.
 _NETWORK: Final = ("isc-dhcp-client", "netplan.io", "nfs-common", "systemd-resolved")
 _SERVER: Final = ("init", "dbus", "iproute2", "nfs-kernel-server", "procps")
 _WANTED: Final = "etc/systemd/system/{}.wants/{}"
 _UNITS: Final = {"localcloud-show.service": "sysinit.target", "localcloud-result.service": "cloud-init.target"}
 _MANAGER: Final = "etc/systemd/system.conf.d/localcloud.conf"
-# On a busy machine, an emulated one takes longer than systemd's minute and a half to find its own disks.
+# On a busy machine, an emulated one needs longer than systemd's default of 90 seconds to find its disks.
 _PATIENT: Final = "[Manager]\nDefaultDeviceTimeoutSec=15min\nDefaultTimeoutStartSec=15min\n"
 _SLACK: Final = 1.25
-"""A disk's size over that of its files: the rest is the file system's own."""
+"""Ratio of a disk's size to the size of its files. The rest is for the file system."""
 _MIB: Final = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of a root that is not of a package."""
+    """A file of a root that does not come from a package."""
 
     text: str
     mode: int = 0o644
@@ -49,7 +49,7 @@ class File:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RootDisk:
-    """A disk from which machines boot, and what boots it."""
+    """A disk from which machines boot, with its kernel."""
 
     directory: Path
 
@@ -65,17 +65,17 @@ class RootDisk:
 
     @property
     def initrd(self) -> Path:
-        """Return its initial memory file system."""
+        """Return its initial RAM disk."""
         return self.directory / "initrd.img"
 
     @property
     def archive(self) -> frozenset[str]:
-        """Return the hosts from which its apt takes packages."""
+        """Return the servers in its apt sources."""
         return frozenset((self.directory / "archive").read_text(encoding="utf-8").split())
 
 
 def node_disk(distribution: Distribution, environment: Mapping[str, str], cache: Path) -> RootDisk:
-    """Return the disk of a distribution's nodes, with these variables in every process: two minutes where it is new.
+    """Return the disk of a distribution's nodes, with these variables in every process. A new disk takes two minutes.
 
     Raises ImageError.
     """
@@ -89,13 +89,13 @@ def node_disk(distribution: Distribution, environment: Mapping[str, str], cache:
 
 
 def server_disk(distribution: Distribution, cache: Path) -> RootDisk:
-    """Return the disk of a file server, on the same release. Raises ImageError."""
+    """Return the disk of a file server with the same release. Raises ImageError."""
     root = Root(name=f"{distribution.name}-server", suite=distribution.suite, packages=(*_SERVER, *KERNEL))
     return _root_disk(root, server_files(), cache)
 
 
 def node_files(distribution: Distribution, environment: Mapping[str, str]) -> dict[str, File]:
-    """Return the files, by path in the root, that make Debian's packages an image for EC2 of this cloud."""
+    """Return the files, by path in the root, that turn Debian's packages into an image for EC2 in this cloud."""
     variables = sorted(environment.items())
     services = " ".join(f'"{key}={value}"' for key, value in variables)
     files = {
@@ -114,7 +114,7 @@ def node_files(distribution: Distribution, environment: Mapping[str, str]) -> di
 
 
 def server_files() -> dict[str, File]:
-    """Return the files, by path in the root, that make Debian's packages a file server."""
+    """Return the files, by path in the root, that turn Debian's packages into a file server."""
     networkd = "systemd-networkd.service"
     return {
         "etc/hostname": File(text="file-server\n"),
@@ -128,7 +128,7 @@ def server_files() -> dict[str, File]:
 
 
 def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
-    """Return a disk of the directories of `start --mount`, made anew when one of them has changed; None without any."""
+    """Return a disk with the directories of `start --mount`, or None without any. Changes lead to a new disk."""
     if not binds:
         return None
 
@@ -146,7 +146,7 @@ def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
 
 
 def _fingerprint(binds: Sequence[Bind]) -> str:
-    """Return a text that differs where a path, a size or a time of change does."""
+    """Return a hash of the paths, sizes and modification times of all files."""
     found = hashlib.sha256()
     for bind in binds:
         found.update(f"{bind.source}\0{bind.target}\0".encode())
@@ -192,7 +192,7 @@ def _install(tree: Path, files: Mapping[str, File]) -> None:
 
 
 def _fill(disk: Path, tree: Path) -> None:
-    """Make a disk of a directory's files."""
+    """Create a disk from a directory's files."""
     used = _run(["du", "--summarize", "--block-size=1M", str(tree)], "the size of a disk")
     size_mib = int(int(used.split()[0]) * _SLACK) + 64
     with disk.open("wb") as file:

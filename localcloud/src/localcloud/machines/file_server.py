@@ -27,12 +27,12 @@ log = logging.getLogger("localcloud.file_server")
 
 MEMORY_MIB: Final = 512
 _SIZE: Final = "16G"
-"""Of a file system whose size nobody bounds."""
+"""Default size of a file system."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerImage:
-    """What all file servers share."""
+    """Properties of all file servers."""
 
     root: RootDisk
     accelerator: str
@@ -42,7 +42,7 @@ class ServerImage:
 
 
 class FileServer:
-    """Serve one file system. Start it in a thread that lives as long as it may."""
+    """The machine that serves one file system. Start it in a thread that lives as long as the machine."""
 
     def __init__(self, id: str, *, image: ServerImage, directory: Path, console: Path, router: Router) -> None:
         self.id, self.image, self.directory, self.router = id, image, directory, router
@@ -61,7 +61,7 @@ class FileServer:
         self.process = self._start()
 
     def keep(self, addresses: Iterable[str]) -> None:
-        """Have these addresses and no others, and run again where the machine has ended."""
+        """Set the server's addresses, and restart its machine if it has exited."""
         wanted = set(addresses)
         gone, new = sorted(self._addresses - wanted), sorted(wanted - self._addresses)
         self.network.ip([f"addr delete {ip}/32 dev eth0" for ip in gone] + [f"addr add {ip}/32 dev eth0" for ip in new])
@@ -75,7 +75,7 @@ class FileServer:
             self.process = self._start()
 
     def remove(self) -> None:
-        """End the machine and remove its network and its files."""
+        """Kill the machine and remove its network and its files."""
         self.process.kill()
         self.network.close()
         os.close(self._console)

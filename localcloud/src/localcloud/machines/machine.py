@@ -1,4 +1,4 @@
-"""A host that is a machine of its own: a kernel, a disk, a network card, a serial console."""
+"""A host that is a QEMU machine, with its own kernel, disk, network card and serial console."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from localcloud.snapshot import Instance, Snapshot, Subnet
 MEMORY_MIB: Final = 1536
 """Enough for one rank of TensorFlow."""
 PROCESSORS: Final = {"tcg": 1, "kvm": 2}
-"""Emulated ones only take turns on this machine's own."""
+"""More emulated processors would only share this machine's processors."""
 _ROOT_SIZE: Final = "8G"
-"""That of the root volume of Debian's images."""
+"""Size of the root volume of Debian's images."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineImage:
-    """What the machines of one image share."""
+    """Properties of all machines with one image."""
 
     root: RootDisk
     shown: Path | None
-    """Disk of the directories that machines see, read-only."""
+    """Disk with the directories that machines see read-only, or None."""
     accelerator: str
     """`tcg` or `kvm`."""
 
 
 class Machine(Host):
-    """Run one instance as a machine, whose disk begins as its image's."""
+    """One instance as a machine. Its disk starts as a copy of its image's disk."""
 
     grace_s = 30.0
 
@@ -84,7 +84,7 @@ class Machine(Host):
 
     @property
     def agent(self) -> str:
-        """Return the path of the socket on which the agent in the machine takes commands."""
+        """Return the path of the socket for commands to the agent in the machine."""
         return str(self.directory / "agent")
 
     @property
@@ -92,14 +92,14 @@ class Machine(Host):
         return self.directory / "monitor"
 
     def shut_down(self) -> None:
-        """Press the power button: the machine's own system shuts down, or does not."""
+        """Press the power button. The machine's own system shuts down, or ignores it."""
         if self.exit_code is None:
             with contextlib.suppress(sockets.NoAnswerError, sockets.RefusedError):
                 sockets.power_down(self._monitor)
 
 
 class NoMachineError(LocalCloudError, LookupError):
-    """Report an instance whose image is not one of machines. Carries `image_id` and the ids that are `known`."""
+    """The instance's image cannot boot a machine. Carries `image_id` and the `known` ids."""
 
     def __init__(self, image_id: str, known: list[str]) -> None:
         self.image_id, self.known = image_id, known
@@ -111,29 +111,29 @@ class NoMachineError(LocalCloudError, LookupError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineHosts:
-    """Make machines, and keep a file server for each shared file system."""
+    """Creates machines, and a file server for each shared file system."""
 
     images: Mapping[str, MachineImage]
-    """By the id of the AMI."""
+    """Images by the id of their AMI."""
     server: ServerImage
     layout: Layout
     servers: dict[str, FileServer] = dataclasses.field(default_factory=dict)
-    """The file servers that run, by the id of the file system."""
+    """The running file servers, by the id of the file system."""
     answers_mounts: ClassVar[bool] = False
 
     def directory(self, instance_id: str) -> Path:
-        """Return where the files of a host are: on disk, as its disk may grow beyond the memory."""
+        """Return the directory of a host's files. It is on disk, because the host's disk may outgrow the memory."""
         return self.layout.data / "machines" / instance_id
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Make a host. Raises OSError or LocalCloudError where that cannot be."""
+        """Create a host. Raises OSError or LocalCloudError on failure."""
         if instance.image_id not in self.images:
             raise NoMachineError(instance.image_id, sorted(self.images))
         image = self.images[instance.image_id]
         return Machine(instance=instance, subnet=subnet, directory=directory, image=image)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Have a file server for each file system that has a mount target. Of Lustre there is none."""
+        """Run a file server for each EFS file system with mount targets. Lustre is not supported."""
         addresses: dict[str, list[str]] = defaultdict(list)
         vpcs: dict[str, str] = {}
         for target in snapshot.mount_targets:
@@ -154,6 +154,6 @@ class MachineHosts:
             self.servers[id].keep(addresses[id])
 
     def close(self) -> None:
-        """End all file servers."""
+        """Stop all file servers."""
         while self.servers:
             self.servers.popitem()[1].remove()

@@ -1,7 +1,7 @@
-"""The network of a machine, as text: how its card is linked to its instance's network, and what DHCP tells it.
+"""The network of a machine, as text: the link of its card to its instance's network, and its DHCP configuration.
 
-A machine's card is a tap device in the network namespace of its instance, bridged to the link that the router gives
-every instance. Pure functions.
+A machine's card is a tap device in the network namespace of its instance. It is bridged to the instance's link to the
+router. Pure functions.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from localcloud.network.addressing import RESOLVER_ADDRESS, gateway, mac
 from localcloud.snapshot import Instance, Subnet
 
 SERVER_ADDRESS = "100.64.255.2"
-"""A file server's own address, the same for each: behind it lies a translation of addresses."""
+"""Internal address of every file server. Its namespace translates the mount targets' addresses to it."""
 _SERVER_GATEWAY = "100.64.255.1"
 _BRIDGE = "br0"
 
 
 def _other_mac(private_ip: str, number: int) -> str:
-    """Return a card's address that no instance has."""
+    """Return a MAC address that no instance's card has."""
     return f"02:{number:02x}:{mac(private_ip)[6:]}"
 
 
 def bridge_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
     """Return the `ip` commands that bridge a machine to its instance's link.
 
-    The bridge has the gateway's address, from which DHCP is answered, and answers no ARP, so that packets to the
-    gateway go on to the router.
+    The bridge has the gateway's address, from which DHCP answers. It answers no ARP, so that packets to the gateway
+    reach the router.
     """
     ip, length = instance.private_ip, ipaddress.IPv4Network(subnet.cidr).prefixlen
     return (
-        # The instance's own is the machine's card's.
+        # The machine's card has the instance's own MAC address.
         f"link set eth0 address {_other_mac(ip, 0x43)}",
         f"tuntap add dev {TAP} mode tap vnet_hdr",
         f"link add {_BRIDGE} address {_other_mac(ip, 0x44)} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
@@ -46,7 +46,7 @@ def bridge_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
 
 
 def dhcp_configuration(instance: Instance, subnet: Subnet) -> str:
-    """Return dnsmasq's configuration: what the DHCP server of a VPC tells an instance, and no DNS."""
+    """Return dnsmasq's configuration: DHCP with the values of a VPC's DHCP server, and no DNS."""
     ip, network = instance.private_ip, ipaddress.IPv4Network(subnet.cidr)
     lines = [
         "port=0",
@@ -68,7 +68,7 @@ def dhcp_configuration(instance: Instance, subnet: Subnet) -> str:
 
 
 def server_link(file_system_id: str) -> str:
-    """Name the router's end of a file server's link: at most 15 characters, which is the kernel's limit."""
+    """Return the name of the router's end of a file server's link: at most 15 characters, the kernel's limit."""
     return "n" + file_system_id[-13:]
 
 
@@ -91,7 +91,7 @@ def server_commands() -> tuple[str, ...]:
 
 
 def server_ruleset() -> str:
-    """Return the nftables ruleset of a file server's namespace: what comes from the router is for the server."""
+    """Return the nftables ruleset of a file server's namespace. It forwards NFS from the router to the server."""
     return "\n".join(
         [
             "table ip server {",

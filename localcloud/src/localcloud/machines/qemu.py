@@ -1,4 +1,4 @@
-"""The command line of a machine, the commands that make its disks, and whether KVM works here."""
+"""QEMU's command line, commands that create disks, and a check whether KVM works on this machine."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ RUN_MACHINE: Final = Path(__file__).parent / "run_machine"
 """Script that sets up a machine's network and then runs QEMU."""
 KVM: Final = Path("/dev/kvm")
 AGENT_PORT: Final = "org.qemu.guest_agent.0"
-"""The name under which the agent in the machine looks for its line."""
+"""Name of the serial port that the agent in the machine opens."""
 
-# A processor with AVX, which TensorFlow needs. Of an emulated x2APIC and of a deadline timer the clocks of several
-# busy machines stall.
+# A processor with AVX, which TensorFlow needs. With an emulated x2APIC or deadline timer, clocks stall if several
+# machines are busy.
 _PROCESSORS: Final = {
     "tcg": ("-accel", "tcg,thread=multi", "-cpu", "IvyBridge,x2apic=off,tsc-deadline=off"),
     "kvm": ("-accel", "kvm", "-cpu", "host"),
 }
 
 _BOOTED: Final = b"Linux version"
-"""The first words of a kernel that runs."""
+"""First output of a kernel that boots."""
 _PROBE_S: Final = 5.0
-"""How long a kernel may take to say its first words: tenths of a second where KVM works."""
+"""Maximum time until the kernel's first output. With working KVM it takes tenths of a second."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Disk:
-    """A disk of a machine: /dev/vda is the first one."""
+    """A disk of a machine. The first one is /dev/vda."""
 
     path: Path
     format: str
@@ -43,25 +43,25 @@ class Disk:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """What a machine consists of."""
+    """The components of a machine."""
 
     kernel: Path
     initrd: Path
     disks: tuple[Disk, ...]
-    """The first one holds the root."""
+    """The first disk contains the root."""
     mac: str
     memory_mib: int
     processors: int
     firmware_id: str
     """UUID and serial number."""
     product: str
-    """What the firmware calls the machine: on EC2 the type of the instance."""
+    """Product name in the firmware. On EC2 this is the instance type."""
 
 
 def command(hardware: Hardware, accelerator: str, *, agent: Path, monitor: Path) -> list[str]:
-    """Return the command of a machine: its console is standard output, its network card a tap device.
+    """Return the command that runs a machine. Its console is standard output, its network card a tap device.
 
-    `accelerator`: `tcg` or `kvm`. `agent`, `monitor`: paths of sockets that it makes.
+    `accelerator` is `tcg` or `kvm`. QEMU creates the sockets `agent` and `monitor`.
     """
     vendor = "Amazon EC2"
     firmware = f"uuid={hardware.firmware_id},serial={hardware.firmware_id}"
@@ -85,26 +85,26 @@ def command(hardware: Hardware, accelerator: str, *, agent: Path, monitor: Path)
 
 
 def overlay(base: Path, disk: Path, size: str) -> list[str]:
-    """Return the command that makes a disk of a size, such as 8G, which begins as `base` and leaves that as it is."""
+    """Return the command that creates a disk of a size, such as 8G, as an overlay on `base`, which is not changed."""
     return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base), str(disk), size]
 
 
 def empty(disk: Path, size: str) -> list[str]:
-    """Return the command that makes an empty disk."""
+    """Return the command that creates an empty disk."""
     return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", str(disk), size]
 
 
 def _drive(disk: Disk) -> Sequence[str]:
-    # No disk outlives its machine's cloud, so that what a machine syncs need not reach this machine's disk.
+    # A disk is deleted with its cloud, so a machine's syncs need not reach this machine's disk.
     options = "readonly=on" if disk.read_only else "cache=unsafe,discard=unmap"
     return ("-drive", f"file={disk.path},format={disk.format},if=virtio,{options}")
 
 
 def accelerator(kernel: Path, device: Path = KVM) -> str:
-    """Return `kvm` where a kernel boots with it, otherwise `tcg`, by which machines are some ten times as slow.
+    """Return `kvm` if a kernel boots with it, otherwise `tcg`, which is about ten times as slow.
 
-    That the device is there, and makes machines, is not enough: on a machine that is itself a guest, it may not run a
-    stock kernel.
+    An accessible device that creates machines is not sufficient. If this machine is itself a guest, KVM may not be able
+    to run a stock kernel.
     """
     if not os.access(device, os.R_OK | os.W_OK):
         return "tcg"
@@ -114,7 +114,7 @@ def accelerator(kernel: Path, device: Path = KVM) -> str:
         *("-kernel", str(kernel), "-append", "console=ttyS0,115200 panic=-1"),
     ]
     try:
-        # Without a root it ends by itself; one that hangs is killed.
+        # Without a root the kernel panics and QEMU exits. A kernel that hangs is killed.
         done = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
         said = done.stdout
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""Sockets of a machine of QEMU: its monitor, and the agent in the machine, which runs commands past the network.
+"""Sockets of a QEMU machine: its monitor, and the agent in the machine, which runs commands without the network.
 
 https://www.qemu.org/docs/master/interop/qmp-spec.html, https://qemu-project.gitlab.io/qemu/interop/qemu-ga-ref.html.
 """
@@ -19,13 +19,13 @@ from typing import Any, BinaryIO, Final
 from localcloud.errors import LocalCloudError
 
 _ANSWER_S: Final = 30.0
-"""How long the agent may take to answer; an emulated machine is slow."""
+"""Maximum time for an answer of the agent. Emulated machines are slow."""
 _MONITOR_ANSWER_S: Final = 5.0
 _PAUSE_S: Final = 0.2
 
 
 class NoAnswerError(LocalCloudError, ConnectionError):
-    """Report a machine that does not answer. Carries `path` of the socket."""
+    """A machine does not answer. Carries `path` of the socket."""
 
     def __init__(self, path: Path, why: object) -> None:
         self.path = path
@@ -33,17 +33,17 @@ class NoAnswerError(LocalCloudError, ConnectionError):
 
 
 class RefusedError(LocalCloudError):
-    """Report a request that was answered by an error."""
+    """A request was answered with an error."""
 
 
 class JsonSocket:
-    """A connection for requests in JSON, one at a time."""
+    """A connection for JSON requests, one at a time."""
 
     def __init__(self, path: Path, connection: socket.socket, lines: BinaryIO) -> None:
         self._path, self._socket, self._lines = path, connection, lines
 
     def request(self, command: str, **arguments: Any) -> Any:
-        """Send a request and return the result. Raises NoAnswerError or RefusedError."""
+        """Send a request and return its result. Raises NoAnswerError or RefusedError."""
         request = {"execute": command, **({"arguments": arguments} if arguments else {})}
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
@@ -52,7 +52,7 @@ class JsonSocket:
         return self.result(command)
 
     def result(self, command: str) -> Any:
-        """Return the next result; greetings and events are skipped. Raises NoAnswerError or RefusedError."""
+        """Return the next result. Greetings and events are skipped. Raises NoAnswerError or RefusedError."""
         try:
             while line := self._lines.readline():
                 message = json.loads(line)
@@ -86,9 +86,9 @@ def power_down(path: Path) -> None:
 
 
 def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as root, without input, and return its result. Raises NoAnswerError, or RefusedError."""
+    """Run a command as root, without input, and return its result. Raises NoAnswerError or RefusedError."""
     with connected(path, answer_s) as agent:
-        # Skip what the agent still answers to a client that has left.
+        # Skip answers to a previous client that has disconnected.
         token = secrets.randbelow(1 << 31)
         deadline = time.monotonic() + answer_s
         found = agent.request("guest-sync", id=token)
@@ -100,7 +100,7 @@ def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> 
         started = agent.request("guest-exec", path=command[0], arg=list(command[1:]), **{"capture-output": True})
         while not (status := agent.request("guest-exec-status", pid=started["pid"]))["exited"]:
             time.sleep(_PAUSE_S)
-    # A program that a signal ended has no exit code; shells count it so.
+    # A program that was killed by a signal has no exit code. Use the shells' code.
     code = int(status["exitcode"]) if "exitcode" in status else 128 + int(status.get("signal", 0))
     output, errors = (base64.b64decode(status.get(key, "")) for key in ("out-data", "err-data"))
     return subprocess.CompletedProcess(command, code, output, errors)
