@@ -1,1 +1,1 @@
-"""Networks out of Linux network namespaces: the internet, a router for each VPC, and the services at its addresses."""
+"""Networks made of Linux network namespaces: the internet, a router for each VPC, and the services at its addresses."""

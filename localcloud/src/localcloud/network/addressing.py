@@ -15,41 +15,41 @@ LAPTOP_GATEWAY: Final = "100.64.0.1"
 METADATA_ADDRESS: Final = "169.254.169.254"
 RESOLVER_ADDRESS: Final = "169.254.169.253"
 UPLINK: Final = "igw"
-# Of the range for hosts outside the cloud.
+# Part of the range for hosts outside the cloud.
 _PASSAGES: Final = ipaddress.IPv4Network("198.18.255.128/25")
 
 
 def passage_addresses(hosts: Iterable[str]) -> dict[str, str]:
-    """Return an address in the cloud's internet for each host of the real one that may be reached, 126 at most."""
+    """Return an address in the cloud's internet for each reachable host of the real internet, 126 at most."""
     return {host: str(address) for host, address in zip(sorted(set(hosts)), _PASSAGES.hosts(), strict=False)}
 
 
 def interface(instance_id: str) -> str:
-    """Name the router's end of an instance's link: at most 15 characters, which is the kernel's limit."""
+    """Return the name of the router's end of an instance's link: at most 15 characters, the kernel's limit."""
     return "v" + instance_id[-13:]
 
 
 def mac(private_ip: str) -> str:
-    """Return the address of an instance's network card, made of its IP address as Docker does."""
+    """Return the MAC address of an instance's network card. Like Docker, it is derived from the IP address."""
     return "02:42:" + ":".join(f"{int(part):02x}" for part in private_ip.split("."))
 
 
 def uplink_addresses(index: int) -> tuple[str, str]:
-    """Return the internet's and the router's address on the link of the VPC that has number `index` (from 0)."""
+    """Return the internet's and the router's address on the uplink of the VPC with number `index` (from 0)."""
     first = ipaddress.IPv4Address("100.64.1.0") + 4 * index
     return str(first + 1), str(first + 2)
 
 
 def gateway(cidr: str) -> str:
-    """Return a subnet's first address, which is its router."""
+    """Return a subnet's first address, which is its router's."""
     return str(ipaddress.IPv4Network(cidr)[1])
 
 
 def public_source(snapshot: Snapshot, instance: Instance) -> str:
-    """Return the address under which an instance reaches the internet; empty where it has no way out.
+    """Return the public source address of an instance's connections, or "" if it cannot reach the internet.
 
-    Behind an internet gateway that is its own public address; behind a NAT gateway the gateway's, when the gateway
-    itself lies in a subnet with an internet gateway.
+    Behind an internet gateway, it is the instance's public address. Behind a NAT gateway, it is the gateway's address,
+    if the gateway's subnet has an internet gateway.
     """
     subnets = {subnet.id: subnet for subnet in snapshot.subnets}
     gateways = {nat.id: nat for nat in snapshot.nat_gateways}
@@ -65,7 +65,7 @@ def public_source(snapshot: Snapshot, instance: Instance) -> str:
 
 
 def reachable_from_internet(snapshot: Snapshot, vpc_id: str) -> dict[str, str]:
-    """Map public to private addresses of the VPC's instances that the internet gateway lets in."""
+    """Return public to private addresses of the VPC's instances that are reachable through its internet gateway."""
     public = {subnet.id for subnet in snapshot.subnets if _is_public(subnet)}
     found = (i for i in snapshot.instances if i.vpc_id == vpc_id and i.subnet_id in public and i.public_ip)
     return {instance.public_ip: instance.private_ip for instance in found}
@@ -95,7 +95,7 @@ def link_commands(instance: Instance, namespace_path: str) -> tuple[str, ...]:
 
 
 def guest_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
-    """Return the `ip` commands that a guest runs inside at boot."""
+    """Return the `ip` commands that a host runs at boot."""
     length = ipaddress.IPv4Network(subnet.cidr).prefixlen
     return (
         f"addr add {instance.private_ip}/{length} broadcast + dev eth0",

@@ -1,4 +1,4 @@
-"""The instance metadata service, version 2: a pure tree of answers, and its HTTP server."""
+"""The instance metadata service, version 2: its answers as a pure function, and its HTTP server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from localcloud.snapshot import ACCOUNT, REGION, Instance, identity_signature
 
 MAX_TOKEN_TTL_S: Final = 21600
 Credentials = Callable[[str, str], dict[str, Any]]
-"""Takes the name of a role and an instance's id; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
+"""Takes a role's name and an instance's id; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
 
-# Of the document's signatures, which AWS has beside it, there is one.
+# AWS has several signatures of the document; only one is provided here.
 _DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity": "document\nsignature"}
 
 
 def answer(instance: Instance, path: str, credentials: Credentials) -> bytes | None:
-    """Return the answer for `path`, such as `meta-data/instance-id`; None where there is nothing."""
+    """Return the answer for `path`, such as `meta-data/instance-id`, or None if it does not exist."""
     path = path.strip("/")
     if path == "user-data":
         return instance.user_data or None
@@ -130,7 +130,7 @@ def _now() -> str:
 
 
 class Tokens:
-    """Issue session tokens, each for one host and a limited time."""
+    """Issuer of session tokens, each for one host and a limited time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -138,7 +138,7 @@ class Tokens:
         self._lock = threading.Lock()
 
     def issue(self, address: str, ttl_s: int) -> str:
-        """Return a new token for the host at `address`, good for `ttl_s` seconds."""
+        """Return a new token for the host at `address`, valid for `ttl_s` seconds."""
         token = secrets.token_urlsafe(42)
         with self._lock:
             now = self._clock()
@@ -153,7 +153,7 @@ class Tokens:
 
 
 class MetadataServer(ThreadingHTTPServer):
-    """Answer the hosts of one VPC, identified by address (the router drops packets with another host's address)."""
+    """Server for the hosts of one VPC. It identifies hosts by address, because the router drops false addresses."""
 
     daemon_threads = True
 
@@ -172,7 +172,7 @@ class MetadataServer(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.2}, name="metadata", daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self.shutdown()
         self.server_close()
 
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: MetadataServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: hosts poll."""
+        """Log nothing, because hosts poll."""
 
     def do_PUT(self) -> None:
         if self.path.rstrip("/") != "/latest/api/token":

@@ -1,7 +1,7 @@
-"""The internet of the cloud and the laptop: two namespaces, linked to each other and not to the machine's own.
+"""The internet of the cloud and the laptop: two namespaces, linked to each other but not to the machine's own.
 
-A host of the real internet that may be reached has an address of its own in the cloud's internet. Connections to it are
-accepted there and continued from the machine's own network, unread, so that TLS stays between both ends.
+A reachable host of the real internet has an address in the cloud's internet. Connections to this address are forwarded
+unread from the machine's own network, so TLS is end-to-end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INTERNET_SYSCTLS: Final = {"ipv4/ip_forward": "1"}
 
 
 class Internet:
-    """Own both namespaces, and route public addresses to the VPCs that have them."""
+    """Owner of both namespaces. It routes public addresses to their VPCs."""
 
     def __init__(self) -> None:
         self.namespace = NetworkNamespace(_INTERNET_SYSCTLS)
@@ -48,7 +48,7 @@ class Internet:
                 f"link add name laptop type veth peer name eth0 netns {self.laptop.path}",
                 f"addr add {LAPTOP_GATEWAY}/30 dev laptop",
                 "link set laptop up",
-                # The default source address is that of the outside host.
+                # The default source address is the outside host's.
                 f"route replace 100.64.0.0/30 dev laptop src {OUTSIDE_ADDRESS}",
             ]
         )
@@ -56,7 +56,7 @@ class Internet:
             [
                 f"addr add {LAPTOP_ADDRESS}/30 dev eth0",
                 "link set eth0 up",
-                # Without quickack, SSH waits twice 40 ms for a delayed acknowledgement.
+                # Without quickack, SSH waits 40 ms twice for a delayed acknowledgement.
                 f"route add default via {LAPTOP_GATEWAY} quickack 1",
             ]
         )
@@ -67,7 +67,7 @@ class Internet:
         return self.namespace.listen(API_ADDRESS, port)
 
     def forward(self, hosts: Iterable[str], ports: Iterable[int] = ()) -> dict[str, str]:
-        """Open hosts of the real internet to the VPCs, also at `ports`; return the address of each in this one."""
+        """Make hosts of the real internet reachable at ports 80, 443 and `ports`; return each one's address here."""
         addresses = passage_addresses(hosts)
         self.namespace.ip([f"addr replace {address}/32 dev lo" for address in addresses.values()])
         pass_on(
@@ -93,7 +93,7 @@ class Internet:
         self.namespace.await_link(f"vpc{index}")
 
     def detach(self, index: int) -> None:
-        """Unlink a VPC, and remove the routes to it."""
+        """Unlink a VPC and remove its routes."""
         self._routes = {address: owner for address, owner in self._routes.items() if owner != index}
         self.namespace.ip([f"link delete vpc{index}"])
 
@@ -113,7 +113,7 @@ class Internet:
 
 
 def pass_on(listeners: Sequence[tuple[socket.socket, str, int]]) -> None:
-    """Pass connections to listening sockets on to a host and port, in a thread that ends with the process."""
+    """Forward connections of listening sockets to a host and port, in a thread that stops with the process."""
 
     async def serve() -> None:
         servers = [
@@ -145,7 +145,7 @@ async def _pass_on(host: str, port: int, reader: asyncio.StreamReader, writer: a
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end of one direction; the other may go on."""
+    """Copy one direction until it is closed. The other direction may continue."""
     while data := await reader.read(_CHUNK_BYTES):
         writer.write(data)
         await writer.drain()

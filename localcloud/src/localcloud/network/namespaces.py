@@ -1,10 +1,11 @@
-"""Network namespaces held by file descriptors, and the few system calls that Python 3.11 does not wrap.
+"""Network namespaces held by file descriptors, and system calls that Python 3.11 does not wrap.
 
-A namespace that only a descriptor holds needs no mount and no name under /run: when the daemon dies, however it dies,
+A namespace that is only held by a descriptor needs no mount and no name under /run. When the daemon exits or crashes,
 the kernel removes the namespace, its links and its rules.
 
-Links and routes are set by `ip -batch` and not by pyroute2: 32 links with their routes took 0.02 to 0.14 s against
-0.4 to 0.9 s, and its import a second. Hosts are started by `unshare` and `nsenter`: Python 3.11 has neither call.
+`ip -batch` sets links and routes, because pyroute2 is slower: 32 links with their routes took 0.02 to 0.14 s instead of
+0.4 to 0.9 s, and pyroute2's import takes a second. `unshare` and `nsenter` start hosts, because Python 3.11 has neither
+call.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def _call(name: str, *arguments: object) -> None:
 
 
 def set_namespace(fd: int) -> None:
-    """Move the calling thread into the namespace that `fd` refers to."""
+    """Move the calling thread into the namespace of the descriptor `fd`."""
     _call("setns", fd, 0)
 
 
 def leave_mount_namespace() -> None:
-    """Move this process into a mount namespace of its own, whose mounts the machine does not see."""
+    """Move this process into a separate mount namespace. The machine does not see its mounts."""
     _call("unshare", CLONE_NEWNS)
     _call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_SLAVE), None)
 
@@ -71,7 +72,7 @@ def mount_tmpfs(path: Path, options: str) -> None:
 
 
 def show_file(file: Path, at: Path) -> None:
-    """Mount a file over another, in a mount namespace of this process's own (`leave_mount_namespace`)."""
+    """Mount a file over another, in a separate mount namespace (`leave_mount_namespace`)."""
     _call("mount", os.fsencode(file), os.fsencode(at), None, ctypes.c_ulong(MS_BIND), None)
 
 
@@ -95,7 +96,7 @@ def _in_thread(action: Callable[[], T]) -> T:
 
 
 def enter_path(path: str, action: Callable[[], T]) -> T:
-    """Run `action` in the network namespace that a path names, in a thread of its own."""
+    """Run `action` in the network namespace at a path, in a separate thread."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _enter(fd, action)
@@ -112,7 +113,7 @@ def _enter(fd: int, action: Callable[[], T]) -> T:
 
 
 def run(command: Sequence[str], text: str = "") -> str:
-    """Run a system command with `text` as its input and return its output; raise CommandError when it fails."""
+    """Run a system command with `text` as its input and return its output. Raises CommandError if it fails."""
     done = subprocess.run(command, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         raise CommandError(command, done.returncode, done.stdout)
@@ -120,23 +121,23 @@ def run(command: Sequence[str], text: str = "") -> str:
 
 
 class NetworkNamespace:
-    """Own a network namespace, which exists until `close` and until the last process in it has ended."""
+    """Owner of a network namespace. It exists until `close` is called and the last process in it has exited."""
 
     def __init__(self, sysctls: Mapping[str, str] | None = None) -> None:
         self.fd = _in_thread(lambda: _create({**_SYSCTLS, **(sysctls or {})}))
 
     @property
     def path(self) -> str:
-        """Return a path that names the namespace to `ip` and `nsenter` while this process lives."""
+        """Return a path of the namespace for `ip` and `nsenter`, valid while this process runs."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
     @property
     def inode(self) -> int:
-        """Return the namespace's number, as in `readlink /proc/PID/ns/net`."""
+        """Return the namespace's inode number, as in `readlink /proc/PID/ns/net`."""
         return os.fstat(self.fd).st_ino
 
     def enter(self, action: Callable[[], T]) -> T:
-        """Run `action` inside, in a thread of its own; sockets and processes that it makes belong to the namespace."""
+        """Run `action` inside, in a separate thread. Its sockets and processes belong to the namespace."""
         return _enter(self.fd, action)
 
     def ip(self, commands: Sequence[str]) -> None:
@@ -150,7 +151,7 @@ class NetworkNamespace:
             self.enter(lambda: run(["tc", "-batch", "-"], "\n".join(commands) + "\n"))
 
     def nft(self, ruleset: str) -> None:
-        """Load an nftables ruleset inside, all of it or nothing."""
+        """Load an nftables ruleset inside, atomically."""
         self.enter(lambda: run(["nft", "-f", "-"], ruleset))
 
     def set_sysctls(self, settings: Mapping[str, str]) -> None:
@@ -158,9 +159,9 @@ class NetworkNamespace:
         self.enter(lambda: _set_sysctls(settings))
 
     def await_link(self, name: str, timeout_s: float = 5.0) -> None:
-        """Wait until a link that is up, with a peer that is up, passes packets: the kernel drops the first ones.
+        """Wait until a link between two active ends forwards packets. The kernel drops the first ones.
 
-        Returns after `timeout_s` in any case; senders repeat what is lost.
+        Returns after `timeout_s` in any case. Senders retransmit lost packets.
         """
 
         def wait() -> None:
@@ -171,11 +172,11 @@ class NetworkNamespace:
         self.enter(wait)
 
     def listen(self, address: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-        """Open a socket inside: bound, and listening where it is a stream socket."""
+        """Open a bound socket inside. A stream socket also listens."""
         return self.enter(lambda: _listen(address, port, kind))
 
     def close(self) -> None:
-        """Close the descriptor of the namespace."""
+        """Close the namespace's descriptor."""
         os.close(self.fd)
 
 

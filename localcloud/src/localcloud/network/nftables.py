@@ -1,7 +1,7 @@
 """The nftables ruleset of a VPC's router, as text. Pure functions.
 
-Every packet of a host passes the router, so the rules are enforced outside of the guests. An instance's packet goes
-through its egress chain; a rule that allows it continues in the receiver's ingress chain, so both sides must allow it.
+Every packet of a host passes the router, so the rules are enforced outside of the hosts. An instance's packet first
+passes its egress chain. A rule that allows it continues in the receiver's ingress chain, so both sides must allow it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from localcloud.snapshot import Rule, Snapshot
 
 
 def ruleset(snapshot: Snapshot, vpc_id: str, cut: Iterable[str] = ()) -> str:
-    """Return the whole ruleset of a VPC's router; loading it replaces the former one in one step.
+    """Return the complete ruleset of a VPC's router. Loading it replaces the previous one atomically.
 
-    `cut` names private addresses whose packets vanish, in both directions.
+    `cut` contains private addresses. All packets from and to them are dropped.
     """
     instances = sorted((i for i in snapshot.instances if i.vpc_id == vpc_id), key=lambda i: i.id)
     targets = sorted((t for t in snapshot.mount_targets if t.vpc_id == vpc_id), key=lambda t: t.ip)

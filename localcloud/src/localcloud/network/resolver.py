@@ -1,4 +1,4 @@
-"""The VPC's DNS resolver: private names of instances, and of the mount targets of file systems. Pure functions."""
+"""The VPC's DNS resolver: private names of instances, and names of file systems. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _HEADER_BYTES: Final = 12
 
 
 def lookup(snapshot: Snapshot, vpc_id: str, name: str, asker: str, outside: Mapping[str, str]) -> str:
-    """Return the address of `name` for the instance whose address is `asker`; empty for an unknown name.
+    """Return the address of `name` for the instance with the address `asker`, or "" for an unknown name.
 
-    `fs-ID.efs.REGION.amazonaws.com` is the mount target in the asker's zone, as on AWS; a mount target of another zone
-    is found as `ZONE.fs-ID.efs.REGION.amazonaws.com`. A file system of FSx has one address for all zones. `outside` has
-    the addresses of the hosts of the real internet that may be reached.
+    As on AWS, `fs-ID.efs.REGION.amazonaws.com` is the mount target in the asker's zone, and
+    `ZONE.fs-ID.efs.REGION.amazonaws.com` is the mount target in another zone. An FSx file system has one address for
+    all zones. `outside` has the addresses of the reachable hosts of the real internet.
     """
     instances = [instance for instance in snapshot.instances if instance.vpc_id == vpc_id]
     for instance in instances:
@@ -37,9 +37,9 @@ def lookup(snapshot: Snapshot, vpc_id: str, name: str, asker: str, outside: Mapp
 
 
 def respond(query: bytes, find: Callable[[str], str]) -> bytes:
-    """Answer one DNS message; return nothing for one that is too short to be answered.
+    """Answer one DNS message. Returns nothing if the message is too short.
 
-    `find` takes a lower-case name without the last dot and returns an IPv4 address, or nothing.
+    `find` takes a lower-case name without the trailing dot and returns an IPv4 address or "".
     """
     if len(query) < _HEADER_BYTES:
         return b""

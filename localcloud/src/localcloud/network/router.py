@@ -14,24 +14,26 @@ from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.snapshot import Instance, Snapshot
 
 _BURST_MS: Final = 4
-"""What passes at once, in the link's own time: one tick of a kernel of 250 Hz."""
+"""Maximum burst, as transmission time of the link: one tick of a 250 Hz kernel."""
 _QUEUED_BYTES: Final = 8 << 20
-"""What waits for a link, more than a sender has on the way (4 MiB, `tcp_wmem`): a node's own network card has its
-senders wait. With a queue of 50 ms (625 KB at 100 Mbit/s) the ends of messages were dropped, 64 KiB at a time as the
-kernel hands them on here, and allreduces of 4 MB took up to twice as long."""
+"""Size of a link's queue, larger than a sender's data in flight (4 MiB, `tcp_wmem`).
+
+A real network card makes its senders wait. With a queue of 50 ms (625 KB at 100 Mbit/s), the ends of messages were
+dropped, 64 KiB at a time as the kernel passes them on here. Allreduces of 4 MB took up to twice as long.
+"""
 
 
 def limit_command(interface: str, mbit: int) -> str:
-    """Return the `tc` command that bounds what an instance receives, at the router, where its root cannot change it.
+    """Return the `tc` command that limits an instance's incoming traffic, at the router, where its root has no access.
 
-    So each link carries as much in either direction of a ring: what one node sends, another receives.
+    In a ring, this limits both directions of each link, because one node receives what another sends.
     """
     burst = max(65536, mbit * 1000 // 8 * _BURST_MS)
     return f"qdisc add dev {interface} root tbf rate {mbit}mbit burst {burst} limit {_QUEUED_BYTES}"
 
 
 class Router:
-    """Enforce a VPC's routes and security groups, and serve instance metadata, DNS and mount targets."""
+    """Enforces a VPC's routes and security groups, and serves instance metadata, DNS and mount targets."""
 
     def __init__(
         self,
@@ -44,9 +46,10 @@ class Router:
         answers_mounts: bool = True,
         link_mbit: int = 0,
     ) -> None:
-        """`answers_mounts`: answer at the addresses of mount targets; otherwise a file server has them.
+        """Create the router, without links.
 
-        `link_mbit`: bandwidth of each instance's link, Mbit/s; 0: what the machine can do.
+        `answers_mounts` makes it answer at the addresses of mount targets; otherwise a file server does. `link_mbit` is
+        the bandwidth of each instance's link in Mbit/s, or 0 for no limit.
         """
         self._link_mbit = link_mbit
         self._answers_mounts = answers_mounts
@@ -58,7 +61,7 @@ class Router:
         self._ruleset = ""
         self._targets: dict[str, socket.socket] = {}
         self.namespace = NetworkNamespace(ROUTER_SYSCTLS)
-        # No packet passes before there are rules.
+        # Load rules first, so that no packet passes without them.
         self._load(nftables.ruleset(Snapshot(), vpc_id))
         self._set_addresses([addressing.METADATA_ADDRESS, addressing.RESOLVER_ADDRESS])
         self._metadata = MetadataServer(
@@ -71,7 +74,7 @@ class Router:
         fd_poller.watch(self._names.fileno(), self._resolve)
 
     def apply(self, snapshot: Snapshot, cut: Iterable[str]) -> None:
-        """Make rules, addresses and services those of the snapshot."""
+        """Update rules, addresses and services to match the snapshot."""
         self._snapshot = snapshot
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
@@ -87,7 +90,7 @@ class Router:
             self._fd_poller.watch(listener.fileno(), self._answer_with_id(listener, wanted[ip].file_system_id))
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
-        """Link instances, each given with the path of its namespace, to the router."""
+        """Link instances to the router. Each is given with the path of its namespace."""
         self.namespace.ip([line for instance, path in links for line in addressing.link_commands(instance, path)])
         # By default, a proxied ARP answer waits up to 0.8 s. New links inherit the machine's setting.
         names = [addressing.interface(instance.id) for instance, _ in links]
