@@ -1,7 +1,7 @@
 """The laptop's session-manager-plugin: connects standard input and output to a port of a host.
 
-The AWS CLI starts it as it starts AWS's own plugin: the answer of StartSession (or the name of the variable that holds
-it), region, operation, profile, parameters, endpoint.
+The AWS CLI starts it with the arguments of AWS's own plugin: the response of StartSession (or the name of the variable
+with the response), region, operation, profile, parameters, endpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 VERSION: Final = "1.2.764.0"
-"""The version of AWS's plugin whose command line this one takes."""
+"""The version of AWS's plugin with the same command line."""
 _VARIABLE: Final = "AWS_SSM_START_SESSION_RESPONSE"
 _BLOCK_BYTES: Final = 1 << 16
 
@@ -57,7 +57,7 @@ def _copy_input(connection: socket.socket) -> None:
             connection.sendall(block)
         connection.shutdown(socket.SHUT_WR)
     except OSError:
-        return  # the session has ended, and the program with it
+        return  # the session has ended, so the program exits too
 
 
 if __name__ == "__main__":

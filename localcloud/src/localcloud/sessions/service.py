@@ -1,8 +1,8 @@
-"""Session Manager: which agents are connected, and the streams between the laptop and a port of a host.
+"""Session Manager: the connection state of agents, and streams between the laptop and a port of a host.
 
-Both ends connect to the relay, send their token, and then exchange the stream's bytes unchanged. The agents
-run in this process and not on the hosts, where a hundred hosts would cost a hundred interpreters. Their sockets are
-made in the host's network namespace, so security groups, missing routes and cut networks apply to them.
+Both ends connect to the relay and send their token. The relay then copies the stream's bytes unchanged. The agents run
+in this process, because a hundred agents on the hosts would need a hundred interpreters. Their sockets are created in
+the host's network namespace, so security groups, missing routes and cut networks apply to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from localcloud.snapshot import Instance
 log = logging.getLogger("localcloud.sessions")
 
 SESSIONS_PORT: Final = 81
-"""Port of the relay, at the API's address; on AWS data channels go to an address of their own."""
+"""Port of the relay, at the API's address. On AWS, data channels have a separate address."""
 REQUIRED_ACTIONS: Final = (
     "ssm:UpdateInstanceInformation",
     "ssmmessages:CreateControlChannel",
@@ -32,7 +32,7 @@ REQUIRED_ACTIONS: Final = (
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 )
-"""Actions that the role of an instance must allow, or its agent does not connect."""
+"""Actions that an instance's role must allow; otherwise its agent does not connect."""
 _BLOCK_BYTES: Final = 1 << 16
 _TOKEN_BYTES: Final = 43
 """Length of `secrets.token_urlsafe(32)`."""
@@ -43,14 +43,14 @@ _PAIR_TIMEOUT_S: Final = 60.0
 
 
 class Host(Protocol):
-    """What a session needs of a host."""
+    """The attributes of a host that sessions use."""
 
     instance: Instance
     network: NetworkNamespace
 
 
 class NotConnectedError(LocalCloudError, ConnectionError):
-    """Report an instance whose agent is not connected. Carries `instance_id` and `reason`."""
+    """The instance's agent is not connected. Carries `instance_id` and `reason`."""
 
     def __init__(self, instance_id: str, reason: str) -> None:
         self.instance_id, self.reason = instance_id, reason
@@ -59,7 +59,7 @@ class NotConnectedError(LocalCloudError, ConnectionError):
 
 @dataclasses.dataclass(kw_only=True)
 class Session:
-    """One session: its tokens and the ends that have connected."""
+    """One session: its tokens and the connected ends."""
 
     id: str
     client_token: str = dataclasses.field(default_factory=lambda: secrets.token_urlsafe(32))
@@ -71,7 +71,7 @@ class Session:
 
 
 class Relay:
-    """Accept both ends of sessions on a listening socket, and copy bytes between them."""
+    """Accepts both ends of sessions on a listening socket, and copies bytes between them."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -80,7 +80,7 @@ class Relay:
         threading.Thread(target=self._accept, name="sessions", daemon=True).start()
 
     def open(self) -> Session:
-        """Create a session, to which both ends may now connect."""
+        """Create a session, so that both ends can connect."""
         session = Session(id=f"embedded-{secrets.token_hex(8)}")
         with self._lock:
             self._sessions[session.id] = session
@@ -110,7 +110,7 @@ class Relay:
             threading.Thread(target=self._serve, args=(connection,), name="session", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Read the token of an end. The end that completes a session copies the bytes of both."""
+        """Read the token of an end. The thread of the second end copies the bytes of both."""
         token = b""
         try:
             connection.settimeout(_PAIR_TIMEOUT_S)
@@ -128,7 +128,7 @@ class Relay:
             self.end(session.id)
 
     def _admit(self, connection: socket.socket, token: str) -> tuple[Session, bool]:
-        """Add an end to its session; return the session and whether both ends are there. Raises ValueError."""
+        """Add an end to its session; return the session and whether both ends are connected. Raises ValueError."""
         with self._lock:
             for session in self._sessions.values():
                 if token in (session.client_token, session.agent_token) and token not in session.ends:
@@ -139,12 +139,12 @@ class Relay:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionService:
-    """Start sessions to hosts."""
+    """Starts sessions to hosts."""
 
     relay: Relay
     hosts: Mapping[str, Host]
     denied: Callable[[str, str, tuple[str, ...]], list[str]]
-    """Takes the name of a role, an instance's id and actions; returns the actions that the role does not allow."""
+    """Takes a role's name, an instance's id and actions; returns the actions that the role does not allow."""
 
     def url(self) -> str:
         """Return the URL of the relay for clients."""
@@ -178,13 +178,13 @@ class SessionService:
                 if not session.paired.is_set():
                     self.relay.end(session.id)
             finally:
-                connection.close()  # the relay ends the session once it has passed on the rest
+                connection.close()  # the relay ends the session after it has copied the rest
 
         threading.Thread(target=serve, name=session.id, daemon=True).start()
         return session
 
     def _connect(self, instance_id: str) -> socket.socket:
-        """Connect from a host to the relay, as its agent must."""
+        """Connect from a host to the relay, like the host's agent."""
         host = self.hosts.get(instance_id)
         if host is None:
             raise NotConnectedError(instance_id, "there is no such running instance")
@@ -223,5 +223,5 @@ def copy_both_ways(one: socket.socket, other: socket.socket) -> None:
 
 def _close(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # so that a thread that reads from it continues
+        connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads from it
     connection.close()
