@@ -1,7 +1,7 @@
-"""Remove what a cloud leaves behind when it ends, in order or not.
+"""Removal of everything that a cloud leaves behind, after a regular stop or a crash.
 
-The kernel does most of it: namespaces, links, rules, mounts and hosts end with the daemon. What stays are
-processes that were started in the laptop's namespace, and files.
+The kernel does most of it: it removes namespaces, links, rules, mounts and hosts when the daemon exits. Processes in
+the laptop's namespace and files remain.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from localcloud.hosts.cpu_limit import remove_groups
 from localcloud.layout import Layout
 
 MARKER: Final = "LOCALCLOUD_NAME"
-"""Environment variable of every process that was started on the laptop: the cloud's name."""
+"""Environment variable with the cloud's name, in all processes that were started on the laptop."""
 _TIMEOUT_S: Final = 5.0
 
 
 def remove(layout: Layout) -> None:
-    """End the laptop's processes and remove the cloud's directories. Safe to repeat."""
+    """Terminate the laptop's processes and remove the cloud's directories. Safe to repeat."""
     end(processes_in(layout.name, namespace_inodes(layout)))
     for directory in (layout.run, layout.data):
         if directory.exists():
@@ -37,7 +37,7 @@ def remove(layout: Layout) -> None:
 
 
 def namespace_inodes(layout: Layout) -> frozenset[int]:
-    """Return the inode numbers of the namespaces of the laptop and of the internet."""
+    """Return the inode numbers of the laptop's and the internet's namespaces."""
     try:
         document = json.loads(layout.state.read_text(encoding="utf-8"))
         return frozenset(int(space["inode"]) for space in document["namespaces"].values())
@@ -48,7 +48,7 @@ def namespace_inodes(layout: Layout) -> frozenset[int]:
 def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
     """Return the pids of the processes in these namespaces that were started for the cloud `name`.
 
-    Both must match: an inode number alone may belong to another namespace once the cloud's own is gone.
+    Both conditions are necessary, because the kernel reuses inode numbers of deleted namespaces.
     """
     marker = f"{MARKER}={name}".encode()
     spared = {os.getpid(), *_ancestors(os.getpid(), proc)}
@@ -56,7 +56,7 @@ def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) 
     for entry in proc.iterdir():
         if not entry.name.isdigit() or int(entry.name) in spared:
             continue
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # it exited meanwhile
             inside = (entry / "ns/net").stat().st_ino in inodes
             if inside and marker in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
@@ -64,7 +64,7 @@ def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) 
 
 
 def end(pids: Iterable[int]) -> None:
-    """Ask processes to end, and kill those that have not after some seconds."""
+    """Send SIGTERM to processes. After some seconds, kill the remaining ones."""
     left = list(pids)
     for number, timeout_s in ((signal.SIGTERM, _TIMEOUT_S), (signal.SIGKILL, _TIMEOUT_S)):
         for pid in left:

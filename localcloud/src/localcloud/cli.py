@@ -1,4 +1,4 @@
-"""The command line: start, stop and look at a cloud, and run commands on its laptop and in its hosts."""
+"""The command line: start, stop and inspect a cloud, and run commands on its laptop and in its hosts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "net
 
 
 def run() -> NoReturn:
-    """Run the command line of this process."""
+    """Run the command line of this process, and exit with its code."""
     sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return the exit code: 0, 1 for a failure, 2 for wrong arguments."""
+    """Run one command; return the exit code: 0 for success, 1 for a failure. Wrong arguments exit with 2."""
     try:
         arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, help: str, run: Any) -> argparse.ArgumentParser:
-        # argparse lists the commands that have a help text; the two that `start` runs have none.
+        # argparse only lists commands with a help text. The two internal commands of `start` have none.
         shown: dict[str, Any] = {"help": help} if help else {}
         command = commands.add_parser(name, description=help, **shown)
         command.add_argument("--name", default="lc0", help="name of the cloud (default: lc0)")
@@ -190,7 +190,7 @@ def _api(arguments: argparse.Namespace) -> int:
 
 def _exec(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
-    if host["agent"]:  # a machine, whose namespaces are not here: without input, and with all its output at the end
+    if host["agent"]:  # a machine, without namespaces on this host: no input, and all output at the end
         done = sockets.execute(Path(host["agent"]), _command(arguments))
         sys.stdout.buffer.write(done.stdout)
         sys.stdout.flush()
@@ -198,7 +198,7 @@ def _exec(arguments: argparse.Namespace) -> int:
         sys.stderr.flush()
         return done.returncode
     if host["pid"]:
-        with contextlib.suppress(OSError):  # it ended meanwhile, or only root may: nsenter will say so
+        with contextlib.suppress(OSError):  # it exited meanwhile, or the user is not root: nsenter reports it
             cpu_limit.join(host["pid"])
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])
@@ -218,7 +218,7 @@ def _execute(execute: Any, command: str) -> int:
 def _kill(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     if host["pid"]:
-        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # it exited meanwhile
             os.kill(host["pid"], signal.SIGKILL)
     print(f"killed {host['instance_id']} ({host['private_ip']})")
     return 0
@@ -267,7 +267,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 
 def _ask(arguments: argparse.Namespace, do: str, **values: str) -> dict[str, Any]:
-    """Send a request to the daemon; return its status. Raises LocalCloudError."""
+    """Send a request to the daemon; return its answer. Raises LocalCloudError."""
     return control.request(Layout(name=arguments.name), {"do": do, **values})
 
 
@@ -287,7 +287,7 @@ def _command(arguments: argparse.Namespace) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as text in aligned columns."""
+    """Format rows as text in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines)

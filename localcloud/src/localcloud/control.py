@@ -1,4 +1,4 @@
-"""The control socket: requests of the command line, answered by the daemon's main thread. One JSON line each way."""
+"""The control socket: the daemon's main thread answers requests of the command line, as JSON lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLIENT_TIMEOUT_S: Final = 90.0
 
 
 class ControlServer:
-    """Accept requests in a thread, and answer them in the thread that calls `answer_all`."""
+    """Accepts requests in a background thread. The thread that calls `answer_all` answers them."""
 
     def __init__(self, path: Path, act: Callable[[Message], Answer], announce: Callable[[], None]) -> None:
         self._act, self._announce = act, announce
@@ -38,7 +38,7 @@ class ControlServer:
         threading.Thread(target=self._serve, name="control", daemon=True).start()
 
     def answer_all(self) -> bool:
-        """Answer what was asked since the last call; return whether there was anything."""
+        """Answer all waiting requests; return whether there were any."""
         answered = False
         while not self._pending.empty():
             message, answer = self._pending.get()
@@ -65,7 +65,8 @@ class ControlServer:
                 try:
                     answer_one(connection, self._forward)
                 except (OSError, ValueError) as error:
-                    # The client is gone, as with Ctrl-C, or sent nonsense; the next one is served all the same.
+                    # The client has disconnected (for example, after Ctrl-C) or sent an invalid request. Continue with
+                    # the next one.
                     log.warning("control socket: %r", error)
 
     def _forward(self, message: Message) -> Answer:
@@ -79,7 +80,7 @@ class ControlServer:
 
 
 def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
-    """Read one request, a line of JSON, and write its answer. Raises OSError or ValueError where that cannot be."""
+    """Read one request, a line of JSON, and write its answer. Raises OSError or ValueError on failure."""
     connection.settimeout(_READ_TIMEOUT_S)
     with connection.makefile("rw", encoding="utf-8") as stream:
         request = json.loads(stream.readline())
@@ -89,7 +90,7 @@ def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dic
 
 
 def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
-    """Send one request to the daemon. Raises NotRunningError where there is none, LocalCloudError where it fails."""
+    """Send one request to the daemon. Raises NotRunningError if the cloud is not running, or LocalCloudError."""
     lifecycle.read_state(layout)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -99,7 +100,7 @@ def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
                 stream.write(json.dumps(message) + "\n")
                 stream.flush()
                 answer: dict[str, Any] = json.loads(stream.readline())
-    except (OSError, ValueError) as error:  # it ends just now, or hangs
+    except (OSError, ValueError) as error:  # the daemon is stopping or hangs
         raise LocalCloudError(
             f"the embedded cloud {layout.name} does not answer ({error}); see {layout.log}"
         ) from error

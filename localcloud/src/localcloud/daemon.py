@@ -1,4 +1,4 @@
-"""The process that holds one cloud: API, networks, hosts. Started by the supervisor, never by hand."""
+"""The process of one cloud: API, networks, hosts. Only the supervisor starts it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TICK_S: Final = 0.2
 
 
 class Daemon:
-    """Run the parts of one cloud until it is stopped."""
+    """Owner of all parts of one cloud."""
 
     def __init__(self, options: Options) -> None:
         from localcloud.api.cloud import Cloud
@@ -69,7 +69,7 @@ class Daemon:
         self._control = ControlServer(self.layout.control, self._act, self.cloud.announce)
 
     def run(self) -> None:
-        """Serve until `stop`; then remove everything."""
+        """Serve until `stop` is called, then remove everything."""
         self._write_state()
         again = True
         while not self._stopping:
@@ -83,16 +83,16 @@ class Daemon:
         self._control.close()
         self.reconciler.close()
         self.internet.close()
-        # The API's threads end with the process: to wait for open connections would only take time.
+        # The API's threads stop with the process. Waiting for open connections would only take time.
 
     def stop(self, *_: object) -> None:
-        """End `run` soon. A signal handler, which a second signal may interrupt: it takes no lock."""
+        """Make `run` return soon. It is a signal handler that a second signal may interrupt, so it takes no lock."""
         self._stopping = True
 
     def _wait_for_change(self) -> bool:
         try:
             return self.cloud.wait_for_change(_TICK_S)
-        except Exception as error:  # A failing Auto Scaling group must not end the cloud.
+        except Exception as error:  # A failing Auto Scaling group must not stop the cloud.
             self._report("the Auto Scaling groups could not be kept at their sizes", error)
             time.sleep(_TICK_S)
             return True
@@ -100,7 +100,7 @@ class Daemon:
     def _reconcile(self) -> bool:
         try:
             self.reconciler.reconcile()
-        except Exception as error:  # Shown by `status` and tried again; the API goes on serving.
+        except Exception as error:  # Shown by `status` and retried. The API continues to serve.
             self._report("hosts and networks could not be made equal to the state of the API", error)
             return False
         self._error = ""
@@ -110,7 +110,7 @@ class Daemon:
         try:
             hosts = [(host.instance, host.init_pid) for host in self.reconciler.hosts.values()]
             self.cloud.record(self.meter.measure(hosts))
-        except Exception as error:  # A failing alarm must not end the cloud.
+        except Exception as error:  # A failing alarm must not stop the cloud.
             self._report("metrics could not be recorded, or alarms not be evaluated", error)
 
     def _report(self, what: str, error: Exception) -> None:
@@ -134,7 +134,7 @@ class Daemon:
         return package_index.resolve(package_index.read_settings(os.environ))
 
     def _publish(self, distribution: Distribution) -> str:
-        """Offer a distribution's image by the parameter of its publisher; return the id of its AMI."""
+        """Publish a distribution's image under its publisher's SSM parameter; return the id of its AMI."""
         return self.cloud.publish_image(
             distribution.ami_name,
             owner=debian_image.OWNER,
@@ -160,7 +160,7 @@ class Daemon:
         temporary.rename(self.layout.state)
 
     def describe(self) -> dict[str, Any]:
-        """Return what `status` shows."""
+        """Return the values that `status` prints."""
         hosts = [self._describe_host(id) for id in sorted(self.reconciler.hosts)]
         return {
             "name": self.options.name,
@@ -220,7 +220,7 @@ class Daemon:
         return self.describe()
 
     def _announce(self, instance_id: str, announce: Callable[[str], None]) -> None:
-        """Give a spot instance a notice or a recommendation, and make its metadata show it."""
+        """Give a spot instance a notice or a recommendation, and update its metadata."""
         if instance_id not in self.reconciler.hosts:
             raise UnknownInstanceError(instance_id, sorted(self.reconciler.hosts))
         try:

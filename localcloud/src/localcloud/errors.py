@@ -1,4 +1,4 @@
-"""Errors of the embedded cloud: what was wrong, where, and what to do now."""
+"""Errors of the embedded cloud. Each message states what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 class LocalCloudError(Exception):
-    """Report a failure of the embedded cloud; only the command line turns it into an exit message."""
+    """A failure of the embedded cloud. Only the command line converts it to an exit message."""
 
 
 class MissingRequirementsError(LocalCloudError, OSError):
-    """Report everything this machine lacks, at once. Carries `missing`, one line each."""
+    """This machine lacks requirements. Carries all in `missing`, one line each."""
 
     def __init__(self, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
@@ -19,7 +19,7 @@ class MissingRequirementsError(LocalCloudError, OSError):
 
 
 class NotRunningError(LocalCloudError, LookupError):
-    """Report that no cloud of this name runs."""
+    """No cloud with this name is running."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class NotRunningError(LocalCloudError, LookupError):
 
 
 class UnknownInstanceError(LocalCloudError, LookupError):
-    """Report an instance id that no host has. Carries `instance_id` and the ids that are `known`."""
+    """No host has this instance id. Carries `instance_id` and the `known` ids."""
 
     def __init__(self, instance_id: str, known: Sequence[str]) -> None:
         self.instance_id, self.known = instance_id, tuple(known)
@@ -36,7 +36,7 @@ class UnknownInstanceError(LocalCloudError, LookupError):
 
 
 class CommandError(LocalCloudError, ChildProcessError):
-    """Report a system command that failed. Carries `command`, `exit_code` and `output`."""
+    """A system command failed. Carries `command`, `exit_code` and `output`."""
 
     def __init__(self, command: Sequence[str], exit_code: int, output: str) -> None:
         self.command, self.exit_code, self.output = tuple(command), exit_code, output

@@ -1,4 +1,4 @@
-"""What hosts are made of, as `start --hosts` says: namespaces, or machines; and the images that they have."""
+"""The choice between hosts in namespaces and machines (`start --hosts`), and the preparation of their images."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from localcloud.snapshot import REGION
 
 ENDPOINT: Final = f"http://{API_ADDRESS}"
 Publish = Callable[[Distribution], str]
-"""Takes a distribution, and returns the id of the AMI under which the API offers it."""
+"""Takes a distribution; publishes it in the API and returns the id of its AMI."""
 GUEST_ENVIRONMENT: Final = {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}
-"""The variables by which programs on the hosts find the cloud's API."""
+"""Variables that point programs on the hosts to the cloud's API."""
 Chosen = tuple[HostKind, frozenset[str]]
-"""The hosts of a cloud, and the names of the servers that have the packages of their images."""
+"""The cloud's kind of hosts, and the names of the servers with the packages of their images."""
 
 
 def prepare(options: Options, environment: Mapping[str, str]) -> None:
-    """Make what takes minutes and is kept in the user's cache: call it before `choose`, which waits for nothing."""
+    """Create everything that takes minutes, in the user's cache. Call it before `choose`, which does not wait."""
     cache = debian_root.default_cache(environment)
     if options.hosts == MACHINES:
         disks.node_disk(DISTRIBUTIONS[options.image], GUEST_ENVIRONMENT, cache)
@@ -43,7 +43,7 @@ def prepare(options: Options, environment: Mapping[str, str]) -> None:
 
 
 def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
-    """Return the hosts that the options ask for."""
+    """Return the kind of hosts that the options select."""
     if options.hosts == MACHINES:
         return _machines(options, layout, publish)
     return _namespaces(options, layout, packages, publish)

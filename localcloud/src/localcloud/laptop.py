@@ -15,9 +15,9 @@ from localcloud.network.namespaces import leave_mount_namespace, set_namespace, 
 from localcloud.snapshot import REGION
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
-"""Unlike any real key: the CDK caches accounts by access key."""
+"""It differs from any real key, because the CDK caches accounts by access key."""
 PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
-"""Programs of the laptop, before the caller's own in PATH."""
+"""Programs of the laptop, which come before the caller's in PATH."""
 SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"  # noqa: S105  # signs calls to loopback alone
 HOSTS: Final = Path("/etc/hosts")
 _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
@@ -25,14 +25,14 @@ _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
 
 
 def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> dict[str, str]:
-    """Return the variables of a command on the laptop: the caller's, with the cloud in place of AWS and of proxies."""
+    """Return the variables of a command on the laptop: the caller's, with the cloud instead of AWS, without proxies."""
     kept = {
         key: value
         for key, value in caller.items()
         if not key.startswith(_DROPPED_PREFIXES) and not key.endswith(_DROPPED_SUFFIXES)
     }
     home = Path(caller.get("HOME", "/root"))
-    # The jsii library unpacks the CDK once for each home; a new home each time would cost seconds each time.
+    # The jsii library unpacks the CDK once for each home directory, which takes seconds.
     kept.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(home / ".cache/aws/jsii/package-cache"))
     return kept | {
         "AWS_ENDPOINT_URL": endpoint,
@@ -40,7 +40,7 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> 
         "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
-        "AWS_EC2_METADATA_DISABLED": "true",  # the laptop is no instance: do not wait for one's metadata
+        "AWS_EC2_METADATA_DISABLED": "true",  # the laptop is not an instance, so do not wait for instance metadata
         "CDK_HOME": str(layout.laptop / ".cdk"),
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "HOME": str(layout.laptop),
@@ -52,7 +52,7 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> 
 
 
 def _name_servers(addresses: Mapping[str, str]) -> None:
-    """Let this process and its children find these servers at the addresses that they have in the cloud's internet."""
+    """Let this process and its children find servers at their addresses in the cloud's internet."""
     leave_mount_namespace()
     known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
@@ -63,9 +63,9 @@ def _name_servers(addresses: Mapping[str, str]) -> None:
 
 
 def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Replace this process by `command` on the `laptop` or `outside`; exit code, signals and terminal are its own.
+    """Replace this process by `command` on the `laptop` or `outside`, with its exit code, signals and terminal.
 
-    Raises FileNotFoundError or PermissionError when the command cannot be executed; otherwise it does not return.
+    Raises FileNotFoundError or PermissionError if the command cannot be executed; otherwise it does not return.
     """
     fd = os.open(state["namespaces"][place]["path"], os.O_RDONLY | os.O_CLOEXEC)
     set_namespace(fd)

@@ -1,4 +1,4 @@
-"""Where one cloud keeps its files, as a pure function of its name."""
+"""The paths of one cloud's files, as a pure function of its name."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ DATA_ROOT: Final = Path("/var/lib/localcloud")
 
 
 class BadNameError(LocalCloudError, ValueError):
-    """Report a name that no cloud can have."""
+    """An invalid name of a cloud."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Name the files of one cloud. Everything under both directories goes when the cloud stops."""
+    """Paths of one cloud's files. Both directories are removed when the cloud stops."""
 
     name: str
-    """1 to 32 of a-z, 0-9 and -, a letter first."""
+    """1 to 32 of a-z, 0-9 and -, starting with a letter."""
     run_root: Path = RUN_ROOT
-    """Small files that are written often; a memory file system on most machines."""
+    """Small files that are written often. This is a memory file system on most machines."""
     data_root: Path = DATA_ROOT
-    """Large files: shared file systems and the laptop's home, on disk, so that they do not fill the memory."""
+    """Large files on disk, to save memory: shared file systems and the laptop's home."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", self.name, flags=re.ASCII):
@@ -44,12 +44,12 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Return the file that supervisor and daemon keep locked while they run."""
+        """Return the file that supervisor and daemon lock while they run."""
         return self.run_root / f"{self.name}.lock"
 
     @property
     def state(self) -> Path:
-        """Return the file that the daemon writes when it is ready, with how to reach it."""
+        """Return the file that the daemon writes when it is ready, with its addresses and process ids."""
         return self.run / "state.json"
 
     @property
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def chaos_lock(self) -> Path:
-        """Return the file that `chaos` keeps locked while it runs."""
+        """Return the file that `chaos` locks while it runs."""
         return self.run / "chaos.lock"
 
     @property
@@ -69,12 +69,12 @@ class Layout:
 
     @property
     def layers(self) -> Path:
-        """Return the mount point of the hosts' layers; mounted in the daemon's mount namespace only."""
+        """Return the mount point of the hosts' layers. It is mounted only in the daemon's mount namespace."""
         return self.run / "layers"
 
     @property
     def efs(self) -> Path:
-        """Return the directory that holds one directory per shared file system."""
+        """Return the directory with one directory per shared file system."""
         return self.data / "efs"
 
     @property
@@ -83,5 +83,5 @@ class Layout:
         return self.data / "laptop"
 
     def console(self, instance_id: str) -> Path:
-        """Return the file that holds what a host wrote to its console."""
+        """Return the file with a host's console output."""
         return self.run / "consoles" / f"{instance_id}.log"

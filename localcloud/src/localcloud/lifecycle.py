@@ -1,4 +1,4 @@
-"""Start and stop a cloud: the lock that makes it one of its name, the supervisor that cleans up after the daemon."""
+"""Start and stop of a cloud: the lock for its unique name, and the supervisor that cleans up after the daemon."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class AlreadyRunningError(LocalCloudError):
-    """Report that a cloud of this name is up."""
+    """A cloud with this name is already running."""
 
 
 class StartError(LocalCloudError, ChildProcessError):
-    """Report that the daemon ended before it was ready; the message ends with its last log lines."""
+    """The daemon exited before it was ready. The message includes its last log lines."""
 
 
 def start(options: Options) -> dict[str, Any]:
-    """Start a cloud; return its state once it answers. What a crash left of a former one is removed first."""
+    """Start a cloud; return its state once it is ready. Remains of an earlier crash are removed first."""
     layout = Layout(name=options.name)
     check(options)
     lock = acquire(layout)
@@ -67,7 +67,7 @@ def start(options: Options) -> dict[str, Any]:
                     raise StartError(f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s")
                 time.sleep(0.01)
         except BaseException:
-            # Ctrl-C included: leave no half-started cloud.
+            # After Ctrl-C too, do not leave a partially started cloud.
             if supervisor.poll() is None:
                 supervisor.terminate()
                 supervisor.wait()
@@ -76,7 +76,7 @@ def start(options: Options) -> dict[str, Any]:
 
 
 def check(options: Options) -> None:
-    """Raise MissingRequirementsError where this machine lacks something that the options need."""
+    """Raise MissingRequirementsError if this machine lacks something that the options need."""
     from localcloud import requirements  # loads half of the package, which most commands do not need
 
     requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)
@@ -85,7 +85,7 @@ def check(options: Options) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory, and the one that all clouds share, which the end of another cloud may remove in between."""
+    """Create a directory and its parent, which all clouds share. Another stopping cloud may remove it meanwhile."""
     while True:
         try:
             directory.mkdir(parents=True)
@@ -119,7 +119,7 @@ def stop(name: str) -> bool:
 
 
 def read_state(layout: Layout) -> dict[str, Any]:
-    """Return what the daemon wrote when it was ready; raise NotRunningError where none runs."""
+    """Return the state that the daemon wrote when it was ready. Raises NotRunningError if the cloud is not running."""
     try:
         document: dict[str, Any] = json.loads(layout.state.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def read_state(layout: Layout) -> dict[str, Any]:
 
 
 def supervise(options: Options, lock: int) -> int:
-    """Run the daemon and clean up when it ends, however it ends. Return its exit code."""
+    """Run the daemon, and clean up however it exits. Return its exit code."""
     layout = Layout(name=options.name)
     os.truncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
@@ -162,7 +162,7 @@ def _stop_after(owner: int, daemon: subprocess.Popen[bytes]) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel send SIGTERM to this process when its parent dies."""
+    """Make the kernel send SIGTERM to this process when its parent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -172,14 +172,14 @@ def acquire(layout: Layout) -> int:
         layout.run_root.mkdir(parents=True, exist_ok=True)
         try:
             fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # Another cloud has ended, and removed the directory in between.
+        except FileNotFoundError:  # Another cloud has stopped, and removed the directory meanwhile.
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             return -1
-        # The former holder removes the file: only the one that is still there counts.
+        # The previous holder removes the file, so the lock only counts if the file still exists.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(fd).st_ino == layout.lock.stat().st_ino:
                 return fd
@@ -201,7 +201,7 @@ def _await_lock(layout: Layout, timeout_s: float) -> int:
 
 
 def _holders(layout: Layout) -> frozenset[int]:
-    """Return the pids of supervisor and daemon, as far as they are known."""
+    """Return the known pids of supervisor and daemon."""
     pids = set()
     with contextlib.suppress(FileNotFoundError, ValueError):
         pids.add(int(layout.lock.read_text()))
@@ -211,7 +211,7 @@ def _holders(layout: Layout) -> frozenset[int]:
 
 
 def _await_end(pids: frozenset[int]) -> None:
-    """Wait for the end of processes that have released the lock."""
+    """Wait for the exit of processes that have released the lock."""
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while any(map(_is_ours, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -239,7 +239,7 @@ def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Po
 
 
 def _reap_orphans() -> None:
-    """Wait for the hosts' first processes, which fall to the supervisor when the daemon dies."""
+    """Wait for the hosts' first processes. The supervisor becomes their parent when the daemon dies."""
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""The options of `start`, read from a command line and written to one."""
+"""The options of `start`, parsed from a command line and converted to one."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from localcloud.hosts.debian_image import DISTRIBUTIONS
 from localcloud.hosts.images import Bind
 
 NAMESPACES, MACHINES = "namespace", "vm"
-"""The kinds of hosts: namespaces of this machine, or machines of QEMU."""
+"""The kinds of hosts: namespaces of this machine, or QEMU machines."""
 MACHINE_IMAGE: Final = "debian-12"
-"""Default image of machines, which boot only a distribution's own image."""
+"""Default image of machines, which only boot a distribution's own image."""
 _CPUS: Final = r"0\.(0[5-9]|[1-9][0-9]?)[0-9]?|[1-9][0-9]{0,2}(\.[0-9]{1,3})?"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """The arguments of `start`; each field is an option of the same name."""
+    """The arguments of `start`. Each field is an option with the same name."""
 
     name: str
     mount: tuple[Bind, ...] = ()
     efs_size: str = ""
-    """Size of a memory file system for all shared file systems, such as 64m; empty: on disk, bounded by the disk."""
+    """Size of a memory file system for all shared file systems, such as 64m. Empty: on disk, limited by the disk."""
     metrics_speed: float = 1.0
-    """How many minutes of the metrics and alarms pass in one."""
+    """Minutes of metrics and alarms that pass in one minute."""
     image: str = ""
-    """Distribution whose image is offered beside Amazon's, and whose hosts have its own root; empty: none."""
+    """Distribution whose image is offered in addition to Amazon's. Its hosts have their own root. Empty: none."""
     reach: tuple[str, ...] = ()
-    """Names of hosts of the real internet that the cloud's hosts reach, at ports 80 and 443."""
+    """Names of hosts of the real internet that the cloud's hosts can reach, at ports 80 and 443."""
     packages: bool = False
-    """Whether hosts reach the package index that this machine's pip is configured with."""
+    """Whether hosts can use the package index that this machine's pip is configured with."""
     nfs_client: bool = False
-    """Whether each host sees the shared file system as an NFS client does: caches, slow opens, polled locks."""
+    """Whether each host sees the shared file system with NFS client semantics: caches, slow opens, polled locks."""
     cpus: float = 0.0
-    """Processors' worth of time that each host has; 0: what the others leave."""
+    """Processor time of each host, in processors. 0: no limit."""
     link_mbit: int = 0
-    """Bandwidth of each host's link, Mbit/s; 0: what the machine can do."""
+    """Bandwidth of each host's link in Mbit/s. 0: no limit."""
     hosts: str = NAMESPACES
     """`namespace` or `vm`."""
     api_faults: int | None = None
-    """Seed of throttling, delays and missing capacity as on a real account; None: no such faults."""
+    """Seed of throttling, delays and missing capacity as on a real account. None: no such faults."""
     vcpus: int | None = None
-    """Standard vCPUs of a new account, on demand and spot each; None: more than any test needs, of each family."""
+    """Quota of standard vCPUs, for on-demand and spot each, as of a new account. None: quotas that no test reaches."""
     owner: int = 0
-    """The process with whose exit the cloud stops; 0: only `stop` stops it."""
+    """The cloud stops when this process exits. 0: only `stop` stops it."""
 
     def __post_init__(self) -> None:
         if self.hosts == MACHINES:
@@ -82,7 +82,7 @@ def _add(
     convert: Callable[[str], Any] = str,
     **settings: Any,
 ) -> None:
-    """Add an option whose value must match a pattern; `must` is the pattern in words."""
+    """Add an option whose value must match a pattern. `must` describes the pattern in error messages."""
 
     def read(text: str) -> Any:
         if not re.fullmatch(pattern, text, flags=re.ASCII):
@@ -93,7 +93,7 @@ def _add(
 
 
 def add_vcpus(command: argparse.ArgumentParser) -> None:
-    """Declare the option `--vcpus`, which `start` and `api` have."""
+    """Declare the option `--vcpus` of `start` and `api`."""
     _add(command, "--vcpus", r"0|[1-9][0-9]{0,5}", "a whole number from 0 to 999999", int, metavar="N",
         help="give the account the quotas of a new one, with N standard vCPUs (AWS gives 5 or more); "
         "default: more than any test needs",
@@ -146,7 +146,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
-    """Return the options of a parsed command line. Raises LocalCloudError for options that exclude each other."""
+    """Return the options of a parsed command line. Raises LocalCloudError for conflicting options."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Options):
         value = getattr(arguments, field.name)

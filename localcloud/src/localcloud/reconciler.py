@@ -1,4 +1,4 @@
-"""Keep networks and hosts equal to the state of the API."""
+"""Updates networks and hosts to match the state of the API."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ from localcloud.snapshot import Instance, Snapshot, Subnet
 log = logging.getLogger("localcloud.reconciler")
 
 _CLOSING_GRACE_S: Final = 1.0
-"""How long hosts may take to shut down when the cloud stops."""
+"""Maximum time of the hosts' shutdown when the cloud stops."""
 _BOOTS_WITHIN_S: Final = 30.0
-"""A host that dies sooner could not be started; a group does not replace such hosts for ever."""
+"""A host that exits earlier counts as not started. A group stops replacing such hosts after some attempts."""
 
 
 class CloudState(Protocol):
-    """What the reconciler needs of the API."""
+    """The parts of the API that the reconciler uses."""
 
     def snapshot(self) -> Snapshot:
-        """Return all that should exist."""
+        """Return all networks, instances and file systems that should exist now."""
 
     def set_console_output(self, instance_id: str, text: str) -> None:
         """Set the console output of an instance."""
 
     def instance_failed(self, instance_id: str, reason: str, *, has_run: bool) -> None:
-        """Report that a host died."""
+        """Report that a host could not be started or has died."""
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role."""
 
 
 class HostKind(Protocol):
-    """What hosts are made of, and the shared file systems with them."""
+    """A kind of host, including its shared file systems."""
 
     @property
     def answers_mounts(self) -> bool:
-        """Return whether the routers answer at the addresses of mount targets, in place of a file server."""
+        """Return whether the routers answer at the addresses of mount targets. Otherwise a file server does."""
 
     def directory(self, instance_id: str) -> Path:
-        """Return where the files of a host are."""
+        """Return the directory of a host's files."""
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Make a host. Raises OSError or LocalCloudError where that cannot be."""
+        """Create a host. Raises OSError or LocalCloudError on failure."""
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Have the shared file systems of a snapshot, by the routers of its VPCs, and no others."""
+        """Serve exactly the shared file systems of a snapshot, through the routers of its VPCs."""
 
     def close(self) -> None:
-        """End what serves the shared file systems."""
+        """Stop serving the shared file systems."""
 
 
 class Reconciler:
-    """Own routers and hosts. Call `reconcile` from one thread only, which must live as long as the hosts may."""
+    """Owner of routers and hosts. Call `reconcile` from one thread only, which must live as long as the hosts."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Reconciler:
         outside: Mapping[str, str],
         link_mbit: int = 0,
     ) -> None:
-        """`link_mbit`: bandwidth of each host's link, Mbit/s; 0: what the machine can do."""
+        """Take `link_mbit`, the bandwidth of each host's link in Mbit/s, or 0 for no limit."""
         self.link_mbit = link_mbit
         self.cloud, self.layout, self.internet, self.kind = cloud, layout, internet, kind
         self.outside = outside
@@ -87,11 +87,11 @@ class Reconciler:
         """Ids of the instances whose network is cut."""
         self._given_up: set[str] = set()
         self._booted_at: dict[str, float] = {}
-        """By instance id, of time.monotonic."""
+        """Boot time by instance id, from time.monotonic."""
         self.consoles = Consoles(layout, cloud.set_console_output)
 
     def reconcile(self) -> None:
-        """Compare once, and do what is missing."""
+        """Compare once with the API's state, and apply the differences."""
         self._report_deaths()
         snapshot = self.cloud.snapshot()
         wanted = {instance.id: instance for instance in snapshot.instances}
@@ -109,11 +109,11 @@ class Reconciler:
 
     @property
     def dead(self) -> bool:
-        """Return whether a host ended unexpectedly."""
+        """Return whether a host has exited unexpectedly."""
         return any(host.exit_code is not None for host in self.hosts.values())
 
     def set_cut(self, instance_id: str, is_cut: bool) -> None:
-        """Choose whether an instance's packets vanish; in force at the next `reconcile`."""
+        """Choose whether an instance's packets are dropped. The next `reconcile` applies it."""
         if instance_id not in self.hosts:
             raise UnknownInstanceError(instance_id, sorted(self.hosts))
         if is_cut:
@@ -201,12 +201,12 @@ class Reconciler:
         self._booted_at[host.instance.id] = time.monotonic()
         try:
             host.boot()
-        except OSError as error:  # such as no memory for another process; without one it would count as up forever
+        except OSError as error:  # for example, out of memory; if ignored, the host would count as up forever
             self._remove([host])
             self._give_up(host.instance.id, f"its host could not be started: {error}")
 
     def _reboot(self, hosts: Sequence[Host]) -> None:
-        """Shut hosts down and boot them again on the same disk, at the same address."""
+        """Shut hosts down and boot them again with the same disk and address."""
         self._shut_down(hosts)
         for host in hosts:
             host.unplug()
@@ -219,7 +219,7 @@ class Reconciler:
                 del self.hosts[host.instance.id]
 
     def _shut_down(self, hosts: Sequence[Host], grace_s: float | None = None) -> None:
-        """Shut hosts down, kill those that take too long, and unlink them from their routers."""
+        """Shut hosts down, kill hosts that take too long, and unlink them from their routers."""
         for host in hosts:
             host.shut_down()
         longest_s = max((host.grace_s for host in hosts), default=0.0)
@@ -231,7 +231,7 @@ class Reconciler:
             router.disconnect(host.instance for host in hosts if host.instance.vpc_id == vpc_id)
 
     def _connect(self, hosts: Sequence[Host]) -> list[Host]:
-        """Link new hosts to their routers, a router's all at once; return those that are linked."""
+        """Link new hosts to their routers, in one batch per router; return the linked ones."""
         linked = []
         for vpc_id, router in self.routers.items():
             mine = [host for host in hosts if host.instance.vpc_id == vpc_id]
@@ -256,7 +256,7 @@ class Reconciler:
 
 
 def _is_used(snapshot: Snapshot, vpc_id: str) -> bool:
-    """Return whether a VPC needs a router: an account's default VPC has subnets, and nothing in them."""
+    """Return whether a VPC needs a router. An account's default VPC has subnets, but usually nothing in them."""
     used = {instance.vpc_id for instance in snapshot.instances}
     used |= {target.vpc_id for target in snapshot.mount_targets}
     used |= {nat.vpc_id for nat in snapshot.nat_gateways}

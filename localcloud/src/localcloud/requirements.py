@@ -1,4 +1,4 @@
-"""What the machine must have: checked all at once, each with what to do about it."""
+"""The requirements of this machine, checked together. Each missing one is reported with a fix."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def missing(
 ) -> list[str]:
     """Return one line for each missing command and device.
 
-    `find` returns where a command is. `commands` maps commands to packages, `devices` maps devices to kernel modules.
-    `option` is the option of `start` that needs them.
+    `find` returns the path of a command. `commands` maps commands to packages, `devices` maps devices to kernel
+    modules. `option` is the option of `start` that needs them.
     """
     lines = [
         f"command {command} not found; on Debian or Ubuntu: apt-get install {package}"
@@ -68,7 +68,7 @@ def missing(
 
 
 def check(*, nfs: bool = False, machines: bool = False) -> None:
-    """Raise MissingRequirementsError, which lists all that this machine lacks; with what `nfs`, `machines` need."""
+    """Raise MissingRequirementsError with everything that this machine lacks. `nfs` and `machines` add requirements."""
 
     def find(command: str) -> str | None:
         return shutil.which(command, path=_SEARCH)

@@ -1,4 +1,4 @@
-"""Plain values between the API and the hosts: what should exist, and what was measured."""
+"""Plain values for the exchange between the API and the hosts: what should exist, and what was measured."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Final
 REGION: Final = "us-east-1"
 """The only region."""
 ACCOUNT: Final = "123456789012"
-"""The account that every request belongs to."""
+"""The account of every request."""
 _IDENTITY_KEY: Final = b"EC2"
 
 
 def identity_signature(document: bytes) -> str:
-    """Return the signature of an instance's identity document, in lines of base64 as the metadata service shows it."""
+    """Return the signature of an instance's identity document, as lines of base64 in the metadata service's form."""
     return base64.encodebytes(hmac.digest(_IDENTITY_KEY, document, "sha512")).decode()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One permission of a security group, towards networks, other groups, or both."""
+    """One permission of a security group, for networks, other groups, or both."""
 
     protocol: str
     """`tcp`, `udp`, `icmp`, or `-1` for all."""
     from_port: int
     """First port, or 0 for all protocols; ICMP type for `icmp` (-1: all)."""
     to_port: int
-    """Last port, or 65535 for all protocols."""
+    """Last port, or 65535 for all protocols; ICMP code for `icmp` (-1: all)."""
     cidrs: tuple[str, ...] = ()
     group_ids: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecurityGroup:
-    """The rules of one group; traffic that answers an allowed connection is always allowed."""
+    """The rules of one group. Replies to an allowed connection are always allowed."""
 
     id: str
     vpc_id: str
@@ -56,7 +56,7 @@ class Subnet:
     cidr: str
     zone: str
     default_route: str
-    """Target of the route to 0.0.0.0/0: the id of an internet gateway or of a NAT gateway, or empty."""
+    """Target of the route to 0.0.0.0/0: the id of an internet gateway or NAT gateway, or empty."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class NatGateway:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MountTarget:
-    """A file system's address in one subnet: of EFS (NFS, port 2049), or of FSx (Lustre, port 988)."""
+    """A file system's address in one subnet: of EFS (NFS, port 2049) or FSx (Lustre, port 988)."""
 
     id: str
     file_system_id: str
@@ -79,11 +79,11 @@ class MountTarget:
     ip: str
     group_ids: tuple[str, ...]
     service: str = "efs"
-    """`efs` or `fsx`, which is also part of its name."""
+    """`efs` or `fsx`, which is also part of its DNS name."""
 
     @property
     def port(self) -> int:
-        """Return the TCP port on which it is mounted."""
+        """Return the TCP port for mounts."""
         return {"efs": 2049, "fsx": 988}[self.service]
 
 
@@ -97,31 +97,31 @@ class Instance:
     zone: str
     private_ip: str
     public_ip: str
-    """Empty where it has none."""
+    """Empty if it has none."""
     group_ids: tuple[str, ...]
     image_id: str
     instance_type: str
     user_data: bytes
-    """As given at launch, decoded."""
+    """User data from the launch, decoded."""
     public_key: str
-    """Public half of its key pair, OpenSSH format; empty without a key pair."""
+    """Public key of its key pair in OpenSSH format. Empty without a key pair."""
     key_name: str
     profile_arn: str
-    """ARN of its instance profile; empty without one."""
+    """ARN of its instance profile. Empty without one."""
     role_name: str
-    """Name of the profile's role; empty without one."""
+    """Name of the profile's role. Empty without one."""
     metadata_tokens_required: bool
-    """Whether its metadata service demands a session token (IMDSv2)."""
+    """Whether its metadata service requires a session token (IMDSv2)."""
     tags: tuple[tuple[str, str], ...]
     reboots: int = 0
-    """How often it was rebooted by the API since its launch."""
+    """Number of reboots through the API since its launch."""
     spot: bool = False
     ends_at: str = ""
-    """When an interrupted spot instance ends, ISO 8601, UTC; empty without a notice."""
+    """Termination time of an interrupted spot instance, ISO 8601, UTC. Empty without a notice."""
     rebalance_at: str = ""
-    """When a spot instance got its rebalance recommendation, ISO 8601, UTC; empty without one."""
+    """Time of a spot instance's rebalance recommendation, ISO 8601, UTC. Empty without one."""
     target_state: str = ""
-    """Target lifecycle state in its Auto Scaling group: `InService`, `Terminated`; empty outside of groups."""
+    """Target lifecycle state in its Auto Scaling group: `InService` or `Terminated`. Empty outside of groups."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,12 +138,12 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """What one host did since it was last measured, for CloudWatch's metrics."""
+    """One host's load since its previous measurement, for CloudWatch's metrics."""
 
     instance_id: str
     group: str
-    """Name of its Auto Scaling group; empty without one."""
+    """Name of its Auto Scaling group. Empty without one."""
     cpu_percent: float
-    """Share of the processor time that is the host's own."""
+    """Percentage of the host's share of the processor time."""
     received_bytes: float
     sent_bytes: float
