@@ -1,4 +1,4 @@
-"""The CloudWatch alarms of a cluster, and who is notified."""
+"""The CloudWatch alarms of a cluster, and the people and topics to notify."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from constructs import Construct
 from stacks.config import MASTER, ClusterConfig
 from stacks.metrics import ROLES, MetricSources
 
-# A file system that bursts moves 100 MiB/s, or more where it is large: an hour of that, in bytes.
+# Bytes of burst credit that last for an hour at 100 MiB/s. A bursting file system allows that rate, large ones more.
 HOUR_OF_BURSTING: Final = 3600 * 100 * 2**20
 DISK_FULL_PERCENT: Final = 90
 IO_LIMIT_PERCENT: Final = 95
@@ -26,27 +26,27 @@ _LAUNCH_FAILURES: Final = ("autoscaling:EC2_INSTANCE_LAUNCH_ERROR", "autoscaling
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """One alarm on a metric that leaves its range."""
+    """An alarm for a metric that leaves its range."""
 
     id: str
     text: str
-    """What is wrong and what to do, for the reader of the mail."""
+    """What is wrong and what to do, for the reader of the notification."""
     metric: cloudwatch.IMetric
     above: float | None = None
-    """Alarm beyond this value; None: see `below`."""
+    """Alarm above this value; None: use `below`."""
     below: float | None = None
     period_s: int = 60
     minutes: int = 5
-    """How long the condition must last before the alarm goes off."""
+    """How long the condition must last before the alarm is raised."""
 
     @property
     def periods(self) -> int:
-        """Return for how many periods in a row the value must be out of range."""
+        """Return the number of consecutive periods for which the value must be out of range."""
         return max(1, -(-self.minutes * 60 // self.period_s))
 
 
 def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms of a cluster."""
+    """Yield the alarms that apply to a cluster."""
     for role in ROLES:
         yield from _nodes(role, config, sources)
     yield from _files(config, sources)
@@ -61,9 +61,9 @@ def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
 
 
 def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms of the shared file system; the settings of an existing one are not known."""
+    """Yield the alarms of the shared file system. The settings of an existing file system are unknown."""
     foreign = bool(config.file_system_id)
-    if foreign or config.efs_performance == "generalPurpose":  # the other mode has no such limit
+    if foreign or config.efs_performance == "generalPurpose":  # maxIO has no such limit
         yield Alarm(
             id="EfsIoLimit",
             text=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
@@ -72,7 +72,7 @@ def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
             above=IO_LIMIT_PERCENT,
             minutes=15,
         )
-    if foreign or config.efs_throughput == "bursting":  # the other modes have no credits
+    if foreign or config.efs_throughput == "bursting":  # the other modes have no burst credits
         yield Alarm(
             id="EfsBurstCredits",
             text="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
@@ -110,8 +110,8 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
         minutes=2,
     )
     if sources.node_metrics:
-        # One sample is enough: a disk that was full for a moment broke something. Alarms have periods of whole minutes;
-        # a period shorter than the agent's interval would find no data.
+        # One sample is enough: even a disk that was full only for a moment may have broken something. Alarm periods are
+        # whole minutes, and a period shorter than the agent's interval would have no data.
         disk_period_s = max(300, 60 * -(-config.metrics_interval_s // 60))
         yield Alarm(
             id=f"{name}DiskFull",
@@ -130,7 +130,7 @@ class AlarmsProps:
 
 
 class Alarms(Construct):
-    """The alarms, and the topic that notifies people."""
+    """The alarms, and the SNS topics that they notify."""
 
     def __init__(self, scope: Construct, id: str, props: AlarmsProps) -> None:
         super().__init__(scope, id)
@@ -141,7 +141,7 @@ class Alarms(Construct):
         self.created = [self._create_alarm(alarm) for alarm in alarms(props.config, props.sources)]
 
     def notify_launch_failures(self, group: autoscaling.AutoScalingGroup) -> None:
-        """Notify of each failed launch and its reason, for which there is no metric."""
+        """Send a notification with the reason for each failed launch. No metric counts these failures."""
         resource = group.node.default_child
         if self.topics and isinstance(resource, autoscaling.CfnAutoScalingGroup):
             resource.notification_configurations = [
@@ -154,7 +154,7 @@ class Alarms(Construct):
                 group.node.add_dependency(self._policy)
 
     def _create_topic(self, config: ClusterConfig) -> str:
-        # Without a key: alarms cannot use AWS's own key for SNS, and a customer key costs money each month.
+        # Not encrypted: alarms cannot use AWS's own key for SNS, and a customer key costs money each month.
         topic = sns.CfnTopic(self, "Topic", display_name=f"deepcdk {config.name}")
         for number, address in enumerate(config.alarm_emails, start=1):
             sns.CfnSubscription(self, f"Mail{number}", topic_arn=topic.ref, protocol="email", endpoint=address)
@@ -177,7 +177,7 @@ class Alarms(Construct):
             threshold=threshold or 0,
             evaluation_periods=alarm.periods,
             datapoints_to_alarm=alarm.periods,
-            # A group that is scaled to 0 has no data, and is healthy.
+            # A group that is scaled to 0 has no data, which is not an error.
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         for name in self.topics:
@@ -188,7 +188,7 @@ class Alarms(Construct):
 
 
 def _topic_policy(topic: str) -> iam.PolicyDocument:
-    """Allow this account's alarms to publish, over TLS only; the groups publish with a role that AWS makes for them."""
+    """Allow alarms of this account to publish, only over TLS. Auto Scaling groups use a role that AWS makes."""
     return iam.PolicyDocument(
         statements=[
             iam.PolicyStatement(

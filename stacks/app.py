@@ -15,7 +15,7 @@ from stacks.config import ClusterConfig, ConfigError, feature_flags
 from stacks.validation import validate
 
 FLAGS: Final = Path(__file__).parents[1] / "cdk.json"
-"""Has the CDK's feature flags, which a project's own cdk.json need not repeat."""
+"""File with the CDK's feature flags, so that a project's own cdk.json need not repeat them."""
 
 
 def cluster_app() -> App:

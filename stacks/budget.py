@@ -1,9 +1,10 @@
-"""The budget of a cluster, and how its message that it is spent becomes a metric.
+"""The monthly budget of a cluster, and a metric that reports that it is spent.
 
-AWS Budgets has actions of its own, which attach policies or stop instances with given ids. The first end no running
-instance; the second miss newer instances, and Auto Scaling replaces those that they stop. So the budget notifies a
-topic, the topic fills a queue, and an alarm acts on the queue's length. SQS drops a message after two weeks; so a
-second alarm, on the age of the oldest one, sends another before that, and so on until the queue is purged.
+The actions of AWS Budgets can only attach policies or stop instances with given IDs. A policy stops no running
+instance. A list of IDs lacks newer instances, and Auto Scaling replaces the stopped ones. So the budget notifies a
+topic, the topic puts a message into a queue, and an alarm acts on the length of the queue. SQS deletes a message after
+two weeks. A second alarm, on the age of the oldest message, therefore sends another message before that, again and
+again until the queue is purged.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from stacks.config import CLUSTER_TAG, ClusterConfig, LimitId
 WARNING_PERCENT: Final = 80
 SPENT_PERCENT: Final = 100
 HELD: Final = Duration.days(14)
-"""How long SQS keeps a message at most."""
+"""SQS's longest retention of a message."""
 RENEWED: Final = Duration.days(12)
-"""So old is a message when another is sent: two days are for metrics that come late, and for a topic's own retries."""
+"""Age of the message when another is sent. Two days remain for late metrics and for the topic's own retries."""
 RENEWAL_PERIOD_S: Final = 3600
 
 _Notification = budgets.CfnBudget.NotificationWithSubscribersProperty
@@ -40,7 +41,7 @@ class BudgetProps:
 
 
 class Budget(Construct):
-    """The budget and, where it stops workers, the topic and the queue that carry its message."""
+    """The budget and, if it stops workers, the topic and the queue for its message."""
 
     def __init__(self, scope: Construct, id: str, props: BudgetProps) -> None:
         super().__init__(scope, id)
@@ -68,10 +69,10 @@ class Budget(Construct):
             notifications_with_subscribers=notifications,
         )
         if topic:
-            monthly.node.add_dependency(topic.node.find_child("Policy"))  # without it the budget may not publish
+            monthly.node.add_dependency(topic.node.find_child("Policy"))  # otherwise the budget may not publish
 
     def _create_way(self) -> sns.Topic:
-        """Create topic and queue; return the topic."""
+        """Create the topic and the queue that it fills; return the topic."""
         topic = sns.Topic(self, "Spent", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -105,7 +106,7 @@ class Budget(Construct):
         return topic
 
     def _renew(self, topic: sns.Topic) -> None:
-        """Send another message before the oldest one expires: the queue reports no age while it is empty."""
+        """Send another message before the oldest one expires. An empty queue reports no age, so it gets none."""
         alarm = cloudwatch.CfnAlarm(
             self,
             "Renewal",

@@ -1,6 +1,6 @@
-"""The CloudWatch agent's configuration on a node.
+"""The configuration of the CloudWatch agent on a node.
 
-Sections, fields and metrics are those of the agent's own schema and of "Manually create or edit the CloudWatch agent
+Sections, fields and metrics come from the agent's own schema, and from "Manually create or edit the CloudWatch agent
 configuration file" in the CloudWatch user guide.
 """
 
@@ -10,7 +10,7 @@ import dataclasses
 import json
 from typing import Any, Final
 
-# The dimensions of all that the agent sends: one node, or all nodes of a role together.
+# Dimensions of the agent's metrics: a single node, or all nodes of a role.
 NODE: Final = "InstanceId"
 ROLE: Final = "Role"
 
@@ -19,14 +19,14 @@ _CPU: Final = ("usage_active", "usage_iowait")
 _DISK: Final = ("used_percent", "inodes_free")
 _NETWORK: Final = ("bytes_sent", "bytes_recv", "drop_in", "drop_out")
 _GPU: Final = ("utilization_gpu", "utilization_memory", "memory_used", "temperature_gpu", "power_draw")
-# Packets that the instance type's allowances held back or dropped, counted by the ENA driver since its start.
+# Packets that were delayed or dropped by the instance type's allowances, as counted by the ENA driver since it started.
 _ALLOWANCES: Final = (
     "bw_in_allowance_exceeded",
     "bw_out_allowance_exceeded",
     "pps_allowance_exceeded",
     "conntrack_allowance_exceeded",
 )
-# `RDMA read` and `write` are how NCCL and libfabric move gradients where the device has them.
+# NCCL and libfabric move gradients by RDMA reads and writes if the device supports them.
 _EFA: Final = (
     "efa_tx_bytes",
     "efa_rx_bytes",
@@ -35,32 +35,32 @@ _EFA: Final = (
     "efa_rx_dropped",
     "efa_retrans_bytes",
 )
-# No disk of the node is behind these.
+# File systems that are not on a disk of the node.
 _NO_DISKS: Final = ("sysfs", "devtmpfs", "tmpfs", "squashfs", "nfs4", "lustre", "vfat")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Settings of the agent on one kind of node. Texts may be CDK tokens."""
+    """Settings of the agent for the nodes of one role. Texts may be CDK tokens."""
 
     role: str
     namespace: str
-    """Namespace of the metrics: the cluster's own, so that one cluster cannot write another's."""
+    """Namespace of the metrics. Each cluster has its own, so that clusters cannot write each other's metrics."""
     metrics: bool
     interval_s: int
     gpus: bool
     efa: bool
     boot_logs: str
-    """Log group of the boot logs; empty: none are shipped."""
+    """Log group for boot logs; empty: boot logs are not shipped."""
     run_logs: str
-    """Log group of the runs' logs, which one node alone ships; empty: this one does not."""
+    """Log group for the logs of runs, which only one node ships; empty: this node does not."""
     runs: str
     """Directory of the runs on the shared file system."""
 
 
 def configuration(settings: AgentSettings) -> str:
-    """Return the agent's configuration file, as compact JSON."""
-    # The agent runs as root: the boot log and the runs are not for everybody's eyes.
+    """Return the text of the agent's configuration file, as compact JSON."""
+    # The agent runs as root, because other users cannot read the boot log and the runs.
     document: dict[str, Any] = {"agent": {"metrics_collection_interval": settings.interval_s, "run_as_user": "root"}}
     if settings.metrics:
         document["metrics"] = _metrics(settings)
@@ -70,9 +70,9 @@ def configuration(settings: AgentSettings) -> str:
 
 
 def _metrics(settings: AgentSettings) -> dict[str, Any]:
-    """Send each metric by node and by role, no finer: AWS bills every combination as one more metric.
+    """Send each metric by node and by role only, because AWS bills each combination of dimensions as a metric.
 
-    A rolled-up metric keeps its minimum and maximum, by which the fullest disk and the idlest GPU still show.
+    An aggregated metric keeps its minimum and maximum, which still show the fullest disk and the least used GPU.
     """
     collected: dict[str, Any] = {
         "cpu": {**_measured(_CPU, settings), "totalcpu": True},
@@ -91,7 +91,7 @@ def _metrics(settings: AgentSettings) -> dict[str, Any]:
     }
     if settings.gpus:
         collected["nvidia_gpu"] = _measured(_GPU, settings)
-    if settings.efa:  # this section takes no further dimensions: by node alone
+    if settings.efa:  # this section does not accept more dimensions, so these metrics are only by node
         collected["efa"] = {"measurement": list(_EFA), "drop_original_metrics": list(_EFA)}
     return {
         "namespace": settings.namespace,
@@ -102,7 +102,7 @@ def _metrics(settings: AgentSettings) -> dict[str, Any]:
 
 
 def _measured(names: tuple[str, ...], settings: AgentSettings) -> dict[str, Any]:
-    """Name the metrics without their section, which the agent puts in front: `cpu_usage_active`."""
+    """Return the settings for metrics of one section. The agent prefixes their names with it: `cpu_usage_active`."""
     return {
         "measurement": list(names),
         "append_dimensions": {ROLE: settings.role},
@@ -125,7 +125,7 @@ def _logs(settings: AgentSettings) -> list[dict[str, Any]]:
             {
                 "file_path": f"{settings.runs}/*/launcher.log",
                 "log_group_name": settings.run_logs,
-                # The agent adds the file's path, and so the run's id, to the name.
+                # The agent appends the file's path, which contains the run's ID.
                 "log_stream_name": "{instance_id}/run",
                 "publish_multi_logs": True,
             }

@@ -1,4 +1,4 @@
-"""The stack of one cluster: network, firewall, storage, roles, master, workers, outputs."""
+"""The CloudFormation stack of a cluster: network, firewall, storage, roles, master, workers, outputs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from stacks.storage import Storage, StorageProps
 from stacks.user_data import REFERENCES_BYTES, USER_DATA_LIMIT, BootSettings, user_data
 from stacks.validation import cautions
 
-# Logical ids of the groups, to which the nodes' user data addresses its signals.
+# Logical IDs of the groups. The nodes' user data sends its signals to them.
 MASTER_GROUP: Final = "MasterGroup"
 WORKER_GROUP: Final = "WorkerGroup"
 
 
 class ClusterStack(Stack):
-    """The cluster that a ClusterConfig describes, in the account and region of the CDK CLI."""
+    """The cluster described by a ClusterConfig, in the account and region of the CDK CLI."""
 
     def __init__(self, scope: Construct, config: ClusterConfig) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class ClusterStack(Stack):
             ),
         )
         self.roles.publish_to(self.observability.topics)
-        # The id is part of logical ids.
+        # The ID "Bounds" is part of logical IDs.
         self.limits = Limits(
             self, "Bounds", LimitsProps(config=config, workers=self.workers.group, master=self.roles.master)
         )
@@ -169,7 +169,7 @@ class ClusterStack(Stack):
     def _node_props(
         self, role: str, image: images.Image, subnets: ec2.SubnetSelection, security_group: ec2.ISecurityGroup
     ) -> NodeGroupProps:
-        """Return what the groups of both roles have in common."""
+        """Return the properties that the groups of both roles have in common."""
         config = self.config
         is_master = role == MASTER
         instance_type = config.master_instance_type if is_master else config.worker_instance_type
@@ -231,7 +231,7 @@ class ClusterStack(Stack):
         return text
 
     def _apply_to_all(self) -> None:
-        """Tag, bound and protect every resource of the stack as the configuration says."""
+        """Apply tags, the permissions boundary and termination protection to all resources, as configured."""
         config = self.config
         Tags.of(self).add(CLUSTER_TAG, config.name)
         for key, value in config.tag_values.items():
@@ -245,7 +245,7 @@ class ClusterStack(Stack):
                     child.add_property_override("LaunchTemplateData.DisableApiTermination", True)
 
     def _emit_outputs(self) -> None:
-        """Add the outputs to the stack: inside a construct their keys would get a hash."""
+        """Add the outputs directly to the stack: inside a construct, their keys would get a hash."""
         values = {
             Output.VPC_ID: self.network.vpc.vpc_id,
             Output.MASTER_GROUP: self.master.group.auto_scaling_group_name,

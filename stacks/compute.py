@@ -1,4 +1,4 @@
-"""The nodes: a launch template and an Auto Scaling group for the master, and for the workers."""
+"""The nodes: a launch template and an Auto Scaling group for the master and for the workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stacks.images import Image
 from stacks.instance_types import find
 from stacks.purchasing import Market, mixed_policy, reserve
 
-# Up to here cfn-lint, which the CDK runs at synth, has gp3's limits right.
+# cfn-lint, which the CDK runs at synth, knows gp3's limits only up to here.
 _LINTED_IOPS: Final = 16000
 _LINTED_MIB_S: Final = 1000
 
@@ -32,7 +32,7 @@ class Volume:
     iops: int
     mib_s: int
     key: kms.IKey | None
-    """The key that encrypts it; None: AWS's own."""
+    """The key that encrypts the volume; None: AWS's own key."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,28 +51,28 @@ class NodeGroupProps:
     volume: Volume
     user_data: str
     logical_id: str
-    """The group's logical id; user data sends its signals there."""
+    """Logical ID of the group, which receives the signals of user data."""
     ready_timeout: Duration
-    """How long CloudFormation waits for one signal from each desired node."""
+    """How long CloudFormation waits for a signal from each desired node."""
     minimum: int = 1
     desired: int = 1
     maximum: int = 1
     least: int = 0
-    """Number of nodes that must signal success; 0: all of them."""
+    """Minimum number of nodes that must signal success; 0: all of them."""
     replaced_at_once: int = 0
-    """Nodes to replace at a time when the template changes; 0: running nodes stay."""
+    """Number of nodes to replace at a time when the template changes; 0: running nodes are kept."""
     notice: Duration | None = None
-    """Time that an instance has to save its work when the group terminates it."""
+    """Time for an instance to save its work when the group terminates it."""
     public_address: bool = False
     clustered: bool = False
     """Place all nodes of the group in one cluster placement group."""
     market: Market = dataclasses.field(default_factory=Market)
     efa: bool = False
-    """Give each node all EFA devices of its type."""
+    """Attach all EFA devices of the instance type to each node."""
 
 
 class NodeGroup(Construct):
-    """One kind of node: launch template, group, roles."""
+    """The nodes of one role: launch template, Auto Scaling group, tags."""
 
     def __init__(self, scope: Construct, id: str, props: NodeGroupProps) -> None:
         super().__init__(scope, id)
@@ -84,7 +84,7 @@ class NodeGroup(Construct):
         reserve(template, props.market)
         self.group = self._create_group(template, props)
         if props.notice is not None:
-            # CONTINUE: the instance ends when the time is over, in any case. No notification is needed.
+            # CONTINUE: the instance is terminated after this time in any case. Nobody needs to confirm it.
             self.group.add_lifecycle_hook(
                 "Notice",
                 lifecycle_transition=autoscaling.LifecycleTransition.INSTANCE_TERMINATING,
@@ -96,7 +96,7 @@ class NodeGroup(Construct):
             Tags.of(tagged).add("Name", props.name)
 
     def wait_for(self, *dependencies: IDependable) -> None:
-        """Launch nodes only after these exist, and remove these only after the last node."""
+        """Launch nodes only after these resources exist, and delete these resources only after the last node."""
         self.group.node.add_dependency(*dependencies)
 
     def _create_template(self, props: NodeGroupProps) -> ec2.LaunchTemplate:
@@ -127,7 +127,7 @@ class NodeGroup(Construct):
         return template
 
     def _place_together(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
-        """Create a placement group and name it in the launch template, for which the construct has no property."""
+        """Create a placement group and set it in the launch template. The construct has no property for it."""
         group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
         Tags.of(group).add("Name", props.name)
         resource = template.node.default_child
@@ -135,7 +135,7 @@ class NodeGroup(Construct):
             resource.add_property_override("LaunchTemplateData.Placement.GroupName", group.ref)
 
     def _create_group(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.AutoScalingGroup:
-        ready = None  # nothing to wait for without nodes
+        ready = None  # without nodes there is nothing to wait for
         if props.desired:
             ready = autoscaling.Signals.wait_for_count(
                 props.desired, timeout=props.ready_timeout, min_success_percentage=_sufficient(props)
@@ -181,13 +181,13 @@ class NodeGroup(Construct):
 
 @jsii.implements(ec2.IMachineImage)
 class _ImageById:
-    """An image by its id. The library's own class needs the id's region, which this stack does not name."""
+    """An image given by its ID. The CDK's own class needs the ID's region, which is unknown to this stack."""
 
     def __init__(self, id: str) -> None:
         self.id = id
 
     def get_image(self, scope: Construct) -> ec2.MachineImageConfig:
-        """Return the image."""
+        """Return the image's configuration. The CDK calls this method."""
         del scope
         return ec2.MachineImageConfig(
             image_id=self.id, os_type=ec2.OperatingSystemType.LINUX, user_data=ec2.UserData.for_linux()
@@ -195,12 +195,12 @@ class _ImageById:
 
 
 def machine_image(image: Image) -> ec2.IMachineImage:
-    """Return an image as the constructs take it."""
+    """Return the image in the form that the CDK's constructs need."""
     return _ImageById(image.id) if image.id else ec2.MachineImage.from_ssm_parameter(image.parameter)
 
 
 def _root_volume(device: str, volume: Volume) -> ec2.BlockDevice:
-    """Describe a root volume; gp3's defaults are left out, so that the template shows what differs."""
+    """Describe a root volume. gp3's defaults are omitted, so that the template shows only the differences."""
     return ec2.BlockDevice(
         device_name=device,
         volume=ec2.BlockDeviceVolume.ebs(
@@ -220,16 +220,16 @@ def _sufficient(props: NodeGroupProps) -> int | None:
 
 
 def least_percent(least: int, wanted: int) -> int:
-    """Return the lowest whole percentage of `wanted` that is, rounded up, `least` or more.
+    """Return the lowest whole percentage of `wanted` that requires at least `least` nodes.
 
-    CloudFormation takes a percentage and rounds up what it stands for: of 16 nodes, 88% are 15. Beyond a hundred nodes
-    a whole percentage may stand for some more than `least`, never for fewer.
+    CloudFormation takes a percentage and rounds the number of nodes up: 88% of 16 nodes are 15. With more than a
+    hundred nodes, the percentage may require a few more than `least`, but never fewer.
     """
     return 100 * (least - 1) // wanted + 1
 
 
 def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
-    """Replace nodes in batches, each of which must report success, with the group's other processes suspended."""
+    """Replace nodes in batches. Each batch must report success. The group's other processes are suspended meanwhile."""
     return autoscaling.UpdatePolicy.rolling_update(
         max_batch_size=props.replaced_at_once,
         min_instances_in_service=0,
@@ -247,7 +247,7 @@ def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
 
 
 def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
-    """Replace the template's network interfaces, for which the construct has no property."""
+    """Replace the template's network interfaces. The construct has no property for EFA."""
     resource = template.node.default_child
     if isinstance(resource, ec2.CfnLaunchTemplate):
         groups = [props.security_group.security_group_id]
@@ -256,13 +256,15 @@ def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
 
 
 def efa_interfaces(instance_type: str) -> list[dict[str, object]]:
-    """Return the network interfaces of an instance with all its EFA devices, as a launch template takes them.
+    """Return the network interfaces of an instance with all its EFA devices, in the format of a launch template.
 
-    The layout is the one that the EC2 user guide recommends ("Maximize network bandwidth on Amazon EC2 instances with
-    multiple network cards"): an ordinary interface carries IP; each device of its own kind, `efa-only`, has no address,
-    so that an instance takes one address of its subnet and has one route. The first card's device is the second on
-    that card, every other card's the first. No interface sets public addresses: EC2 refuses any as soon as
-    there are two interfaces, and the private subnets hand out none.
+    The EC2 user guide recommends this layout ("Maximize network bandwidth on Amazon EC2 instances with multiple network
+    cards"). An ordinary interface carries IP. Each EFA device is a separate `efa-only` interface without an IP address,
+    so an instance takes one address of its subnet and has one route. The EFA device is the second one on the first
+    card, and the first one on all other cards. No interface requests a public address, because EC2 rejects that with
+    two or more interfaces, and the private subnets assign none.
+
+    Raises ConfigError if the type is unknown or has no EFA devices.
     """
     kind = find(instance_type)
     if kind is None or not kind.efa_interfaces:

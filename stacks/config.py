@@ -1,6 +1,6 @@
-"""The contract between the infrastructure and the tasks: configuration, names, ports, tags, output keys.
+"""The contract between infrastructure and tasks: configuration, names, ports, tags, output keys.
 
-Standard library only, so that `fab --list` pays neither for jsii nor for boto3.
+Standard library only, so that `fab --list` imports neither jsii nor boto3.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ __all__ = ["ClusterConfig", "ConfigError", "Output"]
 # Ports (TCP).
 SSH_PORT: Final = 22
 NFS_PORT: Final = 2049
-# Lustre's own, and those from which its clients and servers answer.
+# Lustre's own port, and the source ports of its clients and servers.
 LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
 
-# The one prefix of the run bucket that the master reads and writes.
+# The only prefix of the run bucket that the master may access.
 RUNS_PREFIX: Final = "runs/"
 
-# What names must not begin with that CloudFormation makes from the stack's name, a hyphen and more.
+# Prefixes that are forbidden for names which CloudFormation makes from the stack's name, a hyphen and more.
 _S3: Final = "S3 reserves among names of buckets"
 RESERVED_PREFIXES: Final = {
     "sg-": "EC2 keeps for the ids of security groups",
     **dict.fromkeys(("xn--", "sthree-", "amzn-s3-demo-"), _S3),
 }
 
-# Addresses of a subnet that no instance gets: five that AWS keeps, one of the mount target.
+# Addresses in a subnet that instances cannot get: five that AWS reserves, and one for the mount target.
 RESERVED_ADDRESSES: Final = 6
 
-# Tags on every instance, by which the tasks find them.
+# Tags on every instance. The tasks find instances by these tags.
 CLUSTER_TAG: Final = "deepcdk:cluster"
 ROLE_TAG: Final = "deepcdk:role"
 MASTER: Final = "master"
@@ -48,24 +48,24 @@ WORKER: Final = "worker"
 
 
 KEPT_IMAGES: Final = "deepcdk:kept-images"
-"""Key of the CDK's context: a JSON object of image ids by the SSM parameters whose newest image is not taken."""
+"""Key of the CDK's context: a JSON object that maps SSM parameters to image IDs, to keep an older image."""
 QUALIFIER: Final = "@aws-cdk/core:bootstrapQualifier"
-"""Key of the CDK's context that is no feature flag: the qualifier of the account's bootstrap stack."""
+"""Key of the CDK's context that is not a feature flag: the qualifier of the account's bootstrap stack."""
 IMAGE_PARAMETER: Final = "deepcdk:image-parameter"
-"""Metadata of a launch template with such an image: the parameter."""
+"""Metadata key in a launch template with a kept image: the SSM parameter."""
 
 
 def feature_flags(cdk_json: str) -> dict[str, Any]:
-    """Return the CDK's feature flags in the text of a cdk.json.
+    """Return the CDK's feature flags from the text of a cdk.json.
 
-    Nothing else is returned: not the cluster, whatever key has a part of it, and no account, image or qualifier.
+    All other keys are left out: the cluster, and any account, image or bootstrap qualifier.
     """
     context = json.loads(cdk_json)["context"]
     return {key: value for key, value in context.items() if key.startswith("@aws-cdk") and key != QUALIFIER}
 
 
 class Output:
-    """Keys of the stack's outputs: what the tasks need to know of a deployed cluster."""
+    """Keys of the stack's outputs: facts about a deployed cluster for the tasks."""
 
     VPC_ID: Final = "VpcId"
     MASTER_GROUP: Final = "MasterGroupName"
@@ -77,17 +77,17 @@ class Output:
     MAX_WORKERS: Final = "MaxWorkers"
     SSH_ACCESS: Final = "SshAccess"
     STOP_POLICY: Final = "StopPolicyArn"
-    # Of a cluster whose alarms notify somebody alone: ARNs, between commas.
+    # Only if the alarms notify a topic: ARNs, separated by commas.
     ALARM_TOPICS: Final = "AlarmTopicArns"
-    # Of a cluster with a Lustre file system alone.
+    # Only with a Lustre file system.
     FSX_ID: Final = "FsxFileSystemId"
     FSX_MOUNT: Final = "FsxMount"
-    # Of a cluster with scratch_mount alone.
+    # Only with scratch_mount.
     SCRATCH_MOUNT: Final = "ScratchMount"
 
 
 class LimitId:
-    """Logical ids of the alarms that stop the workers; their names begin with the stack's name and one of these."""
+    """Logical IDs of the alarms that stop the workers. Alarm names consist of the stack's name and one of these."""
 
     IDLE: Final = "GuardIdle"
     HOURS: Final = "GuardHours"
@@ -95,7 +95,7 @@ class LimitId:
     POLICY: Final = "GuardStop"
     QUEUE: Final = "GuardBudgetSpent"
     RENEWAL: Final = "GuardBudgetRenewal"
-    """The one alarm that stops no workers: it keeps the message of the spent budget in its queue."""
+    """Unlike the others, this alarm stops no workers: it keeps the message of the spent budget in its queue."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,10 +125,10 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
     def from_context(cls, context: Mapping[str, Any]) -> ClusterConfig:
         """Build the configuration from a whole CDK context.
 
-        `context["cluster"]` holds the values; a key of the same name beside it (`cdk deploy -c workers=4`) wins. Such
-        values arrive as strings and are coerced strictly. Keys of the CDK itself contain a colon or a slash.
+        `context["cluster"]` contains the values. A top-level key with the same name overrides one (`cdk deploy -c
+        workers=4`). Such values are strings and are converted strictly. The CDK's own keys contain a colon or a slash.
 
-        Raises ConfigError for an unknown key (with the nearest known one), a missing one, or a value against a rule.
+        Raises ConfigError for an unknown key (with the nearest known key) or an invalid value.
         """
         cluster = context.get("cluster", {})
         if not isinstance(cluster, Mapping):
@@ -149,7 +149,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
     def from_file(cls, path: Path, overrides: Mapping[str, str] | None = None) -> ClusterConfig:
         """Build the configuration from a cdk.json and `key=value` overrides, as app.py does through the CDK.
 
-        Raises ConfigError, also when the file is missing or is not JSON.
+        Raises ConfigError, also if the file is missing or not a JSON object.
         """
         try:
             document = json.loads(path.read_text(encoding="utf-8"))

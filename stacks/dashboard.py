@@ -1,4 +1,4 @@
-"""The cluster's CloudWatch dashboard: one section per concern, one graph per question."""
+"""The cluster's CloudWatch dashboard: a section per subject, and a graph per question."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PERIOD_S: Final = 60
 _ERRORS: Final = "/deepcdk: failed|Traceback|No space left on device|CUDA error|NCCL WARN/"
 
 Lines = list[tuple[str, cloudwatch.Metric]]
-"""Labels and metrics of one graph."""
+"""The lines of one graph: labels and metrics."""
 
 
 def rows(sources: MetricSources, alarms: list[cloudwatch.IAlarm]) -> list[list[cloudwatch.IWidget]]:
-    """Return the rows of the dashboard: alarms, a section for each concern, and the newest errors."""
+    """Return the rows of the dashboard: alarms, a section for each subject, and the newest errors."""
     found: list[list[cloudwatch.IWidget]] = []
     if alarms:
         found.append([cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=COLUMNS, height=3)])
@@ -138,7 +138,7 @@ def _gateways(sources: MetricSources) -> Iterator[cloudwatch.IWidget]:
 
 
 def _of_instances(sources: MetricSources, names: dict[str, str]) -> Lines:
-    """Return the sums of EC2's metrics, labelled by role and word."""
+    """Return sums of EC2's metrics for each role, with labels."""
     return [(f"{role}: {word}", sources.instances(role, name, "Sum")) for role in ROLES for word, name in names.items()]
 
 
@@ -149,7 +149,7 @@ def _graph(title: str, lines: Lines, *, percent: bool = False) -> cloudwatch.Gra
 def _by_node(
     sources: MetricSources, title: str, name: str, statistic: str = "Average", *, percent: bool = False
 ) -> cloudwatch.GraphWidget:
-    """Return a graph with a line for each node, found by a search: nodes come and go."""
+    """Return a graph with a line for each node. It finds the nodes by a search, because nodes change."""
     # A namespace with a slash must be quoted in a search.
     schema = f'{{"{sources.namespace}",InstanceId}} MetricName="{name}"'
     expression = f"SEARCH('{schema}', '{statistic}', {_PERIOD_S})"

@@ -1,4 +1,4 @@
-"""The key that encrypts the cluster's data: AWS's own, a new one, or an existing one."""
+"""The key that encrypts the cluster's data: AWS's own key, a new one, or an existing one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from constructs import Construct
 
 from stacks.config import ClusterConfig
 
-# Logical id that stays when this code is rearranged: a new key would mean new, empty file systems.
+# This logical ID must not change when the code is reorganized: a new key would mean new, empty file systems.
 STORAGE_KEY: Final = "StorageKey"
 CREATE: Final = "create"
-# What a service needs to encrypt with a key. For Auto Scaling see its user guide, "Required AWS KMS key policy for use
-# with encrypted volumes".
+# KMS actions that a service needs to encrypt with a key. For Auto Scaling, see "Required AWS KMS key policy for use
+# with encrypted volumes" in its user guide.
 _USE: Final = (
     "kms:Encrypt",
     "kms:Decrypt",
@@ -34,7 +34,7 @@ class EncryptionProps:
 
 
 class Encryption(Construct):
-    """The key of volumes, file systems, bucket and logs; `key` is None where AWS's own keys are used."""
+    """The key for volumes, file systems, bucket and logs; `key` is None if AWS's own keys are used."""
 
     key: kms.IKey | None = None
 
@@ -47,7 +47,7 @@ class Encryption(Construct):
             self.key = kms.Key.from_key_arn(self, "Existing", wanted)
 
     def _create(self, config: ClusterConfig) -> kms.Key:
-        # Data that is kept is lost without its key, so the key is kept with it.
+        # Retained data would be lost without its key, so the key is retained too.
         kept = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if config.retain_data else RemovalPolicy.DESTROY
         key = kms.Key(
             self,
@@ -55,7 +55,7 @@ class Encryption(Construct):
             description=f"Volumes, file systems, bucket and logs of the deepcdk cluster {config.name}",
             enable_key_rotation=True,
             removal_policy=kept,
-            pending_window=None if config.retain_data else Duration.days(7),  # the least that KMS takes
+            pending_window=None if config.retain_data else Duration.days(7),  # KMS's minimum
         )
         resource = key.node.default_child
         if isinstance(resource, kms.CfnKey):
@@ -66,8 +66,8 @@ class Encryption(Construct):
     def _admit_auto_scaling(self, key: kms.Key) -> None:
         """Allow Auto Scaling to launch instances with encrypted volumes.
 
-        Its service-linked role is named by a condition and not as principal: KMS refuses a principal that does not
-        exist, and in an account without Auto Scaling groups that role exists only after the first one.
+        A condition names its service-linked role. A principal would not work: KMS rejects principals that do not exist,
+        and an account has this role only after its first Auto Scaling group.
         """
         role = (
             f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role/aws-service-role/autoscaling.amazonaws.com/"

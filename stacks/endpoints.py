@@ -25,7 +25,7 @@ class EndpointsProps:
 
 
 class Endpoints(Construct):
-    """The endpoints that `vpc_endpoints` names, and the security group of the interface endpoints."""
+    """The endpoints in `vpc_endpoints`, and the security group of the interface endpoints."""
 
     def __init__(self, scope: Construct, id: str, props: EndpointsProps) -> None:
         super().__init__(scope, id)
@@ -37,9 +37,9 @@ class Endpoints(Construct):
                 self._create_interface(props, service, group)
 
     def _create_gateway(self, props: EndpointsProps) -> None:
-        """Route every subnet's traffic to S3 through the endpoint, which costs nothing.
+        """Route the traffic to S3 from all subnets through the endpoint, which is free.
 
-        Nodes boot after it: it cuts the connections to S3 that its subnets have ("Gateway endpoints for Amazon S3").
+        Nodes must boot after this: a new endpoint cuts existing connections to S3 ("Gateway endpoints for Amazon S3").
         """
         subnets = (*props.network.vpc.public_subnets, *props.network.vpc.private_subnets)
         ec2.CfnVPCEndpoint(
@@ -61,7 +61,7 @@ class Endpoints(Construct):
         return group
 
     def _create_interface(self, props: EndpointsProps, service: str, group: ec2.SecurityGroup) -> None:
-        """Give a service an address in each private subnet, to which its usual name then resolves."""
+        """Create an address for a service in each private subnet. The service's usual name then resolves to it."""
         ec2.CfnVPCEndpoint(
             self,
             service.title().replace(".", ""),

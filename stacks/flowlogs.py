@@ -17,7 +17,7 @@ from stacks.config_keys.network import FLOW_LOGS_TO_GROUP, NO_FLOW_LOGS
 from stacks.network import Network
 from stacks.observability import admit_logs
 
-# Logical id, by which people find the log group: CloudFormation makes its name.
+# Logical ID, so that people find the log group: CloudFormation derives its name from this.
 FLOW_LOGS: Final = "FlowLogs"
 
 
@@ -29,7 +29,7 @@ class FlowLogsProps:
 
 
 class FlowLogs(Construct):
-    """The flow logs that `flow_logs` asks for: of the cluster's own VPC, or of the subnets in an existing one."""
+    """The flow logs as `flow_logs` configures them: of the cluster's own VPC, or of its subnets in an existing VPC."""
 
     def __init__(self, scope: Construct, id: str, props: FlowLogsProps) -> None:
         super().__init__(scope, id)
@@ -37,7 +37,7 @@ class FlowLogs(Construct):
         if config.flow_logs == NO_FLOW_LOGS:
             return
         if config.flow_logs == FLOW_LOGS_TO_GROUP:
-            if props.key and not config.node_logs:  # with these the key admits CloudWatch Logs already
+            if props.key and not config.node_logs:  # with node_logs, the key already allows CloudWatch Logs
                 admit_logs(props.key)
             group = self._create_group(config, props.key)
             role = self._create_role(group)
@@ -54,7 +54,7 @@ class FlowLogs(Construct):
         role_arn: str | None = None,
         bucket_arn: str | None = None,
     ) -> None:
-        """Log the whole VPC only where it is the cluster's own; other traffic of an existing VPC is not logged."""
+        """Log the whole VPC only if it belongs to the cluster. In an existing VPC, log only the cluster's subnets."""
         logged = [("Vpc", "VPC", network.vpc.vpc_id)]
         if config.vpc_id:
             ids = dict.fromkeys((*config.public_subnet_ids, *config.private_subnet_ids))
@@ -81,13 +81,13 @@ class FlowLogs(Construct):
         return group
 
     def _create_role(self, group: logs.CfnLogGroup) -> iam.Role:
-        """Return the role with which VPC flow logs write to this group only."""
+        """Return the role of VPC flow logs, which may write only to this group."""
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
         role.add_to_policy(
             iam.PolicyStatement(
                 sid="WriteFlowLogs",
                 actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
-                resources=[group.attr_arn],  # it ends in :*, which stands for the group's streams
+                resources=[group.attr_arn],  # it ends in :*, which matches the group's streams
             )
         )
         Validations.of(role).acknowledge(

@@ -1,11 +1,11 @@
-"""EC2's GPUs: the compute capability, for which the runtime is built, and the speeds that a run must reach half of.
+"""EC2's GPUs: the compute capability that the runtime is built for, and the minimum speeds for a run.
 
 Standard library only. Capabilities: NVIDIA, "CUDA GPU Compute Capability" (developer.nvidia.com/cuda/gpus and its page
-of legacy GPUs). Both by the names that `instance_types.csv` has.
+of legacy GPUs). GPUs have the names in `instance_types.csv`.
 
-A run on GPUs is refused below a floor, half of the published figure: that leaves room for the size of a matrix or of a
-message, and none for a GPU that is throttled, a link that is down, or gradients that take another way. Tried was that
-of products, on one H200: 706 to 745 TFLOP/s.
+A run on GPUs is rejected below half of the published speed. That margin covers the size of a matrix or a message, but
+not a throttled GPU, a broken link, or gradients on the wrong network. The speed of matrix products was measured on one
+H200: 706 to 745 TFLOP/s.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ CAPABILITIES: Final = {
     "RTX PRO 4500": 120,
     "RTX PRO Server 6000": 120,
 }
-"""Compute capabilities times ten."""
+"""Compute capabilities, multiplied by ten."""
 FIRST_SUPPORTED: Final = 75
 """Turing. The runtime's cuDNN is 9.28, and 9.11 dropped Volta, Pascal and Maxwell (NVIDIA's support matrices of cuDNN
-9.10 and 9.11, as compared in immich-app/immich#23110; of Volta also pytorch/pytorch#172352)."""
+9.10 and 9.11, as compared in immich-app/immich#23110; for Volta also pytorch/pytorch#172352)."""
 FRACTION: Final = 0.5
-"""The part of a figure that must be reached."""
+"""The share of a published speed that must be reached."""
 FLOW_GBIT_S: Final = 5.0
-"""What one TCP flow between instances outside a cluster placement group carries at most, Gbit/s (EC2 User Guide,
+"""Maximum rate of one TCP flow between instances outside a cluster placement group, Gbit/s (EC2 User Guide,
 "Amazon EC2 instance network bandwidth")."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuSpeed:
-    """What a GPU does at best, as published."""
+    """The published maximum speeds of a GPU."""
 
     matmul_tflops: float
-    """Dense matrix products in FP16 on tensor cores, TFLOP/s: what it sustains where that is known, else its peak."""
+    """Dense FP16 matrix products on tensor cores, TFLOP/s: the sustained rate if it is known, else the peak."""
     source: str
     nvlink_gb_s: float = 0.0
     """NVLink's bandwidth in one direction, GB/s; 0: the instance types with this GPU have no NVLink."""
@@ -74,34 +74,34 @@ SPEEDS: Final = {
     "H200": GpuSpeed(matmul_tflops=989, nvlink_gb_s=450, source="NVIDIA H200 data sheet (SXM)"),
     "B200": GpuSpeed(matmul_tflops=2250, nvlink_gb_s=900, source="NVIDIA DGX B200 data sheet"),
 }
-"""GPUs without an entry are measured, and not judged."""
+"""GPUs without an entry are measured, but have no minimum speed."""
 
 
 def capability(instance_type: str) -> int | None:
-    """Return the compute capability of a type's GPUs, times ten; None without NVIDIA GPUs, or where it is unknown."""
+    """Return the compute capability of a type's GPUs, multiplied by ten; None without NVIDIA GPUs, or if unknown."""
     kind = find(instance_type)
     return CAPABILITIES.get(kind.gpu_name) if kind is not None else None
 
 
 def common_capability(instance_types: Iterable[str]) -> str:
-    """Return the compute capability that all these types have, as `90`; empty where they differ or one is unknown."""
+    """Return the compute capability that all these types have, as `90`; "" if they differ or one is unknown."""
     found = {capability(name) for name in instance_types}
     return str(found.pop()) if len(found) == 1 and None not in found else ""
 
 
 def least_matmul_tflops(kinds: Sequence[InstanceType]) -> float:
-    """Return the floor of a matrix product on each GPU of these types, TFLOP/s; 0 where one has no figure."""
+    """Return the minimum speed of a matrix product on each GPU of these types, TFLOP/s; 0 if one is unknown."""
     figures = [SPEEDS[kind.gpu_name].matmul_tflops if kind.gpu_name in SPEEDS else 0.0 for kind in kinds]
     return FRACTION * min(figures, default=0.0)
 
 
 def least_allreduce_gb_s(kinds: Sequence[InstanceType], ranks: Sequence[int], *, efa: bool) -> float:
-    """Return the floor of an allreduce's bus bandwidth between nodes of these types, GB/s; 0 where one has no figure.
+    """Return the minimum bus bandwidth of an allreduce between nodes of these types, GB/s; 0 if one is unknown.
 
-    One type for each node, and its number of ranks, each with a GPU. Bus bandwidth compares with the slowest link's,
-    whatever the number of ranks (nccl-tests, doc/PERFORMANCE.md): NVLink within a node, the network between nodes. Of
-    that EFA gives each GPU its part; over TCP the figure is what one flow carries, for how many flows NCCL opens is its
-    own choice.
+    `kinds` and `ranks` have an item per node: its type, and its number of ranks with a GPU each. Bus bandwidth is
+    comparable to the slowest link for any number of ranks (nccl-tests, doc/PERFORMANCE.md): NVLink within a node, the
+    network between nodes. With EFA, each GPU gets its share of the network. Over TCP, the limit is one flow, because
+    NCCL decides how many flows it opens.
     """
     placed = list(zip(kinds, ranks, strict=True))
     links = [_within_gb_s(kind) for kind, count in placed if count > 1]
@@ -114,15 +114,15 @@ def least_allreduce_gb_s(kinds: Sequence[InstanceType], ranks: Sequence[int], *,
 
 
 def _within_gb_s(kind: InstanceType) -> float:
-    """Return what connects the GPUs of one node, GB/s; 0 for PCI Express, of which nothing is published."""
+    """Return the bandwidth between GPUs within one node, GB/s; 0 for PCI Express, which has no published figure."""
     speed = SPEEDS.get(kind.gpu_name)
     return speed.nvlink_gb_s if speed and kind.nvlink_gpus == kind.gpus else 0.0
 
 
 def network_gbit_s(words: str) -> float:
-    """Parse EC2's words for a type's network, Gbit/s: `3200 Gigabit`, `4x 100 Gigabit`.
+    """Parse EC2's description of a type's network into Gbit/s: `3200 Gigabit`, `4x 100 Gigabit`.
 
-    0 for `Up to 25 Gigabit`, which is a peak: what such a type has at all times is not in EC2's words.
+    The result is 0 for `Up to 25 Gigabit`, which is a peak. EC2 does not describe the baseline of such a type.
     """
     found = re.fullmatch(r"(?:([0-9]+)x )?([0-9]+(?:\.[0-9]+)?) Gigabit", words)
     return int(found[1] or 1) * float(found[2]) if found else 0.0

@@ -1,4 +1,4 @@
-"""What a node's role may do beyond its own cluster: the user's buckets, and Session Manager."""
+"""Permissions of a node's role outside its own cluster: the user's buckets, and Session Manager."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ AGENT_ACTIONS: Final = (
 
 
 def grant_read(role: iam.Role, buckets: Sequence[str]) -> None:
-    """Allow a role to list and read these buckets; not to write, nor to read older versions."""
-    # `fab stage-data` reads the objects, whose names are not known in advance.
+    """Allow a role to list and read these buckets, but not to write to them or to read older versions."""
+    # `fab stage-data` reads the objects. Their names are not known in advance.
     _admit(role, buckets, ["s3:GetObject"], "data_buckets")
 
 
 def grant_write(role: iam.Role, buckets: Sequence[str]) -> None:
     """Allow a role to list these buckets, and to read, write and delete their objects."""
-    # A checkpoint goes up in parts, which a writer that fails takes back; old ones are deleted.
+    # A checkpoint is uploaded in parts, and a failed upload is aborted. Old checkpoints are deleted.
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     _admit(role, buckets, actions, "checkpoint_buckets")
 
@@ -35,7 +35,7 @@ def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setti
     if not buckets:
         return
     arns = [f"arn:{Aws.PARTITION}:s3:::{bucket}" for bucket in buckets]
-    # What lies under a prefix is listed; without it S3 answers 403 for a missing object as well.
+    # Objects under a prefix are listed. Without this permission, S3 also answers 403 for a missing object.
     role.add_to_policy(iam.PolicyStatement(actions=["s3:ListBucket"], resources=arns))
     role.add_to_policy(iam.PolicyStatement(actions=[*actions], resources=[f"{arn}/*" for arn in arns]))
     for bucket in buckets:
@@ -48,7 +48,7 @@ def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setti
 
 
 def grant_sessions(role: iam.Role) -> None:
-    """Allow a node's role what Session Manager needs; the users' own policies say who may connect."""
+    """Give a node's role the permissions that Session Manager needs. The users' own policies decide who may connect."""
     role.add_to_policy(iam.PolicyStatement(sid="SessionManagerAgent", actions=[*AGENT_ACTIONS], resources=["*"]))
     Validations.of(role).acknowledge(
         Acknowledgment(

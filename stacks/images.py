@@ -1,4 +1,4 @@
-"""Machine images: which one fits an instance type, and what the name of an SSM parameter says about its image."""
+"""Machine images: choose one for an instance type, and derive an image's properties from its SSM parameter's name."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ AMAZON_LINUX: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-de
 DEEP_LEARNING: Final = (
     "/aws/service/deeplearning/ami/{architecture}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 )
-# Size of the snapshot behind DEEP_LEARNING: no smaller volume can be made of it.
+# Size of the snapshot of DEEP_LEARNING. A volume made from it cannot be smaller.
 DEEP_LEARNING_GIB: Final = 75
-# What the runtime of a node takes while it is installed: on a worker with GPUs 7.1 GB and 3.3 GB of packages (see
-# docs/horovod.md, "GPUs"), on one without 2.1 GB and a compiler. A program's own packages come on top.
+# Space that a node's runtime needs while it is installed: on a worker with GPUs 7.1 GB and 3.3 GB of packages (see
+# docs/horovod.md, "GPUs"), on other workers 2.1 GB and a compiler. A program's own packages need more.
 GPU_RUNTIME_GIB: Final = 10
 RUNTIME_GIB: Final = 4
-# NVIDIA's open kernel modules, which that image has, begin with Turing (2018).
+# NVIDIA's open kernel modules, which DEEP_LEARNING contains, support GPUs since Turing (2018).
 OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
-# EC2's names of architectures, by the words that image publishers use.
+# EC2's names of architectures, by the names that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
-# Releases on which the boot installs none of Python 3.11 to 3.13, which TensorFlow and Horovod are locked for; the
-# version that they have (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"), and a pattern of
-# the words in names of parameters.
+# Releases without a package for Python 3.11 to 3.13, the versions that TensorFlow and Horovod are locked for. For
+# each: its own version of Python (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"), and a
+# pattern for its names in parameters.
 _OTHER_PYTHONS: Final[Mapping[str, tuple[str, str]]] = {
     "Ubuntu 18.04": ("3.6", r"18\.04|bionic"),
     "Ubuntu 20.04": ("3.8", r"20\.04|focal"),
@@ -39,28 +39,28 @@ _OTHER_PYTHONS: Final[Mapping[str, tuple[str, str]]] = {
     "Debian 11": ("3.9", r"11|bullseye"),
     "Amazon Linux 2": ("3.7", r"amzn2|amazon-linux-2"),
 }
-# Publishers of plain images, none of which has an NVIDIA driver.
+# Publishers of plain images, which have no NVIDIA driver.
 _PLAIN: Final = ("/aws/service/ami-amazon-linux-latest/", "/aws/service/canonical/", "/aws/service/debian/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Image:
-    """One machine image as a launch template names it: by SSM parameter, or by id."""
+    """A machine image in a launch template, given by an SSM parameter or by its ID."""
 
     parameter: str
-    """Name of the SSM parameter that holds its id; empty for an image by id."""
+    """Name of the SSM parameter that contains the image's ID; empty for an image given by its ID."""
     id: str
-    """`ami-...`; empty for the one that the parameter names at the deployment."""
+    """`ami-...`; empty: the deployment reads it from the parameter."""
     root_device: str
-    """Device of its root volume: only a mapping of this name changes that volume's size and encryption."""
+    """Device name of the root volume. Only a mapping with this name changes that volume's size and encryption."""
 
 
 def image(
     *, id: str, parameter: str, root_device: str, instance_type: str, kept: Mapping[str, str] | None = None
 ) -> Image:
-    """Return the image given by id or by parameter, else the one that fits the instance type.
+    """Return the image given by ID or by parameter, else the default image for the instance type.
 
-    `kept`: ids by the names of parameters, for a deployed cluster that does not change to what these name now.
+    `kept` maps parameters to IDs, for a deployed cluster that keeps its images when the parameters change.
     """
     named = "" if id else choose(parameter, instance_type)
     id = id or (kept or {}).get(named, "")
@@ -68,16 +68,15 @@ def image(
 
 
 def choose(given: str, instance_type: str) -> str:
-    """Return the given image parameter, else the one that fits the instance type.
+    """Return the given image parameter, else the default for the instance type.
 
-    A type that is not in the table gets what most types take, an x86_64 image without a GPU
-    driver, unless validation refused it before.
+    An unknown type gets an x86_64 image without a GPU driver, which fits most types, unless validation has rejected it.
     """
     return given or default(find(instance_type)) or AMAZON_LINUX.format(architecture="x86_64")
 
 
 def default(kind: InstanceType | None) -> str:
-    """Return the image parameter for an instance type; empty where no image is known to fit."""
+    """Return the image parameter for an instance type; "" if no image is known to fit."""
     if kind is None or kind.gpu_name in OLDER_THAN_OPEN_DRIVER or kind.gpu_maker not in ("", "NVIDIA"):
         return ""
     for supported in kind.architectures:
@@ -87,7 +86,7 @@ def default(kind: InstanceType | None) -> str:
 
 
 def architecture(parameter: str) -> str:
-    """Return the architecture in an image parameter's name (`x86_64`, `arm64`); empty if there is none."""
+    """Return the architecture in an image parameter's name (`x86_64`, `arm64`), or "" if there is none."""
     named = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
     return named.pop() if len(named) == 1 else ""
 
@@ -103,7 +102,7 @@ def has_open_gpu_driver(parameter: str) -> bool:
 
 
 def without_python(parameter: str) -> str:
-    """Return the release of an image on which the boot installs no usable Python; empty if none is known."""
+    """Return the name of an image's release if the boot can install no suitable Python on it, else ""."""
     if not parameter.startswith("/aws/service/"):
         return ""
     for name, (python, words) in _OTHER_PYTHONS.items():
@@ -113,21 +112,21 @@ def without_python(parameter: str) -> str:
 
 
 def smallest_volume_gib(parameter: str) -> int:
-    """Return the size of the smallest root volume for the image, GiB; 8 where it is not known."""
+    """Return the size of the smallest root volume for the image, GiB; 8 if it is unknown."""
     return DEEP_LEARNING_GIB if parameter.startswith("/aws/service/deeplearning/") else 8
 
 
 def runtime_gib(role: str, instance_type: str) -> int:
-    """Return the room that a node's runtime takes beside its image, GiB; that of a type with GPUs if it is unknown."""
+    """Return the space that a node's runtime needs besides its image, GiB. Unknown types may have GPUs."""
     kind = find(instance_type)
     return GPU_RUNTIME_GIB if role == WORKER and (kind is None or kind.gpus) else RUNTIME_GIB
 
 
 def login_user(parameter: str) -> str:
-    """Return the login user of an image's publisher."""
+    """Return the login user that the image's publisher has set up."""
     return "ubuntu" if "ubuntu" in parameter else "admin" if "/debian/" in parameter else "ec2-user"
 
 
 def default_root_device(parameter: str) -> str:
-    """Return the device of an image's root volume: Ubuntu's images have their own, most others share Amazon's."""
+    """Return the device name of an image's root volume. Ubuntu's differs; most others are the same as Amazon's."""
     return "/dev/sda1" if "ubuntu" in parameter else "/dev/xvda"

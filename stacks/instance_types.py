@@ -1,6 +1,6 @@
 """The properties of EC2 instance types, from a table that `python -m tools.instance_types` writes.
 
-Standard library only; the table is read at the first question, once.
+Standard library only. The table is read once, at the first lookup.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 TABLE: Final = Path(__file__).with_suffix(".csv")
-# Lines before the header that say when and from what the table was made.
+# Prefix of the lines before the header, which contain the table's date and source.
 COMMENT: Final = "# "
 
 
 class TableError(ValueError):
-    """Report a table of instance types that cannot be read. Carries `path`, `line` and `rule`."""
+    """Report an unreadable table of instance types. Carries `path`, `line` and `rule`."""
 
     def __init__(self, path: Path, line: int, rule: str) -> None:
         self.path, self.line, self.rule = path, line, rule
@@ -27,34 +27,34 @@ class TableError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InstanceType:
-    """One EC2 instance type."""
+    """The properties of an EC2 instance type."""
 
     name: str
     vcpus: int
     memory_mib: int
     architectures: tuple[str, ...]
-    """As EC2 names them: `x86_64`, `arm64`, `i386`, `x86_64_mac`, `arm64_mac`."""
+    """EC2's names: `x86_64`, `arm64`, `i386`, `x86_64_mac`, `arm64_mac`."""
     gpus: int
     gpu_maker: str
-    """`NVIDIA`; empty without GPUs."""
+    """`NVIDIA`, or another maker; empty without GPUs."""
     gpu_name: str
-    """`H100`; empty without GPUs."""
+    """Such as `H100`; empty without GPUs."""
     gpu_memory_mib: int
-    """Memory of all GPUs together."""
+    """Total memory of all GPUs."""
     nvlink_gpus: int
-    """GPUs connected by NVLink; 0: PCI Express, or a single GPU."""
+    """Number of GPUs connected by NVLink; 0: PCI Express, or a single GPU."""
     network: str
-    """As EC2 words it: `Up to 10 Gigabit`, `3200 Gigabit`."""
+    """EC2's description: `Up to 10 Gigabit`, `3200 Gigabit`."""
     efa_interfaces: int
-    """EFA devices at most; 0: no EFA."""
+    """Maximum number of EFA devices; 0: no EFA."""
     efa_first_card: int
-    """Index of the first network card that takes an EFA device; the others follow without a gap."""
+    """Index of the first network card that supports an EFA device. All following cards do too."""
     store_disks: int
-    """NVMe disks of the instance store; 0: none."""
+    """Number of NVMe disks in the instance store."""
     store_gb: int
-    """Their total size, GB."""
+    """Total size of these disks, GB."""
     placements: tuple[str, ...]
-    """Strategies of placement groups that it supports: `cluster`, `partition`, `spread`."""
+    """Supported strategies of placement groups: `cluster`, `partition`, `spread`."""
     hypervisor: str
     """`nitro` or `xen`; empty for bare metal."""
 
@@ -67,13 +67,13 @@ _LISTS: Final = frozenset({"architectures", "placements"})
 
 
 def find(name: str) -> InstanceType | None:
-    """Return an instance type by name (`p5.48xlarge`); None where the table does not have it."""
+    """Return the instance type with this name (`p5.48xlarge`), or None if the table does not contain it."""
     rows = _rows()
     return _parse(*rows[name]) if name in rows else None
 
 
 def is_xen(name: str) -> bool:
-    """Return whether a type runs on Xen instead of Nitro; for a type that is not in the table its family decides."""
+    """Return whether a type runs on Xen instead of Nitro. For a type that is not in the table, its family decides."""
     kind = find(name)
     return kind.hypervisor == "xen" if kind else name.partition(".")[0] in _XEN_FAMILIES
 
@@ -84,7 +84,7 @@ def names() -> tuple[str, ...]:
 
 
 def nearest(name: str) -> str:
-    """Return the name in the table nearest to `name`, of its family (`p5en`) or generation (`p5`) if possible."""
+    """Return the most similar name in the table, from the same family (`p5en`) or generation (`p5`) if possible."""
     family = name.partition(".")[0]
     (generation,) = re.findall(r"^[a-z]*[0-9]*", name)
     nearby = ([known for known in _rows() if known.startswith(start)] for start in (f"{family}.", generation, ""))
@@ -93,7 +93,7 @@ def nearest(name: str) -> str:
 
 @functools.cache
 def origin() -> str:
-    """Return the date and the source that the table states."""
+    """Return the date and source of the table."""
     with TABLE.open(encoding="utf-8") as lines:
         return " ".join(line[len(COMMENT) :].strip() for line in lines if line.startswith(COMMENT))
 
@@ -104,14 +104,14 @@ def render(types: list[InstanceType], about: str) -> str:
     for each in sorted(types, key=lambda each: each.name):
         values = (getattr(each, field) for field in FIELDS)
         cells = [" ".join(value) if isinstance(value, tuple) else str(value) for value in values]
-        # No value of EC2's holds a comma today; one that did would shift the cells of its line.
+        # EC2's values contain no commas today. A comma would shift the cells of its line.
         lines.append(",".join(cell.replace(",", ";") for cell in cells))
     return "\n".join(lines) + "\n"
 
 
 @functools.cache
 def _rows() -> dict[str, tuple[int, str]]:
-    """Return line number and line of each type; only the requested ones are parsed further."""
+    """Return the line number and the line of each type by name. Only requested lines are parsed further."""
     try:
         lines = TABLE.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -131,4 +131,4 @@ def _parse(number: int, line: str) -> InstanceType:
         if field in _NUMBERS and not cell.isdecimal():
             raise TableError(TABLE, number, f"{field} = {cell!r} must be a whole number")
         values[field] = int(cell) if field in _NUMBERS else tuple(cell.split()) if field in _LISTS else cell
-    return InstanceType(**values)  # type: ignore[arg-type]  # each field's kind is that of the loop above
+    return InstanceType(**values)  # type: ignore[arg-type]  # the loop above converts each field to its type

@@ -1,8 +1,8 @@
-"""What stops unattended workers: idleness, hours, a spent budget. It works without the laptop and the master.
+"""Stop unattended workers: when they are idle, after a number of hours, or when the budget is spent.
 
-Each bound is a CloudWatch alarm whose action is the one scaling policy of the worker group, "exactly none". An alarm
-repeats an action towards Auto Scaling every minute while it lasts, so each must end by itself once the group is
-empty, or it would undo every later growth: an empty group is neither idle nor running.
+This works without the laptop and the master. Each limit is a CloudWatch alarm that executes the worker group's only
+scaling policy, which sets the group's size to zero. An alarm repeats this action every minute while it lasts. So it
+must end when the group is empty, or the group could never grow again: an empty group is neither idle nor running.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from stacks.instance_types import find
 from stacks.observability import collect_group_metrics, namespace
 
 IDLE_PERIOD_S: Final = 300
-"""Period of EC2's own metrics without detailed monitoring."""
+"""Period of EC2's metrics without detailed monitoring."""
 BUSY_BYTES: Final = 15_000_000
-"""Bytes that a worker receives or sends between two samples of EC2 (five minutes, or one) when it is not idle.
+"""A worker is not idle if it receives or sends this many bytes between two samples of EC2 (five minutes, or one).
 
-The heartbeats of an idle node are far below it; incoming data at 250 kB/s are above it."""
+The heartbeats of an idle node are far fewer bytes. Incoming data at 250 kB/s are more."""
 LIVE_RUNS: Final = "LiveRuns"
 """Metric that the master publishes each minute while a run is live (`agent/supervisor/live_metric.py`)."""
 ANY_SIZE: Final = 1_000_000
@@ -43,11 +43,11 @@ class LimitsProps:
     config: ClusterConfig
     workers: autoscaling.AutoScalingGroup
     master: iam.IRole
-    """Carries out the policy when runs that asked for it are done, and publishes that runs are live."""
+    """Role of the master, which executes the policy when runs that asked for it are done, and publishes LIVE_RUNS."""
 
 
 class Limits(Construct):
-    """The policy that empties the worker group, the alarms that call it, and the budget."""
+    """The policy that empties the worker group, the alarms that execute it, and the budget."""
 
     def __init__(self, scope: Construct, id: str, props: LimitsProps) -> None:
         super().__init__(scope, id)
@@ -72,7 +72,7 @@ class Limits(Construct):
             self,
             "Stop",
             auto_scaling_group_name=self._group,
-            # Step scaling knows no cooldown, and acts while a launch is still being tried.
+            # Step scaling has no cooldown, and it works even while a launch is in progress.
             policy_type="StepScaling",
             adjustment_type="ExactCapacity",
             step_adjustments=[
@@ -83,10 +83,10 @@ class Limits(Construct):
         return policy
 
     def _admit(self, master: iam.IRole, namespace: str) -> None:
-        """Allow the master to carry out the worker group's only policy, and to publish that runs are live.
+        """Allow the master to execute the worker group's only policy, and to publish the metric LIVE_RUNS.
 
-        It may not set the group's size, or an attacker on the master could start nodes. The statements are in a policy
-        apart from the roles, because the workers wait for the roles.
+        The master may not set the group's size, because an attacker on the master could then start nodes. The
+        statements are in a separate policy, because the workers depend on the roles.
         """
         name = f"autoScalingGroup:*:autoScalingGroupName/{self._group}"
         arn = f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"
@@ -110,11 +110,11 @@ class Limits(Construct):
         )
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
-        """Alarm when no worker was busy and no run live in any period; if data are missing, the last ones count.
+        """Raise an alarm if no worker was busy and no run was live in all periods. Missing data repeat the last value.
 
-        One period more than asked for, since the first may be half over. While a run is live, the group would have to
-        be larger than any group is. The values are counted, so that no value makes the product negative. If one of two
-        metrics is missing, CloudWatch takes 0 for it, so the comparison also holds before the first run ever.
+        It takes one period more than configured, since the first may be incomplete. While a run is live, the group's
+        size would have to exceed ANY_SIZE. LIVE_RUNS is counted (SampleCount), so the product is never negative.
+        CloudWatch uses 0 for a missing metric, so the comparison also works before the first run.
         """
         cpu = idle_cpu_percent(config)
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
@@ -135,7 +135,7 @@ class Limits(Construct):
         )
 
     def _watch_hours(self, config: ClusterConfig) -> None:
-        """Alarm when the group was never empty in that time; missing data do not reset it."""
+        """Raise an alarm if the group was never empty in that time. Missing data do not reset it."""
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
             LimitId.HOURS,
@@ -146,7 +146,7 @@ class Limits(Construct):
         )
 
     def _watch_budget(self, queue: str) -> None:
-        """Alarm while the message of the spent budget is in its queue; without data the state stays."""
+        """Raise an alarm while the message of the spent budget is in its queue. Missing data keep its state."""
         alarm = cloudwatch.CfnAlarm(
             self,
             LimitId.BUDGET,
@@ -182,7 +182,7 @@ class Limits(Construct):
             comparison_operator="GreaterThanThreshold",
             threshold=0.5,
             evaluation_periods=periods,
-            # Before the first data, and where there are none for long, nothing is ended.
+            # Before the first data, and after a long gap in the data, no workers are stopped.
             treat_missing_data="notBreaching",
             alarm_actions=[self.stop.ref],
         )
@@ -200,9 +200,9 @@ class Limits(Construct):
 
 
 def idle_cpu_percent(config: ClusterConfig) -> float:
-    """Return the CPU use below which a worker is idle: by default half of one vCPU.
+    """Return the CPU use, percent, below which a worker is idle: by default half of one vCPU.
 
-    A rank keeps at least one thread busy while it trains, on GPUs too: it feeds them and waits for the others.
+    A rank keeps at least one thread busy while it trains, even on GPUs, to feed them and to wait for other ranks.
     """
     if config.idle_cpu_percent:
         return config.idle_cpu_percent

@@ -1,4 +1,4 @@
-"""The fast shared file system: FSx for Lustre, its firewall, and its link to S3."""
+"""The fast shared file system: FSx for Lustre, its security group, and its link to S3."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from constructs import Construct
 
 from stacks.config import LUSTRE_PORTS, ClusterConfig
 
-# The newest version of Lustre that FSx offers, with which links to S3 work in every deployment type below.
+# The newest version of Lustre in FSx. With it, links to S3 work in all deployment types below.
 _VERSION: Final = "2.15"
-# The directory of the file system that is linked to S3; what lies beside it stays in the cluster.
+# The directory that is linked to S3. Other directories exist only in the file system.
 LINKED: Final = "/data"
 
 
@@ -25,15 +25,15 @@ class LustreProps:
     config: ClusterConfig
     vpc: ec2.IVpc
     subnets: ec2.SubnetSelection
-    """Subnets to choose from; it takes the first, because a Lustre file system has one zone."""
+    """Subnets to choose from. The first is used, because a Lustre file system is in one zone."""
     clients: Sequence[ec2.ISecurityGroup]
-    """Groups of the nodes that mount it."""
+    """Security groups of the nodes that mount the file system."""
     key: kms.IKey | None
-    """The key of a persistent file system; None: AWS's own, which a scratch one always has."""
+    """The key of a persistent file system; None: AWS's own key. A scratch file system always has AWS's own."""
 
 
 class Lustre(Construct):
-    """A Lustre file system that is deleted with the cluster; lasting data are in S3."""
+    """A Lustre file system that is deleted with the cluster. Permanent data are in S3."""
 
     def __init__(self, scope: Construct, id: str, props: LustreProps) -> None:
         super().__init__(scope, id)
@@ -44,11 +44,11 @@ class Lustre(Construct):
 
     @property
     def source(self) -> str:
-        """Return what a node mounts."""
+        """Return the file system's address for `mount`."""
         return f"{self.file_system.attr_dns_name}@tcp:/{self.file_system.attr_lustre_mount_name}"
 
     def _create_firewall(self, props: LustreProps) -> ec2.SecurityGroup:
-        """Open Lustre's ports in both directions: servers also call their clients, and each other."""
+        """Open Lustre's ports in both directions, because servers also connect to clients and to each other."""
         group = ec2.SecurityGroup(
             self, "Servers", vpc=props.vpc, description="Lustre from all nodes", allow_all_outbound=False
         )
@@ -56,7 +56,7 @@ class Lustre(Construct):
             ports = ec2.Port.tcp(first) if first == last else ec2.Port.tcp_range(first, last)
             for peer in (group, *props.clients):
                 group.add_ingress_rule(peer, ports, "Lustre")
-                # Not the group's own add_egress_rule: it would leave the group with AWS's default, all traffic out.
+                # Not the group's own add_egress_rule, which would add AWS's default rule: all outbound traffic.
                 ec2.CfnSecurityGroupEgress(
                     group,
                     f"To{peer.node.id}On{first}",
@@ -90,9 +90,9 @@ class Lustre(Construct):
                 data_compression_type="LZ4" if config.fsx_compression else "NONE",
             ),
         )
-        # It lives in the cluster's subnet, which could not go without it.
+        # It is in the cluster's subnet, which could not be deleted without it.
         file_system.apply_removal_policy(RemovalPolicy.DESTROY)
-        # FSx refuses a group that does not yet let its servers talk to each other.
+        # FSx rejects a security group that does not already allow traffic between its servers.
         rules = [child for child in self.security_group.node.children if not isinstance(child, ec2.CfnSecurityGroup)]
         file_system.node.add_dependency(*rules)
         Tags.of(file_system).add("Name", config.name)

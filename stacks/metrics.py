@@ -30,7 +30,7 @@ class MetricSources:
     """Names of the Auto Scaling groups, by role."""
     file_system: str
     nat_gateways: tuple[str, ...]
-    """Empty if the VPC is not the cluster's own."""
+    """Empty if the VPC does not belong to the cluster."""
     namespace: str
     """Namespace of the agents' metrics."""
     node_metrics: bool

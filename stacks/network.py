@@ -1,4 +1,4 @@
-"""The cluster's network: a VPC whose private subnets reach out through NAT, or the subnets of an existing one."""
+"""The cluster's network: a VPC with private subnets and NAT gateways, or the subnets of an existing VPC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from constructs import Construct, IDependable
 from stacks.config import ClusterConfig
 from stacks.config_keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
 
-# A zone of an existing VPC: the constructs ask for a name, and put it nowhere in the template.
+# Zone of subnets in an existing VPC. The constructs need a name, but do not write it to the template.
 UNKNOWN: Final = "unknown"
 
 
@@ -24,8 +24,8 @@ class NetworkProps:
 class Network(Construct):
     """The VPC, new or existing, with subnets for the master and for the workers.
 
-    The public ones hold the NAT gateways, and the master where it is reached at its SSH port. With Session Manager it
-    stands among the workers, without a public address.
+    The public subnets contain the NAT gateways, and the master if its SSH port is open. With Session Manager, the
+    master is in a private subnet and has no public address.
     """
 
     master: ec2.SubnetSelection
@@ -46,14 +46,14 @@ class Network(Construct):
             max_azs=None if config.zones else config.availability_zones,
             availability_zones=list(config.zones) or None,
             nat_gateways=1 if config.nat_gateways == ONE_NAT_GATEWAY else config.availability_zones,
-            # Emptying the default group takes a Lambda; no instance is ever in that group.
+            # Emptying the default security group takes a Lambda, and no instance is ever in that group.
             restrict_default_security_group=False,
             subnet_configuration=[
                 ec2.SubnetConfiguration(
                     name="Public",
                     subnet_type=ec2.SubnetType.PUBLIC,
                     cidr_mask=config.public_prefix,
-                    map_public_ip_on_launch=False,  # only the master's launch template asks for an address
+                    map_public_ip_on_launch=False,  # only the master's launch template requests an address
                 ),
                 ec2.SubnetConfiguration(
                     name="Private",
@@ -72,7 +72,7 @@ class Network(Construct):
         return vpc, vpc.public_subnets, vpc.private_subnets
 
     def _find(self, config: ClusterConfig) -> tuple[ec2.IVpc, list[ec2.ISubnet], list[ec2.ISubnet]]:
-        """Import the VPC and its subnets by id: nothing is created, changed, removed or looked up."""
+        """Import the VPC and its subnets by ID. This creates, changes, removes and looks up nothing in AWS."""
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "Vpc",
@@ -96,12 +96,12 @@ class Network(Construct):
 
     @property
     def masters_ways_out(self) -> list[IDependable]:
-        """Return what the master needs before it reaches the internet."""
+        """Return the resources that the master needs to reach the internet."""
         return _ways_out(self.master)
 
     @property
     def workers_ways_out(self) -> list[IDependable]:
-        """Return what a worker needs before it reaches the internet."""
+        """Return the resources that a worker needs to reach the internet."""
         return _ways_out(self.workers)
 
 

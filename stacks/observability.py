@@ -1,4 +1,4 @@
-"""The nodes' logs and metrics, a dashboard, alarms."""
+"""Logs and metrics of the nodes, a dashboard, and alarms."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stacks.config import MASTER, WORKER, ClusterConfig
 from stacks.metrics import GROUP_METRICS, MetricSources
 from stacks.user_data import may_have_gpus
 
-# Logical ids, by which people find the log groups: CloudFormation makes the names of them.
+# Logical IDs, so that people find the log groups: CloudFormation derives their names from these.
 NODE_LOGS: Final = "NodeLogs"
 RUN_LOGS: Final = "RunLogs"
 
 
 def namespace(config: ClusterConfig) -> str:
-    """Return the namespace of the nodes' metrics, unique to the cluster in its account and region."""
+    """Return the namespace of the nodes' metrics, which is unique to the cluster in its account and region."""
     return f"deepcdk/{config.stack_name}"
 
 
@@ -37,11 +37,11 @@ def namespace(config: ClusterConfig) -> str:
 class TelemetryProps:
     config: ClusterConfig
     key: kms.IKey | None
-    """Key that encrypts the log groups; None: AWS's own."""
+    """The key that encrypts the log groups; None: AWS's own key."""
 
 
 class Telemetry(Construct):
-    """What the nodes' CloudWatch agents need: log groups, and each role's configuration in a parameter."""
+    """Resources for the nodes' CloudWatch agents: log groups, and a parameter with each role's configuration."""
 
     def __init__(self, scope: Construct, id: str, props: TelemetryProps) -> None:
         super().__init__(scope, id)
@@ -61,12 +61,12 @@ class Telemetry(Construct):
         return tuple(group.ref for group in (self.node_logs, self.run_logs) if group)
 
     def parameter(self, role: str) -> str:
-        """Return the name of the parameter with a role's configuration of the agent; empty without an agent."""
+        """Return the name of the parameter with the agent's configuration for a role; "" without an agent."""
         found = self._parameters.get(role)
         return found.ref if found else ""
 
     def admit(self, roles: Mapping[str, iam.Role]) -> None:
-        """Allow the nodes' roles what their agents need."""
+        """Give the nodes' roles the permissions that their agents need."""
         for name, role in roles.items():
             for statement in self._statements(name):
                 role.add_to_policy(statement)
@@ -86,7 +86,7 @@ class Telemetry(Construct):
             kms_key_id=self._key.key_arn if self._key else None,
         )
         group.override_logical_id(logical_id)
-        # Retained also when the first deployment fails, which is when the boot logs are needed. They expire.
+        # Retained even if the first deployment fails, because then the boot logs are needed. They expire by themselves.
         keep = self._config.retain_data
         group.apply_removal_policy(RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY)
         return group
@@ -117,11 +117,11 @@ class Telemetry(Construct):
         parameter, groups = self._parameters.get(role), [self.node_logs, self.run_logs if role == MASTER else None]
         if parameter:
             arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
-            # The agent reads its configuration when the node boots.
+            # The agent reads its configuration at the node's boot.
             found.append(iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[arn]))
         arns = [group.attr_arn for group in groups if group]
         if arns:
-            # A stream for each log file; the groups themselves are the stack's.
+            # The agent creates a stream for each log file. The stack creates the groups.
             actions = ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
             found.append(iam.PolicyStatement(actions=actions, resources=arns))
         if self._config.node_metrics:
@@ -133,7 +133,7 @@ class Telemetry(Construct):
 
 
 def admit_logs(key: kms.IKey) -> None:
-    """Allow CloudWatch Logs to encrypt the stack's log groups; an existing key does so in its own policy.
+    """Allow CloudWatch Logs to encrypt the stack's log groups. An existing key must allow it in its own policy.
 
     "Encrypt log data in CloudWatch Logs using AWS KMS", in the CloudWatch Logs user guide.
     """
@@ -201,7 +201,7 @@ class Observability(Construct):
 
 
 def collect_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
-    """Have an Auto Scaling group publish its instance counts once a minute, which costs nothing."""
+    """Make an Auto Scaling group publish its instance counts once a minute, which is free."""
     resource = group.node.default_child
     if isinstance(resource, autoscaling.CfnAutoScalingGroup):
         resource.metrics_collection = [

@@ -1,4 +1,4 @@
-"""How worker instances are bought: on demand, on spot, of several types, or out of a reservation."""
+"""Purchase options for worker instances: on demand, spot, several types, or a reservation."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from stacks.config import ClusterConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Market:
-    """How a group buys its instances; by default the launch template's type on demand."""
+    """How a group buys its instances. The default is on-demand instances of the launch template's type."""
 
     alternatives: tuple[str, ...] = ()
     """Instance types in addition to the launch template's, in order of preference."""
     spot: bool = False
     on_demand: int = 0
-    """With `spot`: number of instances, the first ones, that are bought on demand."""
+    """With `spot`: number of instances that are bought on demand. These are the first ones."""
     spot_allocation: str = ""
     rebalanced: bool = False
-    """With `spot`: a group replaces an instance when AWS recommends it, before the instance is taken back."""
+    """With `spot`: replace an instance as soon as AWS recommends it, before AWS reclaims the instance."""
     on_demand_allocation: str = ""
     reservation: str = ""
-    """Id of a capacity reservation, or ARN of a resource group of some; empty without."""
+    """ID of a capacity reservation, or ARN of a resource group of reservations; empty: none."""
     block: bool = False
-    """The reservation is a capacity block."""
+    """Whether the reservation is a capacity block."""
 
     @property
     def mixed(self) -> bool:
-        """Return whether a group needs a mixed instances policy for it."""
+        """Return whether the group needs a mixed instances policy."""
         return self.spot or bool(self.alternatives)
 
 
 def of(config: ClusterConfig) -> Market:
-    """Return how the workers of a configuration are bought."""
+    """Return the purchase options for the workers of a configuration."""
     return Market(
         alternatives=config.worker_alternatives,
         spot=config.spot,
@@ -49,7 +49,7 @@ def of(config: ClusterConfig) -> Market:
 
 
 def mixed_policy(template: ec2.LaunchTemplate, instance_type: str, market: Market) -> autoscaling.MixedInstancesPolicy:
-    """Describe a group of several types or markets; spot instances cost the on-demand price at most."""
+    """Describe a group with several types or purchase options. Spot prices are limited to the on-demand price."""
     types = [instance_type, *market.alternatives] if market.alternatives else []
     return autoscaling.MixedInstancesPolicy(
         launch_template=template,
@@ -75,7 +75,7 @@ def _on_demand(market: Market) -> autoscaling.OnDemandAllocationStrategy:
 
 
 def reserve(template: ec2.LaunchTemplate, market: Market) -> None:
-    """Have a template launch only into the reservation; the construct has no property for it."""
+    """Make a template launch instances only into the reservation. The construct has no property for it."""
     resource = template.node.default_child
     if not market.reservation or not isinstance(resource, ec2.CfnLaunchTemplate):
         return

@@ -1,4 +1,4 @@
-"""The security groups, and the roles of the nodes."""
+"""The security groups, and the IAM roles of the nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FirewallProps:
 
 
 class Firewall(Construct):
-    """The security groups of the master, the workers and the shared file system, with every rule between them."""
+    """The security groups of the master, the workers and the shared file system, with all rules between them."""
 
     def __init__(self, scope: Construct, id: str, props: FirewallProps) -> None:
         super().__init__(scope, id)
@@ -59,7 +59,7 @@ class Firewall(Construct):
 
     def _admit_ranks(self) -> None:
         self.workers.add_ingress_rule(self.workers, ec2.Port.all_traffic(), "Ranks among themselves")
-        # EFA wants a rule out to the group itself too: one to 0.0.0.0/0 does not count for its traffic.
+        # EFA also needs an outbound rule to the group itself. A rule to 0.0.0.0/0 does not apply to EFA's traffic.
         ec2.CfnSecurityGroupEgress(
             self,
             "WorkersToWorkers",
@@ -80,11 +80,11 @@ class NodeRolesProps:
     config: ClusterConfig
     bucket: s3.IBucket
     key: kms.IKey | None
-    """The key that encrypts the bucket; None: AWS's own."""
+    """The key that encrypts the bucket; None: AWS's own key."""
 
 
 class NodeRoles(Construct):
-    """The instance roles, which allow only what the boot and the runs use."""
+    """The instance roles. They permit only what the boot and the runs need."""
 
     def __init__(self, scope: Construct, id: str, props: NodeRolesProps) -> None:
         super().__init__(scope, id)
@@ -98,9 +98,9 @@ class NodeRoles(Construct):
             self._share_key(props.key)
 
     def _share_key_of_master(self, config: ClusterConfig) -> str:
-        """Create the parameter by which the workers learn the master's public key; return its name.
+        """Create the parameter that gives the workers the master's public key; return its name.
 
-        On the shared file system, where they meet otherwise, root on any worker could put a key of its own.
+        On the shared file system, root on any worker could replace the key.
         """
         name, arn = self._parameter(
             "AdmittedKey",
@@ -112,9 +112,10 @@ class NodeRoles(Construct):
         return name
 
     def _hand_over(self, config: ClusterConfig) -> str:
-        """Create the parameter by which a master knows what the one before it left to it; return its name.
+        """Create the parameter with the digest of the data that a master leaves to its successor; return its name.
 
-        That lies on the shared file system, and holds what a master runs: root on a worker could change it there.
+        The data, which include programs that a master runs, are on the shared file system, where root on a worker could
+        change them.
         """
         name, arn = self._parameter(
             "Handover", "SHA-256 of what the master leaves to the one that replaces it: the master writes it", config
@@ -124,10 +125,10 @@ class NodeRoles(Construct):
         return name
 
     def _parameter(self, construct_id: str, description: str, config: ClusterConfig) -> tuple[str, str]:
-        """Create a parameter whose value the master writes; return its name and ARN.
+        """Create a parameter with a value that the master writes; return its name and ARN.
 
-        It has no tags, and its properties stay as they are for ever: where one changes, CloudFormation writes the
-        template's value again (UpdateHandler of aws-cloudformation/aws-cloudformation-resource-providers-ssm).
+        It has no tags, and its properties must never change: if one changes, CloudFormation writes the template's value
+        again (UpdateHandler of aws-cloudformation/aws-cloudformation-resource-providers-ssm).
         """
         parameter = ssm.CfnParameter(self, construct_id, type="String", value="none", description=description)
         for key in (CLUSTER_TAG, *config.tag_values):
@@ -136,7 +137,7 @@ class NodeRoles(Construct):
         return parameter.ref, arn
 
     def _show_consoles(self, config: ClusterConfig) -> None:
-        """Allow the master to read the consoles of the cluster's workers, on which they print their host keys."""
+        """Allow the master to read the console output of the cluster's workers, which contains their SSH host keys."""
         tags = {f"aws:ResourceTag/{CLUSTER_TAG}": config.name, f"aws:ResourceTag/{ROLE_TAG}": WORKER}
         self.master.add_to_policy(
             iam.PolicyStatement(
@@ -153,9 +154,9 @@ class NodeRoles(Construct):
         )
 
     def _share_runs(self, bucket: s3.IBucket) -> None:
-        """Allow the master to add the copies of runs: `aws s3 sync` lists the prefix and puts what is new or changed.
+        """Allow the master to upload copies of runs: `aws s3 sync` lists the prefix and uploads new and changed files.
 
-        Nothing on the nodes reads or deletes a copy: `fab` does that with its user's rights.
+        Nodes never read or delete copies. `fab` does that with its user's permissions.
         """
         objects = bucket.arn_for_objects(f"{RUNS_PREFIX}*")
         self.master.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[objects]))
@@ -174,15 +175,15 @@ class NodeRoles(Construct):
         )
 
     def publish_to(self, topics: Sequence[str]) -> None:
-        """Allow the master to publish what happens in runs to these topics."""
+        """Allow the master to publish events of runs to these topics."""
         if topics:
             self.master.add_to_policy(iam.PolicyStatement(actions=["sns:Publish"], resources=[*topics]))
 
     def _share_key(self, key: kms.IKey) -> None:
-        """Allow the master to write what the bucket encrypts, and to use the key for nothing else.
+        """Allow the master to use the key only for uploads to the bucket.
 
-        An upload in parts, as the AWS CLI makes from 8 MB on, takes kms:Decrypt as well: S3 decrypts the parts to join
-        them (S3 User Guide, "Multipart upload API and permissions"). Without s3:GetObject no object can be read by it.
+        A multipart upload, which the AWS CLI uses from 8 MB on, also needs kms:Decrypt: S3 decrypts the parts to join
+        them (S3 User Guide, "Multipart upload API and permissions"). Without s3:GetObject, this permits no reads.
         """
         self.master.add_to_policy(
             iam.PolicyStatement(

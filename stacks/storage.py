@@ -1,4 +1,4 @@
-"""The shared file system and the run bucket, whose data outlive the instances."""
+"""The shared file system and the run bucket, with data that outlive the instances."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from constructs import Construct
 
 from stacks.config import RUNS_PREFIX, ClusterConfig
 
-# Logical ids that stay when this code is rearranged: a new id would leave the old data behind and start empty.
+# These logical IDs must not change when the code is reorganized: a new ID would abandon the old data and start empty.
 FILE_SYSTEM: Final = "FileSystem"
 RUN_BUCKET: Final = "RunBucket"
-# Parts of an upload that was broken off are invisible, and cost as much as objects.
+# Parts of an incomplete upload are invisible, but cost as much as objects.
 _ABORT_UPLOADS_DAYS: Final = 7
 
 
@@ -26,10 +26,10 @@ class StorageProps:
     config: ClusterConfig
     vpc: ec2.IVpc
     subnets: ec2.SubnetSelection
-    """Subnets that get a mount target, one a zone."""
+    """Subnets that get a mount target, one per zone."""
     security_group: ec2.ISecurityGroup
     key: kms.IKey | None
-    """The key that encrypts the data; None: AWS's own."""
+    """The key that encrypts the data; None: AWS's own key."""
 
 
 class Storage(Construct):
@@ -37,7 +37,7 @@ class Storage(Construct):
 
     def __init__(self, scope: Construct, id: str, props: StorageProps) -> None:
         super().__init__(scope, id)
-        # A failed first deployment has no data yet, and leaves nothing behind under either policy.
+        # After a failed first deployment there are no data yet, and neither policy leaves resources behind.
         kept = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
         removal = kept if props.config.retain_data else RemovalPolicy.DESTROY
         self.file_system_id = props.config.file_system_id or self._create_file_system(props, removal)
@@ -46,7 +46,7 @@ class Storage(Construct):
 
     @property
     def file_system_host(self) -> str:
-        """Return the file system's DNS name, which resolves to the mount target in the zone of each node."""
+        """Return the file system's DNS name. On each node it resolves to the mount target in the node's zone."""
         return f"{self.file_system_id}.efs.{Aws.REGION}.{Aws.URL_SUFFIX}"
 
     def _create_file_system(self, props: StorageProps, removal: RemovalPolicy) -> str:
@@ -87,13 +87,13 @@ class Storage(Construct):
             "Runs",
             encryption=s3.BucketEncryption.KMS if props.key else s3.BucketEncryption.S3_MANAGED,
             encryption_key=props.key,
-            bucket_key_enabled=True if props.key else None,  # else every object is a request to KMS, and billed
+            bucket_key_enabled=True if props.key else None,  # otherwise each object causes a billed request to KMS
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
             minimum_tls_version=1.2,
             versioned=props.config.bucket_versioning,
             lifecycle_rules=_rules(props.config),
-            removal_policy=removal,  # never auto_delete_objects: it takes a Lambda
+            removal_policy=removal,  # never auto_delete_objects, which takes a Lambda
         )
         resource = bucket.node.default_child
         if isinstance(resource, s3.CfnBucket):
@@ -108,7 +108,7 @@ class Storage(Construct):
 
 
 def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyProperty]:
-    """Return when EFS moves files between its storage classes; each move is a separate policy."""
+    """Return when EFS moves files between its storage classes. Each move is a separate policy."""
     policy = efs.CfnFileSystem.LifecyclePolicyProperty
     moves = []
     if config.efs_infrequent_after_days:
@@ -116,7 +116,7 @@ def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyPrope
     if config.efs_archive_after_days:
         moves.append(policy(transition_to_archive=_after(config.efs_archive_after_days)))
     if moves:
-        # Training reads a file once an epoch: it pays for reading the slow class once, and not every time.
+        # Training reads each file once per epoch. With this policy, only the first read from the slow class is billed.
         moves.append(policy(transition_to_primary_storage_class="AFTER_1_ACCESS"))
     return moves
 
@@ -126,9 +126,9 @@ def _after(days: int) -> str:
 
 
 def _mounted_only() -> dict[str, object]:
-    """Allow every client that comes through a mount target, which the security groups control; refuse all others.
+    """Allow all clients that connect through a mount target, which security groups control; reject all others.
 
-    NFS clients without an identity of IAM are anybody (`*`) to EFS. Root may write, as the boot script does.
+    To EFS, NFS clients without an IAM identity are anyone (`*`). Root may write, because the boot script does.
     """
     return {
         "Version": "2012-10-17",
@@ -160,6 +160,6 @@ def _rules(config: ClusterConfig) -> list[s3.LifecycleRule]:
         age = Duration.days(config.bucket_expire_versions_days)
         found.append(s3.LifecycleRule(id="OlderVersions", noncurrent_version_expiration=age))
     if config.bucket_versioning:
-        # What is left of an object when its last version is gone.
+        # A delete marker is left when the last version of an object has expired.
         found.append(s3.LifecycleRule(id="DeleteMarkers", expired_object_delete_marker=True))
     return found

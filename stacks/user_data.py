@@ -1,4 +1,4 @@
-"""User data of the nodes: the settings as shell variables, and the packed scripts."""
+"""User data of the nodes: settings as shell variables, and the packed scripts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCRIPTS: Final = Path(__file__).parent / "scripts"
 # EC2's limit on user data, bytes before base64.
 USER_DATA_LIMIT: Final = 16384
 REFERENCES_BYTES: Final = 400
-"""By which references, such as the file system's name, grow once they are resolved."""
-# cloud-init, which runs user data, is written in Python, and so the system has one. b85 has no quotes.
+"""Additional bytes after references, such as the file system's name, are resolved."""
+# The system has a Python, because cloud-init, which runs user data, needs one. base85 text contains no quotes.
 _UNPACK: Final = """\
 import base64, os, sys, zlib
 os.makedirs(sys.argv[1], exist_ok=True)
@@ -30,21 +30,21 @@ for name, text in zip(sys.argv[3:], scripts):
  os.chmod(path + ".new", 0o755)
  os.replace(path + ".new", path)"""
 _SIGNAL_S: Final = 120
-"""For the start of the instance before its user data runs, and for the signal after a command was stopped."""
-# Families with NVIDIA GPUs. Other nodes do not look for any, even if the image has such device files.
+"""Time for the instance to start before its user data runs, and for the signal after a command was stopped."""
+# Families with NVIDIA GPUs. Other nodes do not look for GPUs, even if the image has device files for them.
 _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BootSettings:
-    """Settings of a node's boot; it finds out everything else itself. Texts may be CDK tokens."""
+    """Settings of a node's boot. The node detects everything else itself. Texts may be CDK tokens."""
 
     role: str
     """`master` or `worker`."""
     stack: str
     """Name of the stack that waits for the node's signal."""
     group: str
-    """Logical id of the Auto Scaling group, to which the signal belongs."""
+    """Logical ID of the Auto Scaling group that receives the signal."""
     region: str
     file_system: str
     """DNS name of the shared file system."""
@@ -52,32 +52,32 @@ class BootSettings:
     login_user: str
     instance_type: str
     key_parameter: str
-    """Parameter with the public key by which the master logs in on the workers, which the master alone may write."""
+    """Parameter with the public key that the master uses to log in on workers. Only the master may write it."""
     handover_parameter: str = ""
-    """On a master: parameter with the digest of what it leaves to its successor, which masters alone may use."""
+    """On a master: parameter with the digest of the data for its successor. Only masters may access it."""
     compute_capability: str = ""
-    """Of the GPUs of all types that the node may have, times ten; empty: without GPUs, or where types differ."""
+    """Compute capability of all possible types' GPUs, multiplied by ten; empty without GPUs, or if they differ."""
     agent: str = ""
-    """Parameter with the CloudWatch agent's configuration; empty: the node runs none."""
+    """Parameter with the CloudWatch agent's configuration; empty: the node runs no agent."""
     lustre: str = ""
     """The Lustre file system to mount; empty: none."""
     lustre_mount: str = ""
     scratch: str = ""
-    """Directory for the instance store's disks; empty: they stay as the image has them."""
+    """Directory to mount the instance store's disks on; empty: they stay as the image leaves them."""
     ranks_have_role: bool = False
-    """Let ranks ask the metadata service for the credentials of the node's role."""
+    """Whether ranks may get the credentials of the node's role from the metadata service."""
     commands: tuple[str, ...] = ()
-    """Shell commands of the user's, one line each."""
+    """The user's shell commands, one line each."""
     ready_s: int = 900
-    """Time that CloudFormation waits for the node's signal."""
+    """How long CloudFormation waits for the node's signal."""
     heeds_notices: bool = False
-    """Watch for the notice of the instance's end, and have ranks save a checkpoint before it."""
+    """Whether to watch for a notice that the instance will be terminated, and then make ranks save a checkpoint."""
 
 
 def user_data(settings: BootSettings) -> str:
     """Return the shell program that makes an instance a node of the cluster.
 
-    The settings are plain text, since they may be CDK tokens; the scripts are packed, since EC2's limit is small.
+    The settings are plain text, because they may be CDK tokens. The scripts are packed, because EC2's limit is small.
     """
     names = _scripts(settings)
     exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
@@ -89,7 +89,7 @@ def user_data(settings: BootSettings) -> str:
 
 
 def _scripts(settings: BootSettings) -> tuple[str, ...]:
-    """Return the scripts that a node needs; the last one is run and calls the others."""
+    """Return the names of the scripts that a node needs. The last script is the one to run; it calls the others."""
     chosen = {
         "registry": True,
         "firewall": True,
@@ -106,18 +106,18 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
 
 
 def packed(names: Sequence[str]) -> str:
-    """Return scripts compressed together, as base85: the same text for the same scripts."""
+    """Return scripts compressed together, as base85. The same scripts always give the same text."""
     scripts = "\0".join(map(installed, names))
     return base64.b85encode(zlib.compress(scripts.encode(), 9)).decode()
 
 
 def installed(name: str) -> str:
-    """Return the text of a script as nodes have it."""
+    """Return the text of a script as it is installed on nodes."""
     return compact((SCRIPTS / f"{name}.sh").read_text(encoding="utf-8"))
 
 
 def may_have_gpus(instance_type: str) -> bool:
-    """Return whether an EC2 instance type has NVIDIA GPUs; for a type that is not in the table its family decides."""
+    """Return whether an instance type has NVIDIA GPUs. For a type that is not in the table, its family decides."""
     kind = find(instance_type)
     return kind.gpu_maker == "NVIDIA" if kind else _GPU_FAMILY.match(instance_type) is not None
 
@@ -125,7 +125,7 @@ def may_have_gpus(instance_type: str) -> bool:
 def compact(script: str) -> str:
     """Remove a script's blank lines, comment lines and indentation, which count against the limit on user data.
 
-    The `#!` line stays. No script has a text of several lines in which indentation matters.
+    The `#!` line is kept. Scripts must not contain multi-line text that depends on indentation.
     """
     lines = [line.lstrip() for line in script.splitlines()]
     kept = [line for line in lines if line and (line.startswith("#!") or not line.startswith("#"))]

@@ -1,1 +1,1 @@
-"""The keys of `cdk.json`, context.cluster, by what they describe. Standard library only."""
+"""The keys of `cdk.json`, context.cluster, grouped by subject. Standard library only."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from stacks.config_keys.rules import ConfigError, is_mount, matches, one_of, within
 
-# The strategies of an Auto Scaling group that take its instance types by name.
+# The strategies for Auto Scaling groups with a list of instance types.
 SPOT_ALLOCATIONS: Final = (
     "capacity-optimized",
     "capacity-optimized-prioritized",
@@ -18,14 +18,14 @@ SPOT_ALLOCATIONS: Final = (
 )
 ON_DEMAND_ALLOCATIONS: Final = ("prioritized", "lowest-price")
 
-# What every gp3 volume has at no extra cost.
+# The IOPS and throughput of every gp3 volume at no extra cost.
 BASE_IOPS: Final = 3000
 BASE_MIB_S: Final = 125
-# gp3's upper limits, as the EC2 API of 2026 documents them (CreateVolume): size, IOPS, throughput.
+# gp3's upper limits as of 2026, according to the EC2 API (CreateVolume): size, IOPS, throughput.
 LARGEST_GIB: Final = 65536
 MOST_IOPS: Final = 80000
 MOST_MIB_S: Final = 2000
-# Nodes boot, install packages and mount the file system before boot_commands, which stop two minutes before the end.
+# Nodes boot, install packages and mount the file system before boot_commands, which are stopped two minutes early.
 _MIN_READY_WITH_COMMANDS: Final = 5
 _BOOTS_SLOWLY: Final = re.compile(r"p[4-9]|.*\.metal")
 
@@ -113,7 +113,7 @@ class ComputeKeys:
     """With `rolling`: workers to replace at a time; each batch must report success before the next."""
 
     def check_compute(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself."""
+        """Raise ConfigError for the first invalid value."""
         name = r"[!-~](?:[ -~]{0,253}[!-~])?"
         matches(self, "key_name", name, "1 to 255 printable ASCII characters, without blanks at the ends")
         for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):
@@ -174,19 +174,19 @@ class ComputeKeys:
     def clustered(self) -> bool:
         """Return whether the workers are in one cluster placement group, which EFA implies.
 
-        A capacity block needs none: AWS places its instances near each other.
+        A capacity block does not need one, because AWS places its instances near each other.
         """
         return (self.placement_group or self.efa) and not self.capacity_block
 
     @property
     def ready_min(self) -> int:
-        """Return how many minutes nodes have to report success.
+        """Return the time, in minutes, that nodes have to report success.
 
-        ParallelCluster gives every node 30 (aws/aws-parallelcluster #3753, and 35 since #6768). Bare metal of the fifth
-        and sixth generations boots in 706 to 820 s by itself (testing-farm/infrastructure !1526); p4, p5 and p6 have
-        up to 2 TiB of memory to initialize; consoles of Xen come late (stacks/validation/compute.py).
+        ParallelCluster allows 30 for every node (aws/aws-parallelcluster #3753, and 35 since #6768). Bare metal of the
+        fifth and sixth generations takes 706 to 820 s to boot (testing-farm/infrastructure !1526). p4, p5 and p6 must
+        initialize up to 2 TiB of memory. Console output on Xen is late (stacks/validation/compute.py).
         """
-        from stacks.instance_types import is_xen  # Whoever needs the configuration alone does without the table.
+        from stacks.instance_types import is_xen  # Not at the top: most users of the configuration need no table.
 
         types = (*self.worker_types, self.master_instance_type)
         slow = any(_BOOTS_SLOWLY.match(name) or is_xen(name) for name in types)
@@ -194,10 +194,10 @@ class ComputeKeys:
 
     @property
     def least_workers(self) -> int:
-        """Return how many workers `capacity_policy` requires; 0: all of them."""
+        """Return the minimum number of workers that `capacity_policy` requires; 0: all of them."""
         return 0 if self.capacity_policy == "all" else int(self.capacity_policy.split()[1])
 
     @property
     def worker_types(self) -> tuple[str, ...]:
-        """Return all types that a worker may have, in order of preference."""
+        """Return all instance types that a worker may have, in order of preference."""
         return (self.worker_instance_type, *self.worker_alternatives)

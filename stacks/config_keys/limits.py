@@ -1,4 +1,4 @@
-"""Keys that bound a cluster's permissions, time and cost."""
+"""Keys that limit a cluster's permissions, time and cost."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 from stacks.config_keys.rules import EMAIL, ConfigError, matches, one_of, within
 
-# EC2 publishes its metrics every five minutes, unless detailed monitoring is paid for.
+# EC2 publishes its metrics every five minutes, unless detailed monitoring is enabled, which costs money.
 IDLE_PERIOD_MIN: Final = 5
-# CloudWatch evaluates a day of such periods, and seven days of periods of an hour.
+# CloudWatch evaluates at most a day of five-minute periods, or seven days of one-hour periods.
 LONGEST_IDLE_MIN: Final = 1430
 DAY_H: Final = 24
 WEEK_H: Final = 168
-# AWS allows 50 tags for each resource; the stack, the Auto Scaling group and this project need some themselves.
+# AWS permits 50 tags per resource. The stack, the Auto Scaling group and this project need some of them.
 MOST_TAGS: Final = 40
-# Each of up to 64 resources has all tags, and CloudFormation takes templates of 1 MB.
+# Each of up to 64 resources has all tags, and CloudFormation's limit for a template is 1 MB.
 MOST_TAG_CHARACTERS: Final = 8000
 LEAST_USD: Final = 0.01
 _TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"
@@ -55,7 +55,7 @@ class LimitKeys:
     """Stop all workers when the budget is spent, and any new ones, until `fab release`."""
 
     def check_limits(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself."""
+        """Raise ConfigError for the first invalid value."""
         word = "[A-Za-z0-9+=,.@_-]"
         policy = rf"(?:arn:aws[a-z-]*:iam::(?:[0-9]{{12}}|aws):policy/(?=.{{1,639}}$)(?:{word}+/)*{word}{{1,128}})?"
         matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
@@ -76,7 +76,7 @@ class LimitKeys:
             key, _, value = text.partition("=")
             if key.lower().startswith(_RESERVED) or key == "Name":
                 raise ConfigError("tags", text, "the key must not be Name, nor begin with aws: or deepcdk:")
-            if not 1 <= len(key) <= 127 or not 1 <= len(value) <= 256:  # EC2 takes an empty value, CloudWatch does not
+            if not 1 <= len(key) <= 127 or not 1 <= len(value) <= 256:  # EC2 accepts an empty value, but not CloudWatch
                 raise ConfigError("tags", text, "a key has 1 to 127 characters, a value 1 to 256")
         if len({key.lower() for key in self.tag_values}) != len(self.tags):
             raise ConfigError("tags", self.tags, "a key must not come twice; to IAM, Team and team are one key")
@@ -106,5 +106,5 @@ class LimitKeys:
 
     @property
     def tag_values(self) -> dict[str, str]:
-        """Return the tags by key."""
+        """Return the tags as a dict."""
         return {key: value for key, _, value in (text.partition("=") for text in self.tags)}

@@ -7,7 +7,7 @@ from typing import Final
 
 from stacks.config_keys.rules import BUCKET, ConfigError, is_mount, matches, one_of, within
 
-# MB/s per TiB that can be provisioned on SSDs (CreateFileSystem, PerUnitStorageThroughput); 0: a fixed rate.
+# Throughputs that can be provisioned on SSDs, MB/s per TiB (CreateFileSystem, PerUnitStorageThroughput); 0: fixed.
 FSX_THROUGHPUTS: Final = {
     "SCRATCH_2": (0,),
     "PERSISTENT_1": (50, 100, 200),
@@ -37,7 +37,7 @@ class LustreKeys:
     """Write new and changed files under `fsx_mount`/data back to `fsx_s3`; nothing is deleted there."""
 
     def check_lustre(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself."""
+        """Raise ConfigError for the first invalid value."""
         within(self, "fsx_capacity_gib", 0, 1_000_000)
         size = self.fsx_capacity_gib
         if size and size != _SMALLEST_GIB and size % _STEP_GIB:

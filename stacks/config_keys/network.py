@@ -10,12 +10,12 @@ from stacks.config_keys.rules import BUCKET, ConfigError, matches, network, one_
 
 # A wider ssh_cidr is a typing error, or needs ssh_from_anywhere: no organisation has more than a /8.
 WIDEST_SSH_PREFIX: Final = 8
-# Zones that a stack without an account of its own sees, and those that any region has at most.
+# Number of zones that are visible to a stack without a set account, and the maximum in any region.
 ZONES_OF_A_NEW_VPC: Final = 2
 ZONES_AT_MOST: Final = 6
-# A filter of EC2's Describe calls takes 200 values.
+# The maximum number of values in a filter of EC2's Describe calls.
 MOST_PREFIX_LISTS: Final = 200
-# Networks for hosts themselves, which EC2 refuses for a VPC; Python counts them as private.
+# Networks that EC2 rejects for a VPC because hosts use them internally. Python counts them as private.
 RESERVED_NETWORKS: Final = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16")
 
 SSH_PORT_OPEN: Final = "port"
@@ -24,7 +24,7 @@ ONE_NAT_GATEWAY: Final = "one"
 ONE_NAT_GATEWAY_PER_ZONE: Final = "one-per-zone"
 
 S3_ENDPOINT: Final = "s3"
-# Names in vpc_endpoints of interface endpoints, and the services of each: AWS splits them.
+# Names of interface endpoints in vpc_endpoints, with the services of each: AWS splits some into several.
 INTERFACE_ENDPOINTS: Final = {
     "ssm": ("ssm", "ssmmessages", "ec2messages"),
     "ecr": ("ecr.api", "ecr.dkr"),
@@ -70,7 +70,7 @@ class NetworkKeys:
     """Subnets of `vpc_id` for the workers, one for each zone, with their own route to the internet."""
 
     def check_network(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself."""
+        """Raise ConfigError for the first invalid value."""
         one_of(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
         one_of(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
         for name in self.vpc_endpoints:
@@ -137,13 +137,13 @@ class NetworkKeys:
 
     @property
     def interface_endpoints(self) -> tuple[str, ...]:
-        """Return the services that get an interface endpoint; none in an existing VPC, which has its own."""
+        """Return the services that get an interface endpoint; none in an existing VPC, which has its own endpoints."""
         chosen = () if self.vpc_id else self.vpc_endpoints
         return tuple(service for name, each in INTERFACE_ENDPOINTS.items() if name in chosen for service in each)
 
     @property
     def opens_ssh_port(self) -> bool:
-        """Return whether the master is reached at a port, and not only through Session Manager."""
+        """Return whether the master is reachable at its SSH port, rather than only through Session Manager."""
         return self.ssh_access == SSH_PORT_OPEN
 
     @property
@@ -158,7 +158,7 @@ class NetworkKeys:
 
     @property
     def private_prefix(self) -> int:
-        """Return the prefix length of a private subnet: a quarter of the VPC, so that two zones fit."""
+        """Return the prefix length of a private subnet: a quarter of the VPC, so that there is space for two zones."""
         return network("vpc_cidr", self.vpc_cidr).prefixlen + 2
 
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from stacks.config_keys.rules import EMAIL, ConfigError, matches, within
 
-# Days that CloudWatch Logs keeps events (PutRetentionPolicy, retentionInDays); it knows no others.
+# Retention times in days that CloudWatch Logs supports (PutRetentionPolicy, retentionInDays).
 RETENTIONS: Final = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
     *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
-# A stack has 500 resources at most, and all others of a cluster are about 110.
+# A stack can have 500 resources. All others of a cluster are about 110.
 MOST_EMAILS: Final = 100
 
 
@@ -38,7 +38,7 @@ class ObservabilityKeys:
     """With `alarms`: ARN of an existing SNS topic to notify."""
 
     def check_observability(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself."""
+        """Raise ConfigError for the first invalid value."""
         if self.log_retention_days not in RETENTIONS:
             days = ", ".join(map(str, RETENTIONS))
             raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")

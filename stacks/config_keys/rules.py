@@ -1,4 +1,4 @@
-"""Rules for single values, and the error that names the key."""
+"""Checks of single configuration values, and the error with the key's name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any, Final
 
-# Directories that a node needs to boot, to log in and to take part in the cluster.
+# Directories that a node needs to boot, for logins and to be part of the cluster.
 _OF_THE_NODE: Final = tuple(
     f"/{name}"
     for name in (
@@ -15,20 +15,20 @@ _OF_THE_NODE: Final = tuple(
     )
 )
 _PARENTS: Final = ("/mnt", "/opt")
-_LONGEST_MOUNT: Final = 255  # user data and the agent's configuration, which AWS bounds, name it several times
+_LONGEST_MOUNT: Final = 255  # user data and the agent's configuration, which AWS limits, repeat the path
 
-# What SNS and AWS Budgets take as an address: RFC 5321 without quoted names.
+# Addresses that SNS and AWS Budgets accept: RFC 5321 without quoted names.
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 EMAIL: Final = rf"(?=[^@]{{1,64}}@.{{1,254}}$){_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+[A-Za-z]{{2,63}}"
-# S3's rules: no two dots in a row, and nothing like an IP address.
+# S3's rules: no two consecutive dots, and not formatted like an IP address.
 BUCKET: Final = r"(?!(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/|$))[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]"
 
 
 class ConfigError(ValueError):
-    """Report a value of the cluster's configuration that breaks a rule.
+    """Report an invalid value in the cluster's configuration.
 
-    Carries `key` (as it stands in cdk.json), `value` and `rule`.
+    Carries `key` (as in cdk.json), `value` and `rule`.
     """
 
     def __init__(self, key: str, value: object, rule: str) -> None:
@@ -38,7 +38,7 @@ class ConfigError(ValueError):
 
 
 def matches(keys: object, key: str, pattern: str, rule: str) -> None:
-    """Raise ConfigError unless the whole text, or each text of a list, matches a pattern of ASCII."""
+    """Raise ConfigError unless the whole text, or each text of a list, matches an ASCII pattern."""
     value = getattr(keys, key)
     for text in (value,) if isinstance(value, str) else value:
         if not re.fullmatch(pattern, text, flags=re.ASCII):
@@ -46,7 +46,7 @@ def matches(keys: object, key: str, pattern: str, rule: str) -> None:
 
 
 def within(keys: object, key: str, low: float, high: float) -> None:
-    """Raise ConfigError unless a number is in a range, bounds included."""
+    """Raise ConfigError unless a number is within a range, limits included."""
     value = getattr(keys, key)
     if not low <= value <= high:
         raise ConfigError(key, value, f"must be {low} to {high}")
@@ -60,7 +60,7 @@ def one_of(keys: object, key: str, *choices: str | int) -> None:
 
 
 def is_mount(keys: object, key: str) -> None:
-    """Raise ConfigError unless a text is a directory where a node may mount something without hiding its own files."""
+    """Raise ConfigError unless a text is a directory for a mount that does not hide the node's own files."""
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
     if len(value) > _LONGEST_MOUNT:
@@ -84,7 +84,7 @@ def network(key: str, value: str) -> ipaddress.IPv4Network:
 
 
 def _meant(value: str) -> ipaddress.IPv4Network:
-    """Return the network of an address with host bits, or an example."""
+    """Return the network of an address with host bits set, or else an example network for the message."""
     try:
         return ipaddress.IPv4Network(value, strict=False)
     except ValueError:
@@ -92,9 +92,9 @@ def _meant(value: str) -> ipaddress.IPv4Network:
 
 
 def coerce(key: str, value: Any, kind: str) -> Any:
-    """Convert a value of `cdk.json`, or its text on a command line, to the type of its field.
+    """Convert a value from `cdk.json`, or its text from a command line, to the type of its field.
 
-    A list may be written as texts with commas between them. Raises ConfigError.
+    `kind` is the field's type as text. A list can be a text with commas. Raises ConfigError.
     """
     if kind == "str" and isinstance(value, str):
         return value

@@ -57,7 +57,7 @@ class StorageKeys(LustreKeys):
     new key for this cluster; or the ARN of an existing one."""
 
     def check_storage(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself."""
+        """Raise ConfigError for the first invalid value."""
         self.check_lustre()
         is_mount(self, "efs_mount")
         matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")

@@ -1,7 +1,7 @@
-"""Rules that bind several values, or a value to the table of instance types: checked at synth, before any spend.
+"""Rules that involve several values, or the table of instance types. They are checked at synth, before any cost.
 
-A value that is wrong by itself fails where ClusterConfig is built. Here all problems are collected and reported
-at once, and all cautions: what may be deployed, but would surprise its owner. AWS is not asked.
+ClusterConfig checks each value by itself. These rules collect and report all problems together, and all cautions:
+settings that are permitted but may surprise the cluster's owner. They do not access AWS.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["InvalidClusterError", "Problem", "cautions", "check", "validate"]
 
 
 def validate(config: ClusterConfig, region: str = "") -> None:
-    """Raise InvalidClusterError with all problems of a configuration, if it has any.
+    """Raise InvalidClusterError with all problems of a configuration, if there are any.
 
-    `region` is that of the deployment, "" where it is not known.
+    `region` is the region of the deployment, or "" if it is unknown.
     """
     problems = list(check(config, region))
     if problems:
@@ -27,7 +27,7 @@ def validate(config: ClusterConfig, region: str = "") -> None:
 
 
 def check(config: ClusterConfig, region: str = "") -> Iterator[Problem]:
-    """Yield every rule that the configuration breaks; those of a region where one is given."""
+    """Yield all problems of a configuration; with a region, also those that depend on the region."""
     for area in (compute, purchasing, images, runtime, network, storage, limits):
         yield from area.check(config)
     if region:
@@ -35,7 +35,7 @@ def check(config: ClusterConfig, region: str = "") -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield the cautions: what is allowed, and what the owner should know before a deployment."""
+    """Yield the cautions: permitted settings that the owner should know about before a deployment."""
     yield from compute.cautions(config)
     yield from images.cautions(config)
     yield from runtime.cautions(config)

@@ -1,4 +1,4 @@
-"""Rules of the nodes: instance types, placement, EFA, updates."""
+"""Rules for the nodes: instance types, placement, EFA, updates."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from stacks.config import ClusterConfig
 from stacks.instance_types import find, is_xen, nearest, origin
 from stacks.validation.problem import Problem
 
-# CloudFormation waits PT1H at most for a batch of a rolling update (AutoScalingRollingUpdate, PauseTime), though 12
-# hours for the nodes of a creation.
+# CloudFormation waits at most PT1H for a batch of a rolling update (AutoScalingRollingUpdate, PauseTime), but up to 12
+# hours for the nodes of a new group.
 _LONGEST_PAUSE_MIN: Final = 60
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of the nodes that the configuration breaks."""
+    """Yield all problems with the nodes' configuration."""
     yield from _instance_type(config, "master_instance_type", config.master_instance_type)
     yield from _instance_type(config, "worker_instance_type", config.worker_instance_type)
     for name in config.worker_alternatives:
@@ -36,10 +36,10 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution for each type of workers on Xen.
+    """Yield a caution for each worker type that runs on Xen.
 
     "This option is supported on instance types that use the Nitro hypervisor" (EC2 API, GetConsoleOutput, `Latest`).
-    Without it the output "can take up to 20 minutes" (canonical/pycloudlib #193).
+    Without that option, the output "can take up to 20 minutes" (canonical/pycloudlib #193).
     """
     for name in filter(is_xen, config.worker_types):
         yield Problem(
@@ -64,7 +64,7 @@ def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Probl
 
 
 def _placement(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what a cluster placement group and EFA require of the instance types and the zones."""
+    """Check the instance types and zones against the requirements of cluster placement groups and EFA."""
     if not config.placement_group and not config.efa:
         return
     key = "efa" if config.efa else "placement_group"
@@ -115,7 +115,7 @@ def _capacity(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _scratch(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that every type has disks to mount."""
+    """Check that every worker type has disks to mount."""
     key, place = "scratch_mount", config.scratch_mount
     if not place:
         return

@@ -1,4 +1,4 @@
-"""Rules of the images and of the root volumes that they are copied to."""
+"""Rules for the images and for the root volumes that are made from them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stacks.config_keys.compute import BASE_IOPS
 from stacks.instance_types import InstanceType, find
 from stacks.validation.problem import Problem
 
-# Limits of gp3 volumes (EBS user guide, "General Purpose SSD volumes"), beside the bounds in
+# Limits of gp3 volumes (EBS user guide, "General Purpose SSD volumes"), in addition to the limits in
 # stacks.config_keys.compute.
 IOPS_PER_GIB: Final = 500
 MIB_S_PER_IOPS: Final = 0.25
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of images and root volumes that the configuration breaks."""
+    """Yield all problems with images and root volumes."""
     for role in (MASTER, WORKER):
         yield from _image(config, role)
         yield from _volume(config, role)
@@ -27,12 +27,12 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution for each volume on which a Deep Learning image may leave too little room for the runtime."""
+    """Yield a caution for each volume that a Deep Learning image may leave too full for the runtime."""
     for role in (MASTER, WORKER):
         name, gib = getattr(config, f"{role}_instance_type"), getattr(config, f"{role}_volume_gib")
         parameter = images.choose(getattr(config, f"{role}_image_parameter"), name)
         taken_gib, needed_gib = images.smallest_volume_gib(parameter), images.runtime_gib(role, name)
-        # How much an image given by its id takes is for `fab doctor` and `fab up` to ask.
+        # The size of an image given by its ID is checked by `fab doctor` and `fab up`.
         is_known = taken_gib == images.DEEP_LEARNING_GIB and not getattr(config, f"{role}_image_id")
         if is_known and gib < taken_gib + needed_gib:
             yield Problem(
@@ -44,7 +44,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Compare an image, judging by its parameter's name, with the instance type and the root volume."""
+    """Check an image, by its parameter's name, against the instance type and the root volume."""
     key = f"{role}_image_parameter"
     given, name = getattr(config, key), getattr(config, f"{role}_instance_type")
     kind = find(name)
@@ -52,7 +52,7 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
         yield from _image_by_id(config, role)
         return
     if kind is None and not config.allow_unknown_instance_types:
-        return  # the type itself is the problem
+        return  # the problem is the type itself
     if not given and not images.default(kind):
         rule = f"empty, and no image is known to fit {name}"
         if kind and kind.gpu_name in images.OLDER_THAN_OPEN_DRIVER:
@@ -74,7 +74,7 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Require with an id what a parameter's name would have implied."""
+    """Require settings for an image ID that a parameter's name would imply."""
     key, id = f"{role}_image_id", getattr(config, f"{role}_image_id")
     parameter = f"{role}_image_parameter"
     if getattr(config, parameter):
@@ -96,7 +96,7 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _python(key: str, parameter: str) -> Iterator[Problem]:
-    """Reject an image on which the boot finds and installs no Python that nodes can use."""
+    """Reject an image on which the boot can neither find nor install a suitable Python."""
     if release := images.without_python(parameter):
         yield Problem(
             key=key,
@@ -133,7 +133,7 @@ def _fit(key: str, parameter: str, kind: InstanceType) -> Iterator[Problem]:
 
 
 def _volume(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Check what gp3 gives at most: 500 IOPS for each GiB, and 0.25 MiB/s for each of the IOPS."""
+    """Check gp3's limits: at most 500 IOPS per GiB, and 0.25 MiB/s per IOPS."""
     keys = (f"{role}_volume_gib", f"{role}_volume_iops", f"{role}_volume_mib_s")
     gib, iops, mib_s = (getattr(config, key) for key in keys)
     if iops > max(BASE_IOPS, gib * IOPS_PER_GIB):
@@ -153,7 +153,7 @@ def _volume(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _login(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that one user can log in to both images."""
+    """Check that the same user can log in to both images."""
     master = images.login_user(images.choose(config.master_image_parameter, config.master_instance_type))
     worker = images.login_user(images.choose(config.worker_image_parameter, config.worker_instance_type))
     if config.login_user:

@@ -1,4 +1,4 @@
-"""Rules of permissions, time and cost, and of who is notified."""
+"""Rules for permissions, time and cost, and for notifications."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of permissions, time, cost and notifications that the configuration breaks."""
+    """Yield all problems with permissions, time, cost and notifications."""
     yield from _idle(config)
     yield from _hours(config)
     yield from _budget(config)
@@ -67,7 +67,7 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _protection(config: ClusterConfig) -> Iterator[Problem]:
-    """Refuse what EC2 does: "You can't enable termination protection for Spot Instances" (EC2 User Guide)."""
+    """Reject what EC2 rejects: "You can't enable termination protection for Spot Instances" (EC2 User Guide)."""
     if config.protect_instances and config.spot:
         yield Problem(
             key="protect_instances",

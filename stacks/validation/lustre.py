@@ -1,4 +1,4 @@
-"""Rules of the Lustre file system, and of all directories on which something is mounted."""
+"""Rules for the Lustre file system, and for all mount points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of the Lustre file system and of the mounts that the configuration breaks."""
+    """Yield all problems with the Lustre file system and with mount points."""
     if config.fsx_capacity_gib:
         yield from _throughput(config)
         yield from _client(config)
@@ -51,7 +51,7 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _client(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the images' packages hold a Lustre client: it is a module of the kernel."""
+    """Check that the images' package sources contain a Lustre client, which is a kernel module."""
     for role in ("master", "worker"):
         parameter = images.choose(getattr(config, f"{role}_image_parameter"), getattr(config, f"{role}_instance_type"))
         if parameter and images.login_user(parameter) != "ec2-user":
@@ -74,7 +74,7 @@ def _link(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _mounts(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that no mount hides another."""
+    """Check that no mount point hides another."""
     found = {"efs_mount": config.efs_mount}
     if config.fsx_capacity_gib:
         found["fsx_mount"] = config.fsx_mount

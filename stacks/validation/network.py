@@ -1,4 +1,4 @@
-"""Rules of the network: room for the workers, addresses that do not clash, and keys that go together."""
+"""Rules for the network: space for the workers, overlapping addresses, and keys that depend on each other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of the network that the configuration breaks."""
+    """Yield all problems with the network."""
     yield from (_existing(config) if config.vpc_id else _own(config))
     yield from _sources(config)
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution where the master cannot be reached."""
+    """Yield a caution if the master cannot be reached."""
     if not config.is_reachable:
         yield Problem(
             key="ssh_cidr",
@@ -29,7 +29,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _own(config: ClusterConfig) -> Iterator[Problem]:
-    """Check a VPC that the stack creates."""
+    """Check the keys of a VPC that the stack creates."""
     for key in ("public_subnet_ids", "private_subnet_ids"):
         ids = getattr(config, key)
         if ids:
@@ -59,7 +59,7 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the keys of an existing VPC, as far as that is possible without AWS."""
+    """Check the keys of an existing VPC, as far as possible without access to AWS."""
     public, private = config.public_subnet_ids, config.private_subnet_ids
     if len(private) != config.availability_zones:
         yield Problem(
@@ -91,7 +91,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             rule=f"{', '.join(both)} is in public_subnet_ids too: a subnet is either public or private",
             remedy="list it once",
         )
-    if config.vpc_endpoints not in ((), (S3_ENDPOINT,)):  # the default too, as of nat_gateways
+    if config.vpc_endpoints not in ((), (S3_ENDPOINT,)):  # the default is permitted too, as for nat_gateways
         yield Problem(
             key="vpc_endpoints",
             value=config.vpc_endpoints,
@@ -115,7 +115,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _sources(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the networks from which SSH is allowed."""
+    """Check the networks that SSH is allowed from."""
     if not config.opens_ssh_port:
         for key in ("ssh_cidr", "ssh_prefix_lists"):
             value = getattr(config, key)

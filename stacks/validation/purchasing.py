@@ -1,4 +1,4 @@
-"""Rules of how the workers are bought: alternative types, spot, reservations."""
+"""Rules for the workers' purchase options: alternative types, spot, reservations."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from stacks.config_keys.compute import ComputeKeys
 from stacks.instance_types import InstanceType, find
 from stacks.validation.problem import Problem
 
-# Overrides of a mixed instances policy at most (Auto Scaling's API reference, LaunchTemplate).
+# Maximum number of overrides in a mixed instances policy (Auto Scaling's API reference, LaunchTemplate).
 MOST_TYPES: Final = 40
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of buying that the configuration breaks."""
+    """Yield all problems with the purchase options."""
     yield from _alternatives(config)
     yield from _spot(config)
     yield from _reservation(config)
 
 
 def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that any of the types can take any other's place in a run."""
+    """Check that the alternative types are interchangeable in a run."""
     key, first = "worker_alternatives", find(config.worker_instance_type)
     seen = {config.worker_instance_type}
     for name in config.worker_alternatives:
@@ -109,7 +109,7 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _reservation(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what a reservation can be used with: it holds on-demand capacity of one type in one zone."""
+    """Check the keys that conflict with a reservation, which is on-demand capacity of one type in one zone."""
     given = config.capacity_reservation
     if config.capacity_block and not given.startswith("cr-"):
         yield Problem(

@@ -1,4 +1,4 @@
-"""Rules that bind ARNs and zones in a configuration to the region of the deployment, where that is known."""
+"""Rules that compare ARNs and zones with the region of the deployment, if it is known."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from stacks.config import ClusterConfig
 from stacks.validation.problem import Problem
 
-# Keys that may hold an ARN. Auto Scaling, CloudWatch and the services that encrypt take one of their own region alone.
+# Keys that may contain an ARN. Auto Scaling, CloudWatch and encrypting services accept only ARNs of their own region.
 _KEYS: Final = ("alarm_topic", "kms_key", "capacity_reservation", "flow_logs", "permissions_boundary")
-# Beginnings of the regions outside the partition `aws`.
+# Prefixes of the regions outside the partition `aws`.
 _PARTITIONS: Final = {
     "cn-": "aws-cn",
     "us-gov-": "aws-us-gov",
@@ -23,12 +23,12 @@ _PARTITIONS: Final = {
 
 
 def partition_of(region: str) -> str:
-    """Return the partition of a region: of AWS's public regions, of China's, ..."""
+    """Return the partition of a region: `aws` for public regions, `aws-cn` for China, and so on."""
     return next((partition for start, partition in _PARTITIONS.items() if region.startswith(start)), "aws")
 
 
 def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
-    """Yield a problem for each zone or ARN in another region than the deployment, or in another partition."""
+    """Yield a problem for each zone or ARN that is in another region or partition than the deployment."""
     for key in _KEYS:
         arn = getattr(config, key)
         if not arn.startswith("arn:"):

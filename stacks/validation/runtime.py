@@ -1,8 +1,8 @@
-"""Rules of the workers' runtime: one environment for all workers of a run, with builds of TensorFlow that exist.
+"""Rules for the workers' runtime: all workers of a run share one environment, and TensorFlow must have a build for it.
 
-TensorFlow has builds for x86_64, with and without GPUs, and for aarch64 without. That all types of workers have the
-same processors and GPUs is a rule of `purchasing`. The master computes nothing, so its type and its image are free: it
-has an environment of its own, for the launcher alone (`agent/environment`).
+TensorFlow has builds for x86_64, with and without GPUs, and for aarch64 without GPUs. `purchasing` checks that all
+worker types have the same processor and GPUs. The master does not compute, so its type and image are not restricted. It
+has a separate environment, only for the launcher (`agent/environment`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from stacks.validation.problem import Problem
 
 X86_64: Final = "x86_64"
 ARM64: Final = "arm64"
-"""As EC2 names them."""
+"""EC2's names."""
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of the runtime that the configuration breaks."""
+    """Yield all problems with the runtime."""
     for name in config.worker_types:
         yield from _build(config, name)
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution for each type of workers whose runtime was not run, or that recipes cannot run on."""
+    """Yield a caution for each worker type with an untested runtime, or with GPUs that recipes cannot use."""
     for name in config.worker_types:
         kind = find(name)
         if kind and kind.gpus and CAPABILITIES.get(kind.gpu_name, FIRST_SUPPORTED) < FIRST_SUPPORTED:
@@ -58,7 +58,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _build(config: ClusterConfig, name: str) -> Iterator[Problem]:
-    """Check that TensorFlow has a build for a type of workers."""
+    """Check that TensorFlow has a build for a worker type."""
     kind, processor = find(name), _processor(config, name)
     if processor not in (X86_64, ARM64, ""):
         yield _without_build(config, name, f"has {processor} processors, for which TensorFlow has no build")
@@ -76,7 +76,7 @@ def _without_build(config: ClusterConfig, name: str, why: str) -> Problem:
 
 
 def _processor(config: ClusterConfig, name: str) -> str:
-    """Return the architecture of a type as EC2 names it; for an unknown type that of its image, or empty."""
+    """Return EC2's name of a type's architecture. For an unknown type it is that of its image, or ""."""
     kind = find(name)
     if kind is None:
         return images.architecture(config.worker_image_parameter)

@@ -1,4 +1,4 @@
-"""Rules of the shared file system and the run bucket."""
+"""Rules for the shared file system and the run bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stacks.config import ClusterConfig
 from stacks.validation import lustre
 from stacks.validation.problem import Problem
 
-# Keys of a file system that the stack creates.
+# Keys that apply only to a file system that the stack creates.
 _OF_A_NEW_FILE_SYSTEM: Final = (
     "efs_throughput",
     "efs_throughput_mibps",
@@ -20,15 +20,15 @@ _OF_A_NEW_FILE_SYSTEM: Final = (
     "efs_backup",
 )
 
-# IAM's limit on a managed policy, characters without blanks, and what a bucket's ARN and a statement take beside the
-# name: stacks/grants.py makes one statement for the objects of all buckets of a key.
+# IAM's limit for a managed policy, in characters without blanks, and the characters that a bucket's ARN and a statement
+# need besides the name. stacks/grants.py makes one statement for the objects of all buckets in a key.
 _POLICY_LIMIT: Final = 6144
 _ARN_CHARACTERS: Final = len('"arn:aws-us-gov:s3:::/*",')
 _STATEMENT_CHARACTERS: Final = 200
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule of the shared file system and the run bucket that the configuration breaks."""
+    """Yield all problems with the shared file system and the run bucket."""
     if config.file_system_id:
         yield from _existing(config)
     else:
@@ -41,7 +41,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
-    """Refuse keys of a new file system beside an existing one: they would have no effect."""
+    """Reject keys of a new file system together with an existing one, because they would have no effect."""
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for key in _OF_A_NEW_FILE_SYSTEM:
         if getattr(config, key) != defaults[key]:
@@ -79,7 +79,7 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _classes(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what EFS requires of a file system that moves files to Archive."""
+    """Check EFS's requirements for a file system that moves files to Archive."""
     days = config.efs_archive_after_days
     if not days:
         return
@@ -101,7 +101,7 @@ def _classes(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _versions(config: ClusterConfig) -> Iterator[Problem]:
-    """Refuse a time for older versions where there are none; the default is allowed."""
+    """Reject an expiry of older versions if there are none. The default value is permitted."""
     said = config.bucket_expire_versions_days not in (0, type(config).bucket_expire_versions_days)
     if said and not config.bucket_versioning:
         yield Problem(
@@ -113,7 +113,7 @@ def _versions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _policy(key: str, buckets: tuple[str, ...]) -> Iterator[Problem]:
-    """Refuse more buckets than a policy of a role can name."""
+    """Reject more buckets than fit into a role's policy."""
     size = _STATEMENT_CHARACTERS + sum(len(name) + _ARN_CHARACTERS for name in buckets)
     if size > _POLICY_LIMIT:
         yield Problem(
