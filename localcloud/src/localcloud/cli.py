@@ -157,6 +157,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _enter(arguments: argparse.Namespace) -> int:
+    """Replace this process by a command on the laptop or on the outside host."""
     layout, command = Layout(name=arguments.name), _command(arguments)
     state = lifecycle.read_state(layout)
     if os.geteuid() != 0:
@@ -189,6 +190,7 @@ def _api(arguments: argparse.Namespace) -> int:
 
 
 def _exec(arguments: argparse.Namespace) -> int:
+    """Run a command in a host, as root and without using its network."""
     host = _host(arguments)
     if host["agent"]:  # a machine, without namespaces on this host: no input, and all output at the end
         done = sockets.execute(Path(host["agent"]), _command(arguments))
@@ -205,6 +207,7 @@ def _exec(arguments: argparse.Namespace) -> int:
 
 
 def _execute(execute: Any, command: str) -> int:
+    """Call `execute`, which replaces this process. If that fails, return a shell's exit code."""
     try:
         execute()
     except FileNotFoundError:
@@ -272,6 +275,7 @@ def _ask(arguments: argparse.Namespace, do: str, **values: str) -> dict[str, Any
 
 
 def _host(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the host with this id, host name or address. Raises UnknownInstanceError."""
     hosts = _ask(arguments, "status")["hosts"]
     for host in hosts:
         if arguments.instance in (host["instance_id"], host["hostname"], host["private_ip"]):
@@ -280,6 +284,7 @@ def _host(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _command(arguments: argparse.Namespace) -> list[str]:
+    """Return the command after `--`. Raises LocalCloudError if it is missing."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else list(arguments.command)
     if not command:
         raise LocalCloudError(f"give a command, such as: -- {shlex.join(['aws', 'sts', 'get-caller-identity'])}")

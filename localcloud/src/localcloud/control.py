@@ -70,6 +70,7 @@ class ControlServer:
                     log.warning("control socket: %r", error)
 
     def _forward(self, message: Message) -> Answer:
+        """Queue a request for the main thread and wait for its answer."""
         answer: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._pending.put((message, answer))
         self._announce()

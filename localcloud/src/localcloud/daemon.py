@@ -114,12 +114,14 @@ class Daemon:
             self._report("metrics could not be recorded, or alarms not be evaluated", error)
 
     def _report(self, what: str, error: Exception) -> None:
+        """Log a new error, and show it in `status`."""
         text = str(error) or type(error).__name__
         if self._error != text:
             log.exception(what)
         self._error = text
 
     def _mount_layers(self) -> None:
+        """Mount a file system for the hosts' layers, and one for shared file systems of limited size."""
         namespaces.leave_mount_namespace()
         layout = self.layout
         layout.layers.mkdir(parents=True)
@@ -204,6 +206,7 @@ class Daemon:
         }
 
     def _act(self, request: dict[str, str]) -> dict[str, Any]:
+        """Execute a request of the control socket; return the cloud's status."""
         if request.get("do") in ("cut", "mend"):
             self.reconciler.set_cut(request.get("instance", ""), request["do"] == "cut")
             self._reconcile()

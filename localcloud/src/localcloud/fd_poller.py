@@ -52,6 +52,7 @@ class FdPoller:
 
 
 def _call_back(key: selectors.SelectorKey) -> None:
+    """Run a descriptor's callback, and log its errors."""
     try:
         key.data()
     except BlockingIOError:

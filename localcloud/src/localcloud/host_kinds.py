@@ -50,6 +50,7 @@ def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish:
 
 
 def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
+    """Build the images of hosts in namespaces."""
     binds = (*options.mount, *packages.binds)
     layers = [layout.layers / "image"]
     layers[0].mkdir()
@@ -75,6 +76,7 @@ def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publis
 
 
 def _machines(options: Options, layout: Layout, publish: Publish) -> Chosen:
+    """Prepare the disks of machines and of their file servers."""
     cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
     root = disks.node_disk(distribution, GUEST_ENVIRONMENT, cache)
     accelerator = qemu.accelerator(root.kernel)

@@ -14,7 +14,7 @@ DATA_ROOT: Final = Path("/var/lib/localcloud")
 
 
 class BadNameError(LocalCloudError, ValueError):
-    """An invalid name of a cloud."""
+    """The name is invalid for a cloud."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

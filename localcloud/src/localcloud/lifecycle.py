@@ -194,6 +194,7 @@ def _release(layout: Layout, lock: int) -> None:
 
 
 def _await_lock(layout: Layout, timeout_s: float) -> int:
+    """Wait for the cloud's lock; return its descriptor, or -1 after the timeout."""
     deadline = time.monotonic() + timeout_s
     while (lock := acquire(layout)) < 0 and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -218,6 +219,7 @@ def _await_end(pids: frozenset[int]) -> None:
 
 
 def _is_ours(pid: int) -> bool:
+    """Return whether a process exists and belongs to localcloud."""
     try:
         return b"localcloud" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
@@ -225,6 +227,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Popen[bytes]:
+    """Start the supervisor or the daemon. It inherits the lock."""
     package = Path(__file__).resolve().parent.parent
     return subprocess.Popen(
         [sys.executable, "-m", "localcloud", role, "--lock", str(lock), *options.to_argv()],

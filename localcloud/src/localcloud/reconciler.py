@@ -122,7 +122,7 @@ class Reconciler:
             self.cut.discard(instance_id)
 
     def close(self) -> None:
-        """Remove everything."""
+        """Remove all hosts, file servers and routers."""
         self._remove(list(self.hosts.values()), grace_s=_CLOSING_GRACE_S)
         self.kind.close()
         for router in self.routers.values():
@@ -131,6 +131,7 @@ class Reconciler:
         self.fd_poller.close()
 
     def _report_deaths(self) -> None:
+        """Remove hosts that have exited, and report them to the API."""
         for host in list(self.hosts.values()):
             code = host.exit_code
             if code is not None:
@@ -143,11 +144,13 @@ class Reconciler:
                 self._give_up(host.instance.id, reason, has_run=has_run)
 
     def _give_up(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
+        """Report a host's failure to the API, and never start the host again."""
         log.error("%s: %s", instance_id, reason)
         self._given_up.add(instance_id)
         self.cloud.instance_failed(instance_id, reason, has_run=has_run)
 
     def _route(self, snapshot: Snapshot) -> None:
+        """Update routers, their rules and the public routes."""
         vpcs = {vpc.id for vpc in snapshot.vpcs if _is_used(snapshot, vpc.id)}
         for vpc_id in self.routers.keys() - vpcs:
             router = self.routers.pop(vpc_id)
@@ -174,6 +177,7 @@ class Reconciler:
         self.internet.route(routes)
 
     def _launch(self, snapshot: Snapshot, instances: Sequence[Instance]) -> None:
+        """Create, link and start hosts for instances."""
         if not instances:
             return
         started = time.monotonic()
@@ -198,6 +202,7 @@ class Reconciler:
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
     def _boot(self, host: Host) -> None:
+        """Start a host, or report its failure."""
         self._booted_at[host.instance.id] = time.monotonic()
         try:
             host.boot()
@@ -245,6 +250,7 @@ class Reconciler:
         return linked
 
     def _remove(self, hosts: Iterable[Host], grace_s: float | None = None) -> None:
+        """Shut hosts down and remove them."""
         hosts = list(hosts)
         self._shut_down(hosts, grace_s)
         for host in hosts:

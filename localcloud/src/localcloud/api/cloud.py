@@ -207,6 +207,7 @@ class Cloud:
             return self._faults.is_stable(resource_type, physical_id)
 
     def _settle(self) -> bool:
+        """Update the delayed states of API faults; return whether one changed."""
         return self._faults.settle() if self._faults else False
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
@@ -310,10 +311,11 @@ class Cloud:
                 self.announce()
 
     def _mark(self) -> Callable[[], None]:
+        """Return a function that undoes what a failed call has created (`failed_calls`)."""
         return failed_calls.mark(self._backend("ec2"), self._backend("efs"))
 
     def _backend(self, service: str) -> Any:
-
+        """Return moto's backend of a service, for the account and region."""
         find: Any = get_backend  # overloaded for a literal name each
         return find(service)[ACCOUNT]["aws" if service in _EVERYWHERE else REGION]
 

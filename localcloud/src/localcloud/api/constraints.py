@@ -70,6 +70,7 @@ def refusal(responses: Any, error: ServiceException) -> tuple[int, dict[str, Any
 
 
 def _check(responses: Any) -> list[str]:
+    """Return the violations of the service's model by a request's parameters."""
     service = responses.boto3_service_name
     if service not in CODES:
         return []

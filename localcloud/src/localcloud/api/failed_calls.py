@@ -41,7 +41,7 @@ def _rules(ec2: Any) -> Iterator[list[Any]]:
 
 
 def _registries(ec2: Any, efs: Any) -> Iterator[dict[Any, Any]]:
-    """Yield moto's dictionaries of these objects, and the assigned addresses of each subnet."""
+    """Yield moto's dictionaries of instances, interfaces and mount targets, and of subnets' used addresses."""
     for name in _REGISTRIES:
         yield getattr(ec2, name)
     for zone in ec2.subnets.values():

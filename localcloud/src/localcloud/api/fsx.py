@@ -128,6 +128,7 @@ def _check_groups(ec2: Any, vpc_id: str, ids: list[str]) -> None:
 
 
 def _permits(rule: Any, ids: set[str]) -> bool:
+    """Return whether a rule allows Lustre's port from one of the groups or from a network."""
     every = rule.ip_protocol in ("-1", None)
     fits = every or (rule.ip_protocol == "tcp" and int(rule.from_port) <= _PORT <= int(rule.to_port))
     among = bool(rule.source_group) and rule.source_group["GroupId"] in ids

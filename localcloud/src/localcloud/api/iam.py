@@ -53,7 +53,7 @@ def principals(statement: Document, kind: str = "AWS") -> list[str]:
 
 
 def missing_principals(iam: Any, account: str, document: str | bytes | Document) -> Iterator[str]:
-    """Yield the ARNs of this account's roles and users that a policy names as principals and that do not exist."""
+    """Yield the ARNs of this account's roles and users that a policy names but that do not exist."""
     for statement in statements(document):
         for arn in principals(statement):
             entity = _ENTITY.fullmatch(arn)

@@ -71,6 +71,7 @@ class Loopback:
         return self._clients[service]
 
     def _send(self, request: AWSPreparedRequest, **_event: Any) -> AWSResponse:
+        """Answer botocore's request with the application, as trusted or with the acting caller's permissions."""
         body = request.body or b""
         data = bytes(body) if isinstance(body, bytes | bytearray) else body if isinstance(body, str) else body.read()
         given: Iterable[tuple[str, Any]] = request.headers.items()  # botocore encodes most of the values.

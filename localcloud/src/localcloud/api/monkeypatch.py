@@ -22,7 +22,10 @@ New = TypeVar("New")
 
 
 class RefusalError(ServiceException):
-    """An error reply with a code and a message. For its own error classes, moto would look up a service."""
+    """An error reply with a code and a message.
+
+    moto derives a service from the module of its own exception classes, so it is defined outside of moto.
+    """
 
 
 _declared: list[Callable[[], object]] = []
@@ -91,6 +94,8 @@ def add(owner: Any, name: str, new: Any) -> None:
 
 
 def _declares(correct: Callable[[Any, str, Any], object]) -> Callable[..., Callable[[New], New]]:
+    """Return a decorator factory that records corrections for `apply`."""
+
     def of(owner: Any, *names: str) -> Callable[[New], New]:
         def declare(new: New) -> New:
             _declared.extend(functools.partial(correct, owner, name, new) for name in names)

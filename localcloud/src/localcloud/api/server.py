@@ -88,6 +88,7 @@ class Application:
         )
 
     def _refused(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply | None:
+        """Return the gate's error reply. An exception in the gate denies the call."""
         try:
             return self._refusal(environ)
         except Exception as error:  # If the check crashes, the call is denied.
@@ -117,6 +118,7 @@ class Application:
         what: str,
         started: float,
     ) -> Iterable[bytes]:
+        """Log and send a reply."""
         status, headers, body = reply
         log.info("%s %d %.0f ms", what, status, (time.monotonic() - started) * 1000)
         if status >= 400:
@@ -129,6 +131,7 @@ class Application:
         return [body]
 
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
+        """Answer a request with its service's application. Exceptions become error replies."""
         if _is_outside_aws(environ):
             return error_replies.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
         try:

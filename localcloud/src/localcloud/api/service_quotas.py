@@ -244,6 +244,7 @@ def _listed(responses: Any) -> list[Quota]:
 
 
 def _missing() -> JsonRESTError:
+    """Return the error for an unknown quota or service."""
     return JsonRESTError("NoSuchResourceException", "The specified resource does not exist.")
 
 
@@ -264,6 +265,7 @@ def _shown(backend: ServiceQuotasBackend, quota: Quota, value: float | None = No
 
 
 def _page(responses: Any, quotas: list[dict[str, Any]]) -> str:
+    """Return one page of quotas as JSON."""
     given = json.loads(responses.body)
     token, count = str(given.get("NextToken") or "0"), int(given.get("MaxResults", _PAGE))
     if not token.isdecimal():

@@ -171,6 +171,7 @@ def _check_topic_policy(sns: Any, topic_arn: str, attribute_name: str, attribute
 
 @first(SQSBackend, "delete_queue")
 def _note_deletion(sqs: Any, queue_name: str) -> None:
+    """Store the time of a queue's deletion."""
     sqs.__dict__.setdefault("_deleted", {})[queue_name] = time.monotonic()
 
 

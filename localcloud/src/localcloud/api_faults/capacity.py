@@ -31,6 +31,8 @@ LACKS: Final = 1 / 3
 
 @dataclasses.dataclass(kw_only=True)
 class _Shortage:
+    """State of a pool: the end of its latest shortage, and the instances it still provides."""
+
     ends_at: float
     left: int
 
@@ -81,6 +83,7 @@ class Capacity:
             )
 
     def _has_room(self, instance_type: str, zone: str) -> bool:
+        """Return whether a pool has capacity for an instance, and count the instance."""
         now = self._clock()
         shortage = self._shortages.get((instance_type, zone))
         if shortage is None or now >= shortage.ends_at + CALM_S:
@@ -91,6 +94,7 @@ class Capacity:
         return shortage.left >= 0
 
     def _next(self, instance_type: str, zone: str, now: float) -> _Shortage:
+        """Draw whether a pool becomes short now."""
         draw = self._draws.draw(f"capacity of {instance_type} in {zone}")
         if draw.random() >= SHORTAGES:
             return _Shortage(ends_at=now, left=0)

@@ -71,6 +71,7 @@ class Delays:
 
 
 def _pending(ec2: Any) -> Iterator[Any]:
+    """Yield all pending instances and NAT gateways."""
     for reservation in ec2.reservations.values():
         yield from (instance for instance in reservation.instances if instance._state.name == "pending")
     yield from (gateway for gateway in ec2.nat_gateways.values() if gateway.state == "pending")

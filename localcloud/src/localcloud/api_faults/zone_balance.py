@@ -37,6 +37,7 @@ class ZoneBalance:
         return launched
 
     def _balance(self, group: Any) -> bool:
+        """Launch an instance that balances a group's zones, if one is due; return whether it did."""
         subnet = emptiest_subnet(group)
         if not subnet:
             setattr(group, _DUE_AT, None)

@@ -29,6 +29,7 @@ def carry_out(attempt: Attempt) -> Done:
 
 
 def _rank(attempt: Attempt) -> tuple[Host, Process]:
+    """Choose a rank without an active fault of this kind; return its host and process."""
     return attempt.choose([pair for pair in _ranks(attempt) if str(pair[1].pid) not in attempt.busy], "rank")
 
 
@@ -150,6 +151,7 @@ _FAULTS: Final[Mapping[str, Callable[[Attempt], Done]]] = {
 
 
 def _kill(pid: int) -> None:
+    """Kill a process. Raises NoTargetError if it has already exited."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -96,7 +96,10 @@ DISTRIBUTIONS: Final = {
 def build(
     layer: Path, root: Path, distribution: Distribution, binds: tuple[Bind, ...], environment: Mapping[str, str]
 ) -> Image:
-    """Fill the empty directory `layer`, the layer between a root and its hosts, with stand-ins and settings."""
+    """Fill the empty directory `layer`, which is between a root and its hosts; return the image.
+
+    The layer contains replaced programs and settings.
+    """
     make_devices(layer / "dev")
     for directory in (*SHARED_MOUNTS, "run/lock", "run/sshd", ".machine"):
         (layer / directory).mkdir(parents=True)

@@ -81,7 +81,7 @@ class FirstProcess:
 
     @property
     def pid(self) -> int:
-        """Return its pid on the machine, or 0 before it exists and after it has exited."""
+        """Return the process's pid on the machine, or 0 before it exists and after it has exited."""
         if self._unshare.poll() is not None:
             return 0
         try:
@@ -92,22 +92,22 @@ class FirstProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return its exit code, or None while it runs."""
+        """Return the process's exit code, or None while it runs."""
         return self._unshare.poll()
 
     def terminate(self) -> None:
-        """Send it SIGTERM."""
+        """Send SIGTERM to the process."""
         if pid := self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
     def wait_until(self, deadline: float) -> None:
-        """Wait for its exit until a deadline, in seconds of the monotonic clock."""
+        """Wait for the process's exit until a deadline, in seconds of the monotonic clock."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._unshare.wait(timeout=max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        """Kill it and all its descendants, and wait for their exit."""
+        """Kill the process and all its descendants, and wait for their exit."""
         for pid in (self.pid, self._unshare.pid):
             if self._unshare.poll() is None and pid:
                 os.kill(pid, signal.SIGKILL)

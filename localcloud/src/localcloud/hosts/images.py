@@ -49,7 +49,7 @@ class Bind:
 
 
 def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
-    """Return a bind of this Python at the same path, or none if it is in /usr, which hosts share."""
+    """Return a bind of this Python's directory at the same path. None is needed in /usr, which hosts share."""
     root = Path(prefix).resolve()
     return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
 

@@ -106,6 +106,7 @@ def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) ->
 
 
 def _hide(layer: Path) -> None:
+    """Hide the machine's other directories, state and secrets from hosts."""
     for directory, mode in _EMPTY.items():
         path = layer / directory
         path.mkdir(parents=True, exist_ok=True)

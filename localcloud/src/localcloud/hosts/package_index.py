@@ -191,6 +191,7 @@ def _credentials(url: SplitResult) -> dict[str, str]:
 
 
 def _context(settings: PipSettings, url: SplitResult) -> ssl.SSLContext:
+    """Return the TLS settings for a server: pip's certificates, or no check if pip trusts it."""
     if {url.hostname, url.netloc.rpartition("@")[2]} & set(settings.trusted):
         return ssl._create_unverified_context()  # noqa: S323  # pip does not check this server's certificate either
     return ssl.create_default_context(cafile=settings.certificates or None)

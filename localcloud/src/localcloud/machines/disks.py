@@ -60,17 +60,17 @@ class RootDisk:
 
     @property
     def kernel(self) -> Path:
-        """Return its kernel."""
+        """Return the disk's kernel."""
         return self.directory / "vmlinuz"
 
     @property
     def initrd(self) -> Path:
-        """Return its initial RAM disk."""
+        """Return the disk's initial RAM disk."""
         return self.directory / "initrd.img"
 
     @property
     def archive(self) -> frozenset[str]:
-        """Return the servers in its apt sources."""
+        """Return the servers in the root's apt sources."""
         return frozenset((self.directory / "archive").read_text(encoding="utf-8").split())
 
 
@@ -157,12 +157,14 @@ def _fingerprint(binds: Sequence[Bind]) -> str:
 
 
 def _walk(directory: Path) -> Iterator[Path]:
+    """Yield all files below a directory in a stable order."""
     for parent, directories, names in os.walk(directory):
         directories.sort()
         yield from (Path(parent, name) for name in sorted(names))
 
 
 def _root_disk(root: Root, files: Mapping[str, File], cache: Path) -> RootDisk:
+    """Return the disk of a root with additional files. Create it if it is missing."""
     made_by = json.dumps([root.command(Path()), {path: dataclasses.astuple(file) for path, file in files.items()}])
     name = f"{root.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
@@ -182,6 +184,7 @@ def _root_disk(root: Root, files: Mapping[str, File], cache: Path) -> RootDisk:
 
 
 def _install(tree: Path, files: Mapping[str, File]) -> None:
+    """Write additional files into a root."""
     for path, file in files.items():
         (tree / path).unlink(missing_ok=True)
         if file.link:

@@ -95,6 +95,7 @@ def empty(disk: Path, size: str) -> list[str]:
 
 
 def _drive(disk: Disk) -> Sequence[str]:
+    """Return QEMU's options for a disk."""
     # A disk is deleted with its cloud, so a machine's syncs need not reach this machine's disk.
     options = "readonly=on" if disk.read_only else "cache=unsafe,discard=unmap"
     return ("-drive", f"file={disk.path},format={disk.format},if=virtio,{options}")

@@ -106,4 +106,5 @@ def guest_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
 
 
 def _is_public(subnet: Subnet) -> bool:
+    """Return whether a subnet's default route is an internet gateway."""
     return subnet.default_route.startswith("igw-")

@@ -45,6 +45,7 @@ def answer(instance: Instance, path: str, credentials: Credentials) -> bytes | N
 
 
 def _tree(instance: Instance) -> dict[str, str]:
+    """Return an instance's metadata by path, except its credentials."""
     name = f"{hostname(instance.private_ip)}.{DOMAIN}"
     tree = {
         "ami-id": instance.image_id,
@@ -91,6 +92,7 @@ def _tree(instance: Instance) -> dict[str, str]:
 
 
 def _listing(tree: dict[str, str], key: str, instance: Instance) -> bytes | None:
+    """Return the list of names below a path, or None if there are none."""
     if key == "public-keys" and instance.public_key:
         return f"0={instance.key_name}".encode()
     paths = [*tree, f"iam/security-credentials/{instance.role_name}"] if instance.role_name else list(tree)

@@ -49,6 +49,7 @@ ROUTER_SYSCTLS: Final = {
 
 
 def _call(name: str, *arguments: object) -> None:
+    """Call a function of libc. Raises OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:
         error = ctypes.get_errno()
@@ -137,25 +138,25 @@ class NetworkNamespace:
         return os.fstat(self.fd).st_ino
 
     def enter(self, action: Callable[[], T]) -> T:
-        """Run `action` inside, in a separate thread. Its sockets and processes belong to the namespace."""
+        """Run `action` in the namespace, in a separate thread. Its sockets and processes belong to the namespace."""
         return _enter(self.fd, action)
 
     def ip(self, commands: Sequence[str]) -> None:
-        """Run a batch of `ip` commands inside."""
+        """Run a batch of `ip` commands in the namespace."""
         if commands:
             self.enter(lambda: run(["ip", "-batch", "-"], "\n".join(commands) + "\n"))
 
     def tc(self, commands: Sequence[str]) -> None:
-        """Run a batch of `tc` commands inside."""
+        """Run a batch of `tc` commands in the namespace."""
         if commands:
             self.enter(lambda: run(["tc", "-batch", "-"], "\n".join(commands) + "\n"))
 
     def nft(self, ruleset: str) -> None:
-        """Load an nftables ruleset inside, atomically."""
+        """Load an nftables ruleset in the namespace, atomically."""
         self.enter(lambda: run(["nft", "-f", "-"], ruleset))
 
     def set_sysctls(self, settings: Mapping[str, str]) -> None:
-        """Set network settings inside, given as paths under /proc/sys/net and values."""
+        """Set the namespace's network settings, given as paths under /proc/sys/net and values."""
         self.enter(lambda: _set_sysctls(settings))
 
     def await_link(self, name: str, timeout_s: float = 5.0) -> None:
@@ -172,7 +173,7 @@ class NetworkNamespace:
         self.enter(wait)
 
     def listen(self, address: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-        """Open a bound socket inside. A stream socket also listens."""
+        """Open a bound socket in the namespace. A stream socket also listens."""
         return self.enter(lambda: _listen(address, port, kind))
 
     def close(self) -> None:
@@ -181,6 +182,7 @@ class NetworkNamespace:
 
 
 def _create(sysctls: Mapping[str, str]) -> int:
+    """Move the calling thread to a new network namespace with loopback; return its descriptor."""
     _call("unshare", CLONE_NEWNET)
     _set_sysctls(sysctls)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control_socket:
@@ -189,6 +191,7 @@ def _create(sysctls: Mapping[str, str]) -> int:
 
 
 def _flags(name: str) -> int:
+    """Return the flags of a network interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control_socket:
         answer = fcntl.ioctl(control_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode(), 0))
     return int(struct.unpack("16sH14x", answer)[1])

@@ -64,6 +64,7 @@ def ruleset(snapshot: Snapshot, vpc_id: str, cut: Iterable[str] = ()) -> str:
 
 
 def _base_chains() -> list[str]:
+    """Return the chains at the kernel's hooks, which every packet passes."""
     blackhole = ["ip saddr @cut counter drop", "ip daddr @cut counter drop"]
     known = ["ct state established,related accept", "ct state invalid counter drop"]
     own = ["iifname . ip saddr != @sources counter drop", "ip saddr vmap @senders"]
@@ -103,6 +104,7 @@ def _base_chains() -> list[str]:
 
 
 def _group_rules(rules: Sequence[Rule], side: str, known: set[str], verdict: str) -> list[str]:
+    """Return the lines for rules of a security group. `side` is the address to match."""
     lines = []
     for rule in rules:
         match = _traffic(rule)
@@ -115,6 +117,7 @@ def _group_rules(rules: Sequence[Rule], side: str, known: set[str], verdict: str
 
 
 def _traffic(rule: Rule) -> str:
+    """Return the match for a rule's protocol and ports, or "" for all traffic."""
     if rule.protocol == "-1":
         return ""
     if rule.protocol in ("tcp", "udp", "6", "17"):
@@ -131,6 +134,7 @@ def _traffic(rule: Rule) -> str:
 
 
 def _name(identifier: str) -> str:
+    """Convert an id or address to a name in nftables."""
     return identifier.replace("-", "_").replace(".", "_")
 
 

@@ -111,6 +111,7 @@ class Router:
         self.namespace.close()
 
     def _load(self, ruleset: str) -> None:
+        """Load a ruleset, if it has changed."""
         if ruleset != self._ruleset:
             self.namespace.nft(ruleset)
             self._ruleset = ruleset
@@ -128,6 +129,8 @@ class Router:
         listener.close()
 
     def _answer_with_id(self, listener: socket.socket, file_system_id: str) -> Callable[[], None]:
+        """Return a callback that accepts a mount's connection and answers with the file system's id."""
+
         def answer() -> None:
             connection, _ = listener.accept()
             with connection:
@@ -136,6 +139,7 @@ class Router:
         return answer
 
     def _resolve(self) -> None:
+        """Answer one DNS query."""
         query, asker = self._names.recvfrom(4096)
 
         def find(name: str) -> str:

@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(session: dict[str, str]) -> int:
+    """Copy standard input and output to the session's stream until it is closed."""
     url = urlsplit(session["StreamUrl"])
     if url.scheme != "tcp":
         raise ValueError(f"{session['StreamUrl']} is not of the embedded cloud; use AWS's own session-manager-plugin")

@@ -100,6 +100,7 @@ def _check_template(responses: Any) -> None:
 
 
 def _data(ec2: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the data of the launch template version that a request names."""
     found = (
         ec2.get_launch_template(given["LaunchTemplateId"])
         if given.get("LaunchTemplateId")
@@ -121,6 +122,7 @@ def _check_size(responses: Any) -> None:
 
 @around(AutoScalingBackend, "update_auto_scaling_group")
 def _update_auto_scaling_group(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Check the new sizes, and keep the mixed instances policy in an update without one."""
     group = self.autoscaling_groups.get(name)
     if group is not None:
         given = dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False))
@@ -142,6 +144,7 @@ def _check_new_sizes(group: Any, given: Mapping[str, Any]) -> None:
 
 
 def _check_bounds(wanted: int, low: int | None, high: int | None) -> None:
+    """Raise Auto Scaling's error if a desired size is outside of the group's minimum and maximum."""
     if high is not None and wanted > high:
         raise invalid(f"New SetDesiredCapacity value {wanted} is above max value {high} for the AutoScalingGroup.")
     if low is not None and wanted < low:

@@ -71,6 +71,7 @@ def _changed_parameters(stack: Stack, target: Target) -> set[str]:
 
 
 def _change(action: str, name: str, type_name: str) -> dict[str, Any]:
+    """Return a change in the API's form, still without details."""
     return {
         "Type": "Resource",
         "ResourceChange": {
@@ -118,6 +119,7 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
 
 
 def _modification(resource: Resource, type_name: str, details: list[_Detail]) -> dict[str, Any]:
+    """Return the change of an existing resource, and whether it will be replaced."""
     recreations = [_recreation(RESOURCE_TYPES[type_name], each) for each in details]
     shown = zip(details, recreations, strict=True)
     replacing = {each.name or each.attribute for each, recreation in shown if recreation == "Always"}
@@ -153,6 +155,7 @@ def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
 
 
 def _shown(detail: _Detail, recreation: str) -> dict[str, Any]:
+    """Return a detail in the API's form."""
     name = {"Name": detail.name} if detail.name else {}
     cause = {"CausingEntity": detail.cause} if detail.cause else {}
     return {

@@ -62,6 +62,7 @@ def known(scope: Scope, value: Any) -> Any:
 
 
 def _resolved(scope: Scope, value: Any) -> Any:
+    """Resolve an intrinsic function, or return UNKNOWN if that fails."""
     try:
         return scope.resolve(value)
     except ServiceException:

@@ -119,6 +119,7 @@ class Scope:
         return {key: each for key, each in pairs if each is not NO_VALUE}
 
     def _call(self, name: str, argument: Any) -> Any:
+        """Return the value of one intrinsic function."""
         match name:
             case "Ref":
                 return self._ref(argument)

@@ -90,6 +90,7 @@ class Operation:
         self._status("DELETE_COMPLETE")
 
     def _roll_back(self, former: Target) -> None:
+        """Undo a failed update, unless rollback is disabled."""
         failed = self._unexplained or f"The following resource(s) failed to update: [{', '.join(self._failed)}]. "
         if self.stack.disable_rollback:
             self._status("UPDATE_FAILED", failed)
@@ -116,6 +117,7 @@ class Operation:
         return self.stack.target
 
     def _status(self, status: str, reason: str = "") -> None:
+        """Set the stack's status and notify waiting requests."""
         with self.account.condition:
             self.stack.set_status(status, reason)
             self.account.condition.notify_all()
@@ -146,6 +148,7 @@ class Operation:
                 self._changer.note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
 
     def _fail(self, name: str, reason: str) -> None:
+        """Record that a resource has failed."""
         self._failed.append(name)
         resource = self.stack.resources.get(name)
         if resource is not None:
@@ -250,4 +253,5 @@ def _stuck(status: str) -> str:
 
 
 def _noun(verb: str) -> str:
+    """Return the noun for an operation in status reasons."""
     return {"CREATE": "creation", "UPDATE": "update"}[verb]

@@ -75,6 +75,7 @@ def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict
 
 
 def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Clients) -> Parameter:
+    """Resolve a given value: read it from the SSM parameter store and split lists, if its type says so."""
     kind = str(declaration.get("Type", "String"))
     value: Any = given
     stored = kind.startswith(_STORED)
@@ -93,6 +94,7 @@ def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Client
 
 
 def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
+    """Raise ValidationError if a value violates its parameter's declaration."""
     allowed = declaration.get("AllowedValues")
     if allowed is not None and given not in [str(each) for each in allowed]:
         raise ValidationError(f"Parameter '{key}' must be one of AllowedValues")

@@ -38,6 +38,7 @@ class ResourceChanger:
         """Old resources after a replacement, to be deleted when the update has succeeded."""
 
     def note(self, resource: Resource, status: str, reason: str = "") -> None:
+        """Record a resource's status as an event, and notify waiting requests."""
         with self.account.condition:
             self.stack.note(resource, status, reason)
             self.account.condition.notify_all()
@@ -66,6 +67,7 @@ class ResourceChanger:
         return None
 
     def _resolve(self, declaration: Mapping[str, Any], target: Target) -> dict[str, Any]:
+        """Return a resource's properties with resolved functions. Raises ResourceError if one cannot be resolved."""
         try:
             resolved = self.account.scope(self.stack, target).resolve(dict(declaration.get("Properties") or {}))
         except ServiceException as error:
@@ -81,6 +83,7 @@ class ResourceChanger:
         target: Target,
         replaces: Resource | None = None,
     ) -> Wait | None:
+        """Create a resource, possibly as the replacement of another; return the signals to wait for, or None."""
         resource = Resource(logical_id=name, type=resource_type.name, declaration=declaration, properties=properties)
         with self.account.condition:
             self.stack.resources[name] = resource
@@ -108,6 +111,7 @@ class ResourceChanger:
         return wait
 
     def _unmake(self, resource: Resource, replaces: Resource | None) -> None:
+        """Undo `_make`: delete the new resource, and restore the replaced one."""
         with self.account.condition:
             if replaces is not None:
                 self.stack.resources[resource.logical_id] = replaces

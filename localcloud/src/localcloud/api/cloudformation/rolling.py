@@ -65,6 +65,7 @@ def roll(account: Account, resource: Resource, note: Callable[[str], None], *, w
 
 
 def _await(account: Account, resource: Resource, count: int, pause: str, percent: int) -> None:
+    """Wait for a batch's signals. Raises ResourceError if too many are missing or failed."""
     demand = wait_for(count, pause, percent)
     with account.condition:
         while (verdict := demand.verdict(resource.signals)) is None:
@@ -74,6 +75,7 @@ def _await(account: Account, resource: Resource, count: int, pause: str, percent
 
 
 def _describe(account: Account, name: str) -> dict[str, Any]:
+    """Return the description of an Auto Scaling group."""
     groups = account.aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[name])
     found: dict[str, Any] = groups["AutoScalingGroups"][0]
     return found

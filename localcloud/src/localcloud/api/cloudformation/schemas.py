@@ -69,6 +69,7 @@ def check(type_name: str, properties: Mapping[str, Any]) -> list[Violation]:
 
 
 def _violations(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
+    """Yield the violations of a schema by a value and its members. `root` has the schema's definitions."""
     if value is UNKNOWN:
         return
     while "$ref" in schema:
@@ -90,6 +91,7 @@ def _violations(root: Schema, schema: Schema, value: Any, path: tuple[str, ...])
 
 
 def _members(root: Schema, schema: Schema, value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Violation]:
+    """Yield the violations by an object's keys: missing, unknown or invalid values."""
     for key in schema.get("required", ()):
         if key not in value:
             yield Violation(path=path, text=f"required key [{key}] not found")
@@ -133,6 +135,7 @@ def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
 
 
 def _read(kinds: tuple[str, ...], text: str) -> tuple[Any, bool]:
+    """Convert text to a boolean, number or object if the types allow one; return it and whether it fits."""
     if "boolean" in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true", True
     number = regex.fullmatch(r"-?\d+(\.\d+)?", text)
@@ -157,6 +160,7 @@ _PYTHON: Final[Mapping[str, Any]] = {
 
 
 def _kind(value: Any) -> str:
+    """Return the name of a value's type in error texts."""
     if isinstance(value, Mapping):
         return "JSONObject"
     names = {"list": "JSONArray", "str": "String", "bool": "Boolean", "int": "Integer"}
@@ -214,6 +218,7 @@ def _apart(value: Any, given: Mapping[str, list[str]]) -> str:
 
 
 def _no_network(value: Any, kind: str) -> bool:
+    """Return whether a value violates the format of an IPv4 network."""
     if kind != "ipv4-network" or not isinstance(value, str):
         return False
     try:

@@ -97,6 +97,7 @@ class Stack:
         self._record(resource.logical_id, resource.physical_id, resource.type, status, reason)
 
     def _record(self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str) -> None:
+        """Append an event in the API's form."""
         # Timestamps are unique, because the CLI sorts events by their time in milliseconds.
         earliest = self.events[-1]["Timestamp"] + datetime.timedelta(milliseconds=1) if self.events else now()
         self.events.append(
@@ -137,7 +138,7 @@ class ChangeSet:
 
     @property
     def executed(self) -> bool:
-        """Return whether its execution has started. It is then not listed, and is only found by its ARN."""
+        """Return whether execution has started. From then on, the change set is only found by its ARN."""
         return self.execution_status.startswith("EXECUTE_")
 
 

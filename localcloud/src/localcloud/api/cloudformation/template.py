@@ -25,6 +25,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+    """Convert a YAML tag such as `!GetAtt` to the function's long form."""
     value: Any
     if isinstance(node, yaml.ScalarNode):
         value = loader.construct_scalar(node)

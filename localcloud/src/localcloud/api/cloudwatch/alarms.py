@@ -84,6 +84,7 @@ def read(alarm: Any) -> AlarmDefinition:
 
 
 def _refused(what: str) -> ValidationError:
+    """Return the error for an unsupported feature of alarms."""
     return ValidationError(f"The embedded cloud does not support {what} for alarms.")
 
 
@@ -112,6 +113,7 @@ def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
 
 
 def _metric(id: str, namespace: str, name: str, dimensions: Any, statistic: str) -> Source:
+    """Return the source for a metric. Raises ValidationError for an unsupported statistic."""
     if statistic not in STATISTICS:
         raise _refused(f"the statistic {statistic}")
     return Source(id=id, key=(namespace, name, frozenset((d.name, d.value) for d in dimensions)), statistic=statistic)

@@ -126,6 +126,7 @@ def _fills_with(operand: Expression) -> str:
 
 
 def _value(node: Expression, series: Mapping[str, Series]) -> Value:
+    """Return the value of a parsed expression: a number or a series."""
     if node.data == "number":
         return float(str(node.children[0]))
     if node.data == "name":
@@ -157,6 +158,7 @@ def _calculate(calculate: Callable[..., float | None], gap: float | None, *value
 
 
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
+    """Return the value of IF in one period."""
     if condition is None:
         return None
     # CloudWatch uses 0 for a missing "true" value, but omits the period for a missing "false" value.

@@ -75,6 +75,7 @@ class Recorder:
 
 
 def _sizes(group: Any) -> dict[str, float]:
+    """Return the values of a group's metrics by name."""
     states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
     in_service = [state for state in states if state.lifecycle_state == "InService"]
     return {

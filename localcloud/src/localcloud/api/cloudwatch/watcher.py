@@ -59,6 +59,7 @@ class Evaluator:
             self._settle(alarm, definition, values)
 
     def _settle(self, alarm: Any, definition: AlarmDefinition, values: Series) -> None:
+        """Update an alarm's state, and run its actions."""
         state = states.decide(definition.rule, values, alarm.state_value)
         is_new = state != alarm.state_value
         latest = next((value for value in reversed(values) if value is not None), None)
@@ -77,6 +78,7 @@ class Evaluator:
 
 
 def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
+    """Return the reason for an alarm's state."""
     rule = definition.rule
     recent = [f"{value:g}" if value is not None else "-" for value in values[-rule.periods :]][-5:]
     outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
@@ -100,6 +102,7 @@ class Watcher:
         return self._changed
 
     def _act(self, action: str, alarm: Any, value: float | None) -> None:
+        """Run one action of an alarm: a scaling policy or a notification."""
         if ":scalingPolicy:" in action:
             self._scale(action, alarm, value)
             return

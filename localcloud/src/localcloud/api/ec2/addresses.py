@@ -49,6 +49,7 @@ def lowest_free(network: ipaddress.IPv4Network, used: set[str]) -> str | None:
 
 
 def _held_public() -> set[str]:
+    """Return all public addresses in use."""
     held = set()
     for regions in ec2_models.ec2_backends.values():
         for backend in regions.values():

@@ -45,6 +45,7 @@ def _delete_vpc_endpoints(original: Any, self: Any, vpce_ids: list[str] | None =
 
 
 def _refuse_taken(ec2: Any, tables: Iterable[str], prefix_list: str | None) -> None:
+    """Raise EC2's error if a route table already has a route to the endpoint's service."""
     for table in tables:
         for route in ec2.get_route_table(table)._routes.values():
             if prefix_list and route.destination_prefix_list_id == prefix_list:

@@ -102,10 +102,12 @@ def _truth(value: Any) -> bool:
 
 
 def _with_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options without those that have no value."""
     return {key: value for key, value in options.items() if value is not None}
 
 
 def _tags_of(data: Mapping[str, Any], resource_type: str) -> dict[str, str]:
+    """Return a launch template's tags for a type of resource."""
     return {
         tag["Key"]: tag["Value"]
         for specification in data.get("TagSpecifications") or ()

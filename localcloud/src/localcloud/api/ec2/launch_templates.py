@@ -38,6 +38,7 @@ def check(ec2: Any, data: Data) -> None:
 
 
 Refusals = Iterator[tuple[str, str]]
+"""EC2's error codes and messages."""
 
 
 def _profile(data: Data) -> Refusals:

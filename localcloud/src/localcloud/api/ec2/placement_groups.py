@@ -130,6 +130,7 @@ def _groups(ec2: Any) -> dict[str, PlacementGroup]:
 
 
 def _known(ec2: Any, name: str) -> PlacementGroup:
+    """Return the group with a name. Raises EC2's error if it is unknown."""
     group = _groups(ec2).get(name)
     if group is None:
         raise EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
@@ -137,6 +138,7 @@ def _known(ec2: Any, name: str) -> PlacementGroup:
 
 
 def _members(ec2: Any, name: str) -> list[Any]:
+    """Return a group's instances that are not terminated."""
     return [
         instance
         for reservation in ec2.reservations.values()
@@ -146,6 +148,7 @@ def _members(ec2: Any, name: str) -> list[Any]:
 
 
 def _described(ec2: Any, group: PlacementGroup) -> dict[str, Any]:
+    """Return a group in the API's form."""
     tags = ec2.describe_tags(filters={"resource-id": [group.id]})
     return {
         "GroupName": group.name,
@@ -158,6 +161,7 @@ def _described(ec2: Any, group: PlacementGroup) -> dict[str, Any]:
 
 
 def _matches(described: Mapping[str, Any], key: str, wanted: list[str]) -> bool:
+    """Return whether a group passes one filter of DescribePlacementGroups."""
     fields = {"group-name": "GroupName", "group-arn": "GroupArn", "state": "State", "strategy": "Strategy"}
     if key in fields:
         return described[fields[key]] in wanted

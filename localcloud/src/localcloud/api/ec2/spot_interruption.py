@@ -42,6 +42,7 @@ def _recommend(instance: Any) -> None:
 
 
 def _interruptible(ec2: Any, instance_id: str) -> Any:
+    """Return a running spot instance. Raises NotInterruptibleError for any other instance."""
     instance = ec2.get_instance(instance_id)
     if getattr(instance, "lifecycle", None) != "spot":
         raise NotInterruptibleError(

@@ -70,6 +70,7 @@ class Callers:
         raise UnknownCallerError("key")
 
     def _user(self, access_key: str) -> Any:
+        """Return the user with this access key, or None if the key is unknown or inactive."""
         for user in self._backend("iam").users.values():
             for key in user.access_keys:
                 if key.access_key_id == access_key:

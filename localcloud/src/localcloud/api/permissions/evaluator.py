@@ -145,6 +145,7 @@ class Evaluator:
         return [_decision(check, answer) for check, answer in zip(checks, answers, strict=True)]
 
     def _ask(self, line: bytes) -> list[dict[str, Any]]:
+        """Send a line with questions to the process and return its answers. Raises EvaluatorError."""
         process = self._process
         if self._failure or process is None or process.stdin is None or process.stdout is None:
             raise EvaluatorError(self._failure or "the IAM evaluator has not been started")
@@ -174,6 +175,7 @@ class Evaluator:
 
 
 def _decision(check: Check, answer: Mapping[str, Any]) -> Decision:
+    """Convert an answer to a decision. Raises EvaluatorError if the question could not be decided."""
     if "error" in answer:
         raise EvaluatorError(f"{check.action} on {check.resource} could not be decided: {answer['error']}")
     if answer["result"] == "Allowed":

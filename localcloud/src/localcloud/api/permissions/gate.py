@@ -71,6 +71,7 @@ class Gate:
             return refusals.refused(environ, f"The embedded cloud refuses what it cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
+        """Authorize a request; return an error reply if it is denied."""
         service, _ = error_replies.service_of(environ)
         if str(environ.get("HTTP_AUTHORIZATION", "")).startswith("CFN_V1 "):
             text = self._outside_stack(environ, read(environ, "cloudformation"))
@@ -155,6 +156,7 @@ class Gate:
         return self._callers.of_role(role, "AWSCloudFormation") if decision.allowed else None
 
     def _check(self, caller: Caller, need: Need, keys: context.Context) -> Check:
+        """Return the evaluator's question about one requirement."""
         policies = self._policies
         check = Check(
             principal=caller.arn,

@@ -70,6 +70,7 @@ class Needs:
         return [*self._own(call), *self._passed_roles(call), *self._tags(call)]
 
     def _own(self, call: Call) -> Iterator[Need]:
+        """Yield the permissions for the operation itself."""
         for name in _ACTIONS.get((call.service, call.operation), (call.operation,)):
             known = action(call.service, name)
             for arn in self._resources.of(call, known):
@@ -90,6 +91,7 @@ class Needs:
         return {f"{prefix}:ResourceTag/{key}": str(value) for prefix in prefixes for key, value in tags.items()}
 
     def _passed_roles(self, call: Call) -> Iterator[Need]:
+        """Yield the permissions to pass roles to services."""
         where, service = _PASSED.get((call.service, call.operation), ("", ""))
         for name in values(call.params, where) if where else ():
             yield self._pass(name, service)
@@ -131,6 +133,7 @@ class Needs:
                 yield self._through_s3("Decrypt", source_key)
 
     def _through_s3(self, name: str, key: str) -> Need:
+        """Return the permission to use a KMS key through S3."""
         return Need(
             action=f"kms:{name}",
             resource=self._resources.key(key),

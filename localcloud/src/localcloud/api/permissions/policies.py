@@ -42,6 +42,7 @@ class Policies:
         return [_managed(policy)]
 
     def _holder(self, caller: Caller) -> Any:
+        """Return moto's user or role of a caller."""
         iam = self._backend("iam")
         if caller.is_role:
             return next((role for role in iam.roles.values() if role.name == caller.name), None)
@@ -72,6 +73,7 @@ class Policies:
 
 
 def _held(holder: Any) -> Iterator[Policy]:
+    """Yield the inline and managed policies of a user, role or group."""
     inline = holder.policies
     for name, document in inline.items() if isinstance(inline, Mapping) else ():
         yield {"name": name, "policy": _parsed(document)}
@@ -80,6 +82,7 @@ def _held(holder: Any) -> Iterator[Policy]:
 
 
 def _managed(policy: Any) -> Policy:
+    """Return name and default version of a managed policy."""
     document = next(each.document for each in policy.versions if each.version_id == policy.default_version_id)
     return {"name": policy.arn, "policy": _parsed(document)}
 
@@ -103,6 +106,7 @@ def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, st
 
 
 def _about(statement: Mapping[str, Any], action: str) -> bool:
+    """Return whether a statement applies to an action."""
     named = listed(statement.get("Action", statement.get("NotAction", [])))
     matches = any(fnmatch.fnmatchcase(action.lower(), str(each).lower()) for each in named)
     return matches if "Action" in statement else not matches

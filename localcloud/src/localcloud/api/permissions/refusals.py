@@ -99,6 +99,7 @@ def sentence(caller: Caller, need: Need, decision: Decision) -> str:
 
 
 def _protocol(environ: Mapping[str, Any]) -> str:
+    """Return a request's protocol, a key of `_CREDENTIALS`."""
     service, _ = error_replies.service_of(environ)
     if service in ("ec2", "s3"):
         return service

@@ -90,6 +90,7 @@ def _pattern(service: str, resource_type: str) -> str:
 
 @functools.cache
 def _read(kind: str, service: str) -> dict[str, Any]:
+    """Return a service's data from iam-data, or nothing if it has none."""
     path = PACKAGES / "iam-data" / "data" / kind / f"{service}.json"
     if not path.is_file():
         return {}
@@ -117,6 +118,7 @@ class Resources:
             "sqs": self._sqs,
             "ssm": self._ssm,
         }
+        """By service: yields type and ARN of each resource that a call names."""
 
     def of(self, call: Call, action: Action) -> list[str]:
         """Return the ARNs of a call's resources, or only `*` for an action without resources.

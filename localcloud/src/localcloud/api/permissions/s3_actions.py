@@ -102,12 +102,14 @@ def source(params: Mapping[str, Any]) -> ObjectNeed:
 
 
 def _deleted(bucket: str, params: Mapping[str, Any]) -> Iterator[ObjectNeed]:
+    """Yield the permission for each object of DeleteObjects."""
     for each in params.get("Delete", {}).get("Objects", []):
         need = ObjectNeed(action="DeleteObject", bucket=bucket, key=str(each["Key"]))
         yield _versioned(need, each.get("VersionId"))
 
 
 def _versioned(need: ObjectNeed, version: Any) -> ObjectNeed:
+    """Return the permission for an object's version if a version is given."""
     if not version or need.action not in _OF_VERSIONS:
         return need
     return dataclasses.replace(need, action=need.action.replace("Object", "ObjectVersion", 1))

@@ -82,6 +82,7 @@ def check(document: Mapping[str, Any]) -> None:
 
 
 def _restart() -> None:
+    """Start the agent in the background, in place of a running one."""
     with contextlib.suppress(OSError, ValueError):
         os.kill(int(PID.read_text(encoding="utf-8")), signal.SIGTERM)
     with LOG.open("ab") as log:
@@ -97,6 +98,7 @@ def _restart() -> None:
 
 
 def _run(document: Mapping[str, Any]) -> int:
+    """Ship logs and metrics until SIGTERM or SIGINT."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

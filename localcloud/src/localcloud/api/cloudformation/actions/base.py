@@ -65,9 +65,11 @@ class Actions(BaseResponse):
         self._hold(stack)
 
     def _text(self, key: str) -> str:
+        """Return a parameter of the request as text, or ""."""
         return str(self._get_param(key) or "")
 
     def _read_target(self, stack: Stack) -> Target:
+        """Check the request's template and parameters as its caller; return the stack's new desired state."""
         tags = self._get_param("Tags")
         if any(str(tag["Key"]).lower().startswith("aws:") for tag in tags or ()):
             raise ValidationError("aws: prefixed tag key names are not allowed for external use.")

@@ -66,6 +66,7 @@ class ChangeSetActions(Actions):
             raise FormationError("AlreadyExistsException", f"ChangeSet {name} already exists")
 
     def _change_set(self, name: str, stack: Stack, target: Target) -> ChangeSet:
+        """Return a new change set. Findings or a lack of changes make it FAILED."""
         account = self._account
         arn = f"arn:aws:cloudformation:{account.region}:{account.account}:changeSet/{name}/{uuid.uuid4()}"
         found = changes.describe(stack, target, account.active_resources(stack, target))
@@ -160,6 +161,7 @@ class ChangeSetActions(Actions):
         return EmptyResult()
 
     def _find_change_set(self) -> ChangeSet:
+        """Return the request's change set, by ARN or by name and stack. Raises FormationError if it is missing."""
         name = self._text("ChangeSetName")
         if name in self._account.change_sets:
             return self._account.change_sets[name]
@@ -174,12 +176,14 @@ class ChangeSetActions(Actions):
 
 
 def _unfit(change_set: ChangeSet, state: str) -> FormationError:
+    """Return the error for the execution of a change set in an unsuitable state."""
     return FormationError(
         "InvalidChangeSetStatus", f"ChangeSet [{change_set.change_set_id}] cannot be executed in its current {state}"
     )
 
 
 def _shown(change_set: ChangeSet) -> dict[str, Any]:
+    """Return a change set in the API's form."""
     return {
         "ChangeSetName": change_set.name,
         "ChangeSetId": change_set.change_set_id,

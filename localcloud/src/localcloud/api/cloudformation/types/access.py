@@ -38,6 +38,7 @@ def _create_role(context: Context, properties: Properties) -> Physical:
 
 
 def _grant(iam: Any, name: str, properties: Properties) -> None:
+    """Attach a role's managed policies and write its inline policies."""
     for arn in properties.get("ManagedPolicyArns") or ():
         iam.attach_role_policy(RoleName=name, PolicyArn=arn)
     for policy in properties.get("Policies") or ():
@@ -47,6 +48,7 @@ def _grant(iam: Any, name: str, properties: Properties) -> None:
 
 
 def _withdraw(iam: Any, name: str, properties: Properties) -> None:
+    """Detach a role's managed policies and delete its inline policies."""
     for arn in properties.get("ManagedPolicyArns") or ():
         unless_gone(_GONE, iam.detach_role_policy, RoleName=name, PolicyArn=arn)
     for policy in properties.get("Policies") or ():
@@ -176,6 +178,7 @@ def _create_key(context: Context, properties: Properties) -> Physical:
 
 
 def _rotate(kms: Any, key_id: str, properties: Properties) -> None:
+    """Enable or disable the rotation of a key."""
     if truth(properties.get("EnableKeyRotation", False)):
         kms.enable_key_rotation(KeyId=key_id)
     else:

@@ -98,6 +98,7 @@ def _check_exports(template: Template) -> None:
 
 
 def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reasons to reject a resource."""
     type_name = resource["Type"]
     resource_type = RESOURCE_TYPES.get(type_name)
     if resource_type is None:
@@ -141,6 +142,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: ResourceType) -> Iterator[str]:
+    """Yield the reasons to reject a resource's deletion, creation and update policies."""
     where = f"(resource {name}, {resource_type.name})"
     for attribute, allowed in (("DeletionPolicy", _DELETION_POLICIES), ("UpdateReplacePolicy", _REPLACE_POLICIES)):
         if attribute in resource and resource[attribute] not in allowed:
@@ -173,6 +175,7 @@ def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
 
 
 def _unknown_functions(where: str, value: Any) -> Iterator[str]:
+    """Yield the unsupported functions and dynamic references in a part of a template."""
     for each in walk(value):
         for key in each:
             if isinstance(key, str) and key.startswith("Fn::") and key not in FUNCTIONS:
@@ -183,6 +186,7 @@ def _unknown_functions(where: str, value: Any) -> Iterator[str]:
 
 
 def _check_references(template: Template, made: Mapping[str, Any]) -> None:
+    """Raise ValidationError for references to missing resources or unsupported attributes."""
     known = set(made) | set(template.get("Parameters", {})) | PSEUDO
     declared = known | set(template["Resources"])
     for section, holders in (("Resources", made), ("Outputs", template.get("Outputs", {}))):

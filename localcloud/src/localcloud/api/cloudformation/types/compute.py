@@ -39,6 +39,7 @@ def _create_template(context: Context, properties: Properties) -> Physical:
 
 
 def _template(template_id: str, default: str, latest: str) -> Physical:
+    """Return the physical resource of a launch template."""
     attributes = {"LaunchTemplateId": template_id, "DefaultVersionNumber": default, "LatestVersionNumber": latest}
     return Physical(id=template_id, attributes=attributes)
 
@@ -74,6 +75,7 @@ _GROUP_VALUES = names(
 
 
 def _group_values(autoscaling: Any, properties: Properties) -> dict[str, Any]:
+    """Return a group's properties as parameters of Auto Scaling's API."""
     values = given(properties, _GROUP_VALUES)
     if "Cooldown" in properties:
         values["DefaultCooldown"] = properties["Cooldown"]

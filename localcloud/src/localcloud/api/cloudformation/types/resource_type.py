@@ -185,7 +185,7 @@ def retag(ec2: Any, physical_id: str, context: Context, old: Properties, new: Pr
 
 
 def retag_only(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update an EC2 resource whose only property that can change in place is its tags."""
+    """Update the tags of an EC2 resource, the only property that can change in place."""
     retag(context.aws.client("ec2"), resource.id, context, old, new)
     return resource
 
