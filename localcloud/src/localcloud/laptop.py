@@ -18,7 +18,7 @@ ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """It differs from any real key, because the CDK caches accounts by access key."""
 PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
 """Programs of the laptop, which come before the caller's in PATH."""
-SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"  # noqa: S105  # signs calls to loopback alone
+SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"  # noqa: S105  # only signs calls to loopback
 HOSTS: Final = Path("/etc/hosts")
 _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
 _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")

@@ -91,7 +91,7 @@ def _hide_from_iam(iam: Any, get: str, get_all: str, missing: str) -> None:
 
 
 def _refuse_new_profiles(ec2: Any) -> None:
-    """Reject launches with a profile that is hidden from EC2 or whose role is."""
+    """Reject launches if the instance profile or its role is hidden from EC2."""
     original = ec2.associate_iam_instance_profile
 
     def associate_iam_instance_profile(

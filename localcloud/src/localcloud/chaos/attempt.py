@@ -58,7 +58,7 @@ class Cloud:
         return hosts
 
     def ask(self, message: dict[str, str]) -> dict[str, Any]:
-        """Send a request to the daemon. Raises LocalCloudError, or NotRunningError if the cloud was replaced."""
+        """Send a request to the daemon. Raises LocalCloudError, or NotRunningError if the cloud has stopped."""
         if lifecycle.read_state(self._layout)["started"] != self._state["started"]:
             raise ReplacedError(self._layout.name)
         return control.request(self._layout, message)

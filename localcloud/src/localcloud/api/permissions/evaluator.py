@@ -185,6 +185,6 @@ def _decision(check: Check, answer: Mapping[str, Any]) -> Decision:
     # If several kinds of policy deny, AWS names the one that blocks what the others would have allowed.
     named = explicit or reasons
     first = next((each for each in named if each.get("blocking")), named[0] if named else {})
-    # The evaluator gives no reasons for session policies. If no other policy denies, the session policy does.
+    # The evaluator gives no reasons for session policies. If no other policy denied, the session policy did.
     kind = first.get("policyType") or ("session" if check.session else "identity")
     return Decision(allowed=False, explicit=answer["result"] == "ExplicitlyDenied", kind=str(kind))
