@@ -196,9 +196,11 @@ class ClusterStack(Stack):
         )
 
     def _wait_for_parts(self, nodes: NodeGroup, ways_out: list[IDependable]) -> None:
+        """Launch nodes only after everything that their boot needs exists."""
         nodes.wait_for(*ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles)
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
+        """Return the user data of a role. Raises ConfigError if boot_commands make it too long."""
         config = self.config
         text = user_data(
             BootSettings(

@@ -216,6 +216,7 @@ def _root_volume(device: str, volume: Volume) -> ec2.BlockDevice:
 
 
 def _sufficient(props: NodeGroupProps) -> int | None:
+    """Return the percentage of nodes that must signal success; None: all of them."""
     return least_percent(props.least, props.desired) if props.least else None
 
 

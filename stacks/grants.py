@@ -32,6 +32,7 @@ def grant_write(role: iam.Role, buckets: Sequence[str]) -> None:
 
 
 def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setting: str) -> None:
+    """Allow a role to list buckets and to use their objects. `setting` is the key in cdk.json, for the reason."""
     if not buckets:
         return
     arns = [f"arn:{Aws.PARTITION}:s3:::{bucket}" for bucket in buckets]

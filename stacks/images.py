@@ -28,7 +28,7 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
 # EC2's names of architectures, by the names that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
-# Releases without a package for Python 3.11 to 3.13, the versions that TensorFlow and Horovod are locked for. For
+# Releases where the boot installs no Python from 3.11 to 3.13, which TensorFlow and Horovod are locked for. For
 # each: its own version of Python (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"), and a
 # pattern for its names in parameters.
 _OTHER_PYTHONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -102,7 +102,7 @@ def has_open_gpu_driver(parameter: str) -> bool:
 
 
 def without_python(parameter: str) -> str:
-    """Return the name of an image's release if the boot can install no suitable Python on it, else ""."""
+    """Return the name of an image's release if the boot is known to install no suitable Python on it, else ""."""
     if not parameter.startswith("/aws/service/"):
         return ""
     for name, (python, words) in _OTHER_PYTHONS.items():

@@ -173,6 +173,7 @@ class Limits(Construct):
         metrics: tuple[cloudwatch.CfnAlarm.MetricDataQueryProperty, ...],
         periods: int,
     ) -> None:
+        """Create an alarm that stops all workers while `expression` is above 0.5 in each of the last periods."""
         value = cloudwatch.CfnAlarm.MetricDataQueryProperty(id="bound", expression=expression, return_data=True)
         alarm = cloudwatch.CfnAlarm(
             self,

@@ -106,4 +106,5 @@ class Network(Construct):
 
 
 def _ways_out(selection: ec2.SubnetSelection) -> list[IDependable]:
+    """Return the dependencies that give subnets access to the internet."""
     return [subnet.internet_connectivity_established for subnet in selection.subnets or ()]

@@ -138,6 +138,7 @@ def _commands(settings: BootSettings) -> dict[str, str]:
 
 
 def _environment(settings: BootSettings) -> dict[str, str]:
+    """Return the environment variables for the node's scripts."""
     lustre = {"DEEPCDK_LUSTRE": settings.lustre, "DEEPCDK_LUSTRE_MOUNT": settings.lustre_mount}
     return {
         "DEEPCDK_ROLE": settings.role,

@@ -101,6 +101,7 @@ class Overlay(Layer):
 
     @property
     def _text(self) -> str:
+        """Return the content of the requirements file. Raises RuntimeSetupError."""
         if not self.requirements:
             return ""
         try:

@@ -302,11 +302,13 @@ def check_capabilities(toolkit: CudaToolkit, capabilities: Iterable[int]) -> Non
 
 
 def _named_version(path: Path) -> tuple[int, int] | None:
+    """Return the version in the name of a toolkit's folder; None if it contains no nvcc."""
     named = re.fullmatch(r"cuda-(\d+)\.(\d+)", path.name)
     return (int(named[1]), int(named[2])) if named and (path / "bin" / "nvcc").is_file() else None
 
 
 def _toolkit(home: Path) -> CudaToolkit:
+    """Return the toolkit in the folder `home`. Raises NotCoveredError if its nvcc does not run."""
     nvcc = home / "bin" / "nvcc"
     try:
         finished = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)

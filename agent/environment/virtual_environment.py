@@ -221,6 +221,7 @@ class VirtualEnvironment:
         return self.python
 
     def _check_writable(self) -> None:
+        """Raise RuntimeSetupError if this user cannot make an environment in `root`."""
         root = self.root
         try:
             root.mkdir(parents=True, exist_ok=True)

@@ -177,6 +177,7 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
 
 
 def _core(root: Path, cpu: int, usable: frozenset[int], node_of: dict[int, int]) -> Core:
+    """Return the core that a logical CPU belongs to, with its usable CPUs."""
     topology = root / CPUS / f"cpu{cpu}" / "topology"
     siblings = _list(topology / "core_cpus_list") or _list(topology / "thread_siblings_list") or frozenset({cpu})
     socket = _number(topology / "physical_package_id")

@@ -155,6 +155,7 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(200)
 
     def _place(self) -> tuple[str, str] | None:
+        """Return the scope and the key in the request's path; answer 400 and return None if it is malformed."""
         words = self.path.split("/")
         if len(words) != 3:
             self._answer(400)

@@ -86,6 +86,7 @@ class HostRanks:
         return int(any(process.wait() != 0 for process in self._started))
 
     def _read_input(self) -> None:
+        """Wait for the end of standard input, then record that the launcher has gone away."""
         while os.read(sys.stdin.fileno(), 1 << 10):
             pass
         self._has_lost_launcher.set()

@@ -71,6 +71,7 @@ class ProcessGroup:
         return 1 if self.failure else 0
 
     def _forward(self, host: Host, lines: Sequence[bytes]) -> None:
+        """Forward a host's lines to the log, and record the failure of a rank."""
         for line in lines:
             if found := parse_end(line):
                 rank, status = found
@@ -87,9 +88,11 @@ class ProcessGroup:
             self._fail(f"[launcher] {host.node.name} ended: {status}")
 
     def _fail(self, line: str) -> None:
+        """Record the first failure."""
         self.failure = self.failure or line
 
     def _end_where_failed(self) -> None:
+        """Terminate the ranks after a failure, unless the run is being stopped. Called repeatedly."""
         if not self.failure or RunDirectory(path=Path(self.spec.run_directory)).stop_request.exists():
             return
         if self.deadline is None:
@@ -101,6 +104,7 @@ class ProcessGroup:
                 host.ssh.kill()  # A disconnected host never closes the connection.
 
     def _conclude(self) -> None:
+        """Write the first failure as the last line of the log."""
         if self.failure:
             _write(self.out, f"{self.failure}\n".encode())
 

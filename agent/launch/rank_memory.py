@@ -116,6 +116,7 @@ class MemoryWatch:
             self._take()
 
     def _take(self) -> None:
+        """Take a sample, and record a new kill with the memory that was available."""
         sample, self._last_at = read_sample(self._root), self._clock()
         if grown := self._grown():
             was_sure = self._is_sure and self._last_at - self._killed_at <= RECENT_S

@@ -123,6 +123,7 @@ class Lines:
         return [text]
 
     def _due(self) -> list[bytes]:
+        """Return the state of a progress bar if BAR_S have passed since the last one."""
         now = self._clock()
         if not self._state or now - self._shown_at < BAR_S:
             return []

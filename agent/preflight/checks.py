@@ -246,6 +246,7 @@ def is_unchecked(output: str) -> bool:
 
 
 def _without_pytorch(spec: RunSpec, report: Report) -> Report:
+    """Return the report after an allreduce without PyTorch, with a finding only if the launcher is torchrun."""
     cells = tuple((*row[:-1], NO_PYTORCH) for row in report.cells)
     needed = Finding(
         node="", check="allreduce", what="torchrun is a part of PyTorch, which is not there", remedy=ADD_PYTORCH

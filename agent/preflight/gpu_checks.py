@@ -68,6 +68,7 @@ def judge_ranks(
 
 
 def _wants_efa(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
+    """Return whether there are several hosts, and EFA devices that they must use."""
     return len(spec.hosts) > 1 and (spec.efa or any(found.efa_domains for found in facts.values()))
 
 
@@ -137,6 +138,7 @@ def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[s
 
 
 def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
+    """Return which network NCCL uses instead of EFA for one of these ranks, or "" if it uses EFA."""
     for found in mine:
         route = logged.get(str(found.get("process")), NcclProcess()).route
         if route != "EFA":
@@ -145,6 +147,7 @@ def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProces
 
 
 def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
+    """Return why the GPU of one of these ranks is too slow, or "" if none is."""
     measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
     if len(measured) < len(mine):
         return "a rank reported no matrix product"

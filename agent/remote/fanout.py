@@ -141,6 +141,7 @@ def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
 
 
 def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
+    """Forward a block of a node's output, or keep it until the node's side is ready."""
     if not host.is_ready:
         if stream == "stderr":
             host.trouble = (host.trouble + block)[-MAX_GREETING:]
@@ -161,6 +162,7 @@ def _emit_output(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping
 
 
 def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
+    """Report the end of a node's command; return whether it failed."""
     _close(host.process)
     status = host.process.wait()
     # A status of 255 after the command has started is the command's own, or the connection broke.

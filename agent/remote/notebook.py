@@ -136,6 +136,7 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _run_elsewhere(request: NotebookRequest) -> int:
+    """Run the notebook on another node over SSH; return its status."""
     tree = f"{request.efs_mount}/payloads/{OWN_TREE.name}"  # OWN_TREE itself is only on the master's disk.
     # When this process exits for any reason, its pipe to the child closes, which stops the notebook.
     with subprocess.Popen(forwarding(SSH, tree, request), stdin=subprocess.PIPE) as process:

@@ -311,6 +311,7 @@ def started_by(python: str, command: Sequence[str]) -> list[str]:
 
 
 def _restore(key: str, value: Any) -> Any:
+    """Convert the JSON value of a spec's field to the field's type."""
     if key == "hosts":
         try:
             return tuple(Node(**host) for host in value)

@@ -170,6 +170,7 @@ class StagedDataset:
             folder = folder.parent
 
     def _files(self) -> Iterator[str]:
+        """Yield the relative paths of all files in the directory."""
         root = str(self.directory)
         for parent, _, names in os.walk(root):
             below = parent[len(root) + 1 :]
@@ -266,6 +267,7 @@ class StagedDataset:
         self._remove_partial()
 
     def _remove_partial(self) -> None:
+        """Remove the directory of partial files."""
         try:
             self.partial.rmdir()  # Empty or missing, unless a staging was interrupted or has written a pack.
         except FileNotFoundError:

@@ -52,6 +52,7 @@ def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None
 
 
 def _write_through(file: int, blocks: Iterable[bytes], target: str) -> None:
+    """Write blocks to an open file and read each one back. Raises CorruptingDiskError if it differs."""
     at = 0
     for block in blocks:
         left = memoryview(block)

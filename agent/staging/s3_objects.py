@@ -227,6 +227,7 @@ def fetch_shared(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry
 
 
 def _fetch_missing(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> int:
+    """Fetch the files that are missing, damaged or have no known hash; return their total bytes."""
     progress, wanted = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
         if is_missing or not entry.sha256:

@@ -96,7 +96,7 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _python(key: str, parameter: str) -> Iterator[Problem]:
-    """Reject an image on which the boot can neither find nor install a suitable Python."""
+    """Reject an image if the boot neither finds nor installs a suitable Python on it."""
     if release := images.without_python(parameter):
         yield Problem(
             key=key,

@@ -25,6 +25,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _absent(config: ClusterConfig) -> Iterator[Problem]:
+    """Reject keys of a Lustre file system if there is none."""
     for field in dataclasses.fields(LustreKeys):
         if getattr(config, field.name) != field.default:
             yield Problem(
