@@ -1,4 +1,4 @@
-"""A model of a training run: its time, its cost and what bounds it, by nodes and instance type. Pure functions.
+"""A model of a training run: its time, cost and bottleneck, by instance type and number of nodes. Pure functions.
 
-Each figure of the model stands beside its source and its range (`evidence`); docs/plan.md has the method.
+Each figure of the model has a source and a range (`evidence`). docs/plan.md describes the method.
 """

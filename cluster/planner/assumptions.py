@@ -1,4 +1,4 @@
-"""What the model takes for granted of one kind of node, each figure with its range and source."""
+"""The model's assumptions about one kind of node. Each figure has a range and a source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START_UP_S = Figure(
     evidence=ESTIMATED,
     source="boot, registration, preparation, pre-flight and the first steps; on the embedded cloud 6.5 s with nodes up",
 )
-"""From Enter to the first step where the nodes are still to be launched. Not measured on AWS."""
+"""Time from the command to the first step if the nodes must be launched first. Not measured on AWS."""
 READY_START_UP_S = Figure(
     value=30,
     low=6,
@@ -24,7 +24,7 @@ READY_START_UP_S = Figure(
     evidence=ESTIMATED,
     source="6.5 s measured on the embedded cloud; TensorFlow takes longer to load on GPUs",
 )
-"""The same where the nodes are up."""
+"""Time from the command to the first step if the nodes are running."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class Assumptions:
     """The figures for one workload on one kind of node."""
 
     images_s: Figure
-    """Of one rank, at the network's published size."""
+    """Training speed of one rank at the network's published image size."""
     evaluation_speed: Figure
-    """Images evaluated in the time of one trained on."""
+    """Images evaluated in the time it takes to train on one."""
     decode_images_s: Figure
-    """Images decoded a second by one vCPU."""
+    """Images that one vCPU decodes per second."""
     between_bytes_s: Figure
     between_hop_s: Figure
     within_bytes_s: Figure
@@ -44,12 +44,12 @@ class Assumptions:
     start_up_s: Figure
 
     def figure(self, name: str) -> Figure:
-        """Return the figure of that name."""
+        """Return the figure with this name."""
         found: Figure = getattr(self, name)
         return found
 
     def at(self, name: str, value: float) -> Assumptions:
-        """Return the same with one figure at another value."""
+        """Return a copy with one figure set to another value."""
         return dataclasses.replace(self, **{name: self.figure(name).at(value)})
 
 
@@ -61,7 +61,7 @@ def assume(
     placement_group: bool = True,
     start_up_s: Figure = START_UP_S,
 ) -> Assumptions:
-    """Return what is assumed of a workload on such nodes. Raises LookupError where its speed is unknown."""
+    """Return the assumptions for a workload on such nodes. Raises LookupError if their speed is unknown."""
     between = communication.between_nodes(hardware, efa=efa, placement_group=placement_group)
     within = communication.within_node(hardware)
     return Assumptions(

@@ -1,6 +1,6 @@
-"""Replace published and estimated figures by those of past runs and benchmarks.
+"""Replace published and estimated figures with measurements from past runs and benchmarks.
 
-A figure counts for nodes of the same kind. The newest run gives the value; the range spans all of them.
+A measurement is used for nodes of the same kind only. The newest run sets the value, and the range spans all runs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cluster.planner.hardware import Hardware
 from cluster.planner.workload import Workload
 
 MAX_SPREAD: Final = 2.0
-"""A measurement whose slowest round took more than this many times its quickest is left out."""
+"""Maximum ratio of the slowest to the fastest round. Measurements with a larger ratio are ignored."""
 MIN_SIZE_RATIO: Final = 8
-"""The ratio of a large message to a small one from which the two tell bandwidth from latency."""
+"""Minimum ratio of two message sizes from which bandwidth and latency can be separated."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Past:
-    """A past run, and the kind of its nodes."""
+    """A past run and the kind of its nodes."""
 
     run_id: str
     finished: float
@@ -33,47 +33,52 @@ class Past:
     instance_type: str
     ranks_per_node: int
     embedded: bool
-    """Whether the nodes were an embedded cloud's. They all have the processors of one machine, whatever their type."""
+    """Whether the nodes belonged to an embedded cloud. Its nodes share one machine's processors,
+    whatever their type.
+    """
     nodes: int
 
     def is_like(self, hardware: Hardware, *, embedded: bool) -> bool:
-        """Return whether nodes of this kind have the same speed."""
+        """Return whether these nodes have the same speed as the past run's."""
         ours = (self.instance_type, self.ranks_per_node, self.embedded)
         return ours == (hardware.instance_type, hardware.ranks, embedded)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastRate(Past):
-    """The images a second on which one rank trained, by the run's time without what the model gives its network."""
+    """Training speed of one rank in a past run, calculated without the run time that the model assigns
+    to the network.
+    """
 
     network: str
     precision: str
     images_s: Range
-    """At the network's published size, as `Assumptions.images_s`."""
+    """At the network's published image size, like `Assumptions.images_s`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastStart(Past):
-    """The time that a run took besides its epochs, on nodes that were up."""
+    """The time that a run took besides its epochs, on nodes that were running."""
 
     seconds: Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastRing:
-    """Allreduces over one number of nodes."""
+    """Measured allreduces over one number of nodes."""
 
     ranks: int
     sizes: tuple[int, ...]
-    """Bytes of the sums, ascending."""
+    """Message sizes in bytes, ascending."""
     seconds: tuple[tuple[float, ...], ...]
-    """The time of each round by size, without the wait for Horovod's cycle."""
+    """For each size, the time of each round, without the wait for Horovod's cycle."""
 
     def link(self, size: float) -> tuple[Range, Range] | None:
-        """Return the bytes a second and the seconds a hop with which a ring sums so many bytes in the measured time.
+        """Return bandwidth (bytes/s) and time per hop (s) with which the ring model matches the measured time for
+        `size` bytes.
 
-        The medians of the rounds give the values, and the rounds of the nearest size the range. None if the sums do not
-        tell, or if those rounds differ too much.
+        Values come from the medians of the rounds, ranges from the rounds of the nearest size. Returns None if the
+        sizes do not allow a fit or those rounds differ too much.
         """
         rounds = self.seconds[min(range(len(self.sizes)), key=lambda place: abs(math.log(self.sizes[place] / size)))]
         if not 0 < max(rounds) <= MAX_SPREAD * min(rounds):
@@ -90,10 +95,10 @@ class PastRing:
         )
 
     def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
-        """Return bandwidth and hop from two measured sizes on either side of one, or near it.
+        """Return bandwidth and time per hop, fitted to two measured sizes around `size` or close to it.
 
-        n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes: a straight line. If the line through the two sizes
-        gives a sum of no bytes a negative time, hops take no time and the bandwidth makes up for it.
+        n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes: a straight line. If the line gives a negative time
+        for 0 bytes, the hop time is set to 0 and the bandwidth adjusted.
         """
         pair = next((pair for pair in self._pairs(size) if seconds[pair[0]] < seconds[pair[1]]), None)
         if pair is None:
@@ -107,7 +112,7 @@ class PastRing:
         return (messages / self.ranks / per_byte, nothing / messages) if per_byte > 0 else None
 
     def _pairs(self, size: float) -> Iterator[tuple[int, int]]:
-        """Yield the places of two sizes that are far enough apart, the closest ones around a size first."""
+        """Yield the indices of two sizes that are far enough apart, those closest to `size` first."""
         places = range(len(self.sizes))
         beyond = [place for place in places if self.sizes[place] >= size]
         for high in (*beyond, *reversed(places[: len(places) - len(beyond)])):
@@ -118,7 +123,7 @@ class PastRing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastLink(Past):
-    """What rings of ranks measured between nodes of one type; `nodes` is the number in the largest ring."""
+    """Allreduces measured between nodes of one type. `nodes` is the size of the largest ring."""
 
     efa: bool
     together: bool
@@ -127,10 +132,10 @@ class PastLink(Past):
     """By number of nodes."""
 
     def link(self, size: float, nodes: int = 0) -> tuple[Range, Range] | None:
-        """Return the bytes a second and the seconds a hop for sums of so many bytes over so many nodes.
+        """Return bandwidth (bytes/s) and time per hop (s) for allreduces of `size` bytes over `nodes` nodes.
 
-        If no ring had as many nodes, the largest gives the values and all of them the range. A hop includes what an
-        allreduce takes besides its messages, such as its negotiation.
+        If no ring had that many nodes, the largest ring sets the values and all rings the ranges. The hop time includes
+        an allreduce's other overhead, such as negotiation.
         """
         found = {count: link for count in sorted(self.rings) if (link := self.rings[count].link(size))}
         if not found or nodes in found:
@@ -141,13 +146,13 @@ class PastLink(Past):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Past runs, the newest first."""
+    """Measurements of past runs, newest first."""
 
     links: tuple[PastLink, ...] = ()
     rates: tuple[PastRate, ...] = ()
     starts: tuple[PastStart, ...] = ()
     embedded: bool = False
-    """Whether plans are for an embedded cloud. Only runs on an embedded cloud count there, and nowhere else."""
+    """Whether plans are for an embedded cloud. Runs on an embedded cloud are used only for such plans."""
 
     def assume(
         self,
@@ -159,9 +164,9 @@ class Calibration:
         nodes: int = 0,
         nodes_are_up: bool = False,
     ) -> Assumptions:
-        """Return what is assumed of a workload on such nodes, by past runs on nodes of the same kind.
+        """Return the assumptions for a workload on such nodes, calibrated by past runs on nodes of the same kind.
 
-        `nodes`: their number, 0 if it does not matter. Raises LookupError if their speed is unknown.
+        `nodes` is their number, or 0 if it does not matter. Raises LookupError if their speed is unknown.
         """
         together = placement_group or efa
         start_up_s = READY_START_UP_S if nodes_are_up else START_UP_S
@@ -197,16 +202,16 @@ class Calibration:
 
 
 NOTHING: Final = Calibration()
-"""No past run."""
+"""A calibration without past runs."""
 
 
 def _over(ranges: Sequence[Range]) -> Range:
-    """Return a range over all, with the value of the first."""
+    """Return a range that covers all ranges, with the value of the first."""
     return Range(low=min(each.low for each in ranges), value=ranges[0].value, high=max(each.high for each in ranges))
 
 
 def _figure(ranges: Sequence[Range], runs: Sequence[Past], where: str) -> Figure:
-    """Return a figure of the newest run, which is the first, with the range of all."""
+    """Build a figure with the value of the newest (first) run and the range of all."""
     day = datetime.datetime.fromtimestamp(runs[0].finished, datetime.UTC)
     count = len({each.run_id for each in runs})
     more = f"; the range is that of {count} runs" if count > 1 else ""

@@ -1,4 +1,4 @@
-"""Candidates, each a type of node and a number of them: their time, cost, and the one to choose."""
+"""Candidates for a plan, each an instance type and a number of nodes: their time and cost, and the recommended one."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from cluster.planner.workload import Workload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HourlyPrices:
-    """What a cluster costs an hour, USD; None where it is unknown."""
+    """Hourly prices of a cluster, USD; None if unknown."""
 
     node: float | None
-    """A worker on demand."""
+    """An on-demand worker."""
     spot_node: float | None = None
-    """A worker on spot."""
+    """A spot worker."""
     rest: float = 0.0
-    """What is there beside the workers."""
+    """Everything besides the workers, such as the master."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A run on one choice of nodes."""
+    """A run on one instance type and number of nodes."""
 
     instance_type: str
     nodes: int
     seconds: Range
     parts: Parts
     usd: Range | None
-    """On demand; None where a price is unknown."""
+    """Cost on demand; None if a price is unknown."""
     spot_usd: Range | None
     on_frontier: bool = False
-    """Whether no other candidate is both quicker and cheaper."""
+    """Whether no other candidate is both faster and cheaper."""
 
     def document(self) -> dict[str, Any]:
         """Return the candidate as JSON values."""
@@ -51,10 +51,10 @@ class Candidate:
 
 
 def seconds_in_range(workload: Workload, cluster: Cluster, assumed: Assumptions) -> tuple[Range, Parts]:
-    """Return the time of a run with its range, and its parts.
+    """Return the run time with its range, and its parts.
 
-    Each figure goes to both ends of its range by itself; what that changes is added up as independent errors are, as
-    the root of the sum of squares.
+    Each figure is moved to both ends of its range separately. The changes are combined as independent errors: the root
+    of the sum of squares.
     """
     parts = run_seconds(workload, cluster, assumed)
     total, less, more = parts.total, 0.0, 0.0
@@ -74,9 +74,10 @@ def evaluate(
     nodes: Sequence[int],
     prices: Mapping[str, HourlyPrices],
 ) -> list[Candidate]:
-    """Return every candidate, by type and number of nodes. `workload_of`: the workload of so many ranks.
+    """Return one candidate for each instance type and number of nodes.
 
-    `assumptions_of`: what is assumed of it on such nodes, and so many.
+    `workload_of` returns the workload for a number of ranks. `assumptions_of` returns the assumptions for a workload on
+    that many nodes of a type.
     """
     found = []
     for hardware in types:
@@ -103,7 +104,7 @@ def _cost(seconds: Range, node: float | None, nodes: int, rest: float) -> Range 
 
 
 def mark_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates with `on_frontier` set for each with a price that no other one beats in time and cost."""
+    """Set `on_frontier` for each priced candidate that no other candidate beats in both time and cost."""
     priced = sorted((each for each in candidates if each.usd), key=lambda each: (_time(each), _price(each)))
     best, least = set(), math.inf
     for each in priced:
@@ -115,20 +116,21 @@ def mark_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The candidate to choose, and why."""
+    """The recommended candidate and the reason."""
 
     candidate: Candidate | None
-    """None where none keeps the bounds."""
+    """None if no candidate meets the limits."""
     reason: str
 
 
 def choose(
     candidates: Iterable[Candidate], *, deadline_s: float | None = None, budget_usd: float | None = None
 ) -> Choice:
-    """Return the candidate to choose.
+    """Return the recommended candidate.
 
-    With a deadline the cheapest that keeps it, within the budget if there is one; with a budget alone the quickest that
-    keeps it; without either the one with the least product of time and cost. Unknown prices count as out of any budget.
+    With a deadline: the cheapest candidate that meets it, within the budget if one is given. With only a budget: the
+    fastest candidate within it. Without limits: the candidate with the lowest product of time and cost. A candidate
+    with an unknown price exceeds every budget.
     """
     every = list(candidates)
     priced = [each for each in every if each.usd]

@@ -1,4 +1,4 @@
-"""What the candidates cost an hour, with everything that a cluster has beside its workers."""
+"""Hourly prices of the candidates, including everything that a cluster has besides its workers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class ClusterPrices:
 
     region: str
     region_is_set: bool
-    """False: the laptop has no AWS region, and these are prices of the one that stands in for it."""
+    """False if no AWS region is set on the laptop. The prices are then those of a default region."""
     by_type: Mapping[str, HourlyPrices]
     fixed: Mapping[str, float | None]
-    """What costs by the hour beside the workers, USD; None where the price is unknown, and not in the sums."""
+    """Hourly costs besides the workers, USD. An unknown price is None and is not included in the sums."""
     included: str
-    """What the prices of workers contain, in words."""
+    """Describes what the prices of workers include."""
     excluded: str
-    """What is in no price, in words."""
+    """Describes the costs that no price includes."""
     date: str
-    """Of the table that prices were taken from; "" for AWS's of today."""
+    """Date of the price table; "" if the prices are AWS's current ones."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Return what the costs hold, in words."""
+        """Return sentences that describe what the costs include."""
         known = ", ".join(f"{name} {shown(price)}" for name, price in self.fixed.items())
         missing = [name for name, price in self.by_type.items() if price.node is None]
         return (
@@ -52,7 +52,7 @@ class ClusterPrices:
 
 
 def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> ClusterPrices:
-    """Return the prices of these types, and of what else the configured cluster has."""
+    """Return the prices of these instance types and of the rest of the configured cluster."""
     config = session.config
     names = [kind.instance_type for kind in types]
     every = [*names, config.master_instance_type]
@@ -61,7 +61,7 @@ def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> Cl
     fixed = {f"a {config.master_instance_type} master": prices[config.master_instance_type], **volumes}
     fixed |= fixed_costs(config, session.prices)
     rest = total_per_hour([name for name, price in fixed.items() if price is not None], fixed) or 0.0
-    # Of one worker. A cluster that trains is busy all the time.
+    # volumes of one worker
     volume = sum(root_volumes(config, session.prices, 1).values()) - sum(volumes.values())
     credits = {name: credits_per_hour(name, session.prices) for name in names}
 

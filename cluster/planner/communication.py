@@ -1,4 +1,4 @@
-"""The links within and between nodes, and the time of an allreduce over them."""
+"""Links within and between nodes, and the time of an allreduce over them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from stacks.gpus import FLOW_GBIT_S, SPEEDS
 
 EC2_NETWORK: Final = "EC2 User Guide, Amazon EC2 instance network bandwidth"
 GROUPED_FLOW_GBIT_S: Final = 10.0
-"""The most that one TCP flow carries within a cluster placement group, by the same source; `FLOW_GBIT_S` outside."""
+"""Maximum of one TCP flow within a cluster placement group (same source). Outside of it: `FLOW_GBIT_S`."""
 FAST_FLOW_GBIT_S: Final = 16.0
-"""What NCCL reached over TCP on faster networks (1.1 to 2 GB/s for tens of MB: NVIDIA/nccl, issues 209 and 450)."""
+"""NCCL's speed over TCP on faster networks (1.1 to 2 GB/s for tens of MB: NVIDIA/nccl, issues 209 and 450)."""
 GLOO_GBIT_S: Final = 6.0
-"""The most that Gloo adds up in memory, whatever the network: 102 MB in 136 ms on one host (docs/tuning.md)."""
+"""Maximum speed of Gloo's summation in memory, whatever the network: 102 MB in 136 ms on one host (docs/tuning.md)."""
 EFA_PART: Final = 0.75
-"""The part of EFA's nominal bandwidth that an allreduce uses; estimated."""
+"""Fraction of EFA's nominal bandwidth that an allreduce uses; estimated."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:
-    """A link, as a ring of ranks sees it."""
+    """A link between neighbours in a ring of ranks."""
 
     bytes_s: Figure
     hop_s: Figure
-    """Time that a message to the next rank takes, however short."""
+    """Latency: the time of even the shortest message to the next rank."""
 
 
 def between_nodes(hardware: Hardware, *, efa: bool, placement_group: bool) -> Link:
-    """Return the link between nodes of a type. EFA brings a placement group with it."""
+    """Return the link between nodes of a type. EFA implies a placement group."""
     nominal = hardware.network_gbit_s
     if efa and hardware.efa:
         return Link(
@@ -65,7 +65,7 @@ def within_node(hardware: Hardware) -> Link:
 
 
 def ring_seconds(size: float, ranks: int, bytes_s: float, hop_s: float) -> float:
-    """Return the time to allreduce so many bytes in one ring of ranks, at the pace of its slowest link.
+    """Return the time to allreduce `size` bytes in one ring of ranks, limited by its slowest link.
 
     Each rank sends 2 (n - 1) / n times the size in 2 (n - 1) messages (Patarasuk and Yuan 2009).
     """
@@ -77,7 +77,7 @@ def grouped_seconds(
 ) -> float:
     """Return the time to allreduce all gradients as one group after the backward pass, in buffers of `fusion_bytes`.
 
-    Half of Horovod's cycle is waited for on average.
+    It includes half of Horovod's cycle, the average wait.
     """
     if ranks == 1:
         return 0.0

@@ -1,4 +1,4 @@
-"""How many images a second one rank trains on, without any other: published, or estimated from what was published."""
+"""Training speed of one rank alone, in images per second: published, or estimated from published figures."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ NVIDIA_PYTORCH_2018: Final = (
     "(PyTorch 18.09, 8 V100 16 GB)"
 )
 V100_IMAGES_S: Final = 5815.8 / 8
-"""ResNet-50 v1.5 in mixed precision, of each of 8 GPUs, by the same source; 2857.9 / 8 in float32."""
+"""ResNet-50 v1.5 in mixed precision, per GPU of 8 (same source). In float32: 2857.9 / 8."""
 V100_LATER_IMAGES_S: Final = 9510 / 8
-"""The same in 2020, by TensorFlow with XLA (`NVIDIA_RATES`): software alone makes it 1.6 times as fast."""
+"""The same in 2020, with TensorFlow and XLA (`NVIDIA_RATES`). Software alone made it 1.6 times as fast."""
 FLOAT32: Final = exact(2857.9 / 5815.8, CITED, NVIDIA_PYTORCH_2018)
-"""Rate in float32 of that in mixed precision."""
+"""Ratio of float32 speed to mixed-precision speed."""
 H200_IMAGES_S: Final = 2340
-"""ResNet-50 in float16 on one H200, 256 images a step: the steps that `fab bench` times, without XLA."""
+"""ResNet-50 in float16 on one H200 with batches of 256, as timed by `fab bench`, without XLA."""
 H200_FLOAT32: Final = exact(1953 / 2340, MEASURED, "the same in float32, which TensorFlow computes in TF32 there")
-"""Since Ampere GPUs have TF32; the ratio above is of a GPU without."""
+"""Float32 ratio for GPUs with TF32 (Ampere and later). `FLOAT32` is from a GPU without TF32."""
 MEASURED_H200: Final = "measured: `fab bench` on one H200, driver 580.159 (docs/bench.md)"
 EVALUATION: Final = Figure(
     value=3.5, low=3.0, high=3.6, evidence=CITED, source=f"2615.6 / 747.3 in {NVIDIA_PYTORCH_2018}"
 )
-"""Images evaluated in the time of one trained on: a step is three forward passes, and more."""
+"""Images evaluated in the time it takes to train on one. A training step costs more than three forward passes."""
 
 TENSORFLOW_BENCHMARKS: Final = (
     "https://github.com/tensorflow/docs/blob/62da04c/site/en/r1/guide/performance/benchmarks.md (one P100, float32)"
 )
 P100_IMAGES_S: Final = {"inception-v3": 142, "resnet50": 219, "resnet152": 91.8, "alexnet": 2987, "vgg16": 154}
-"""From which networks are compared with ResNet-50 on other GPUs too; by the same source."""
+"""Speeds from the same source. Their ratios to ResNet-50 are used on other GPUs too."""
 
 MEMORY_GB_S: Final = {
     "V100": 900,
@@ -47,15 +47,18 @@ MEMORY_GB_S: Final = {
     "H200": 4800,
     "B200": 8000,
 }
-"""Bandwidth of the GPUs' memory, by NVIDIA's data sheets: ResNet-50 in mixed precision waits for it
-(`payload.recipes.current_types`)."""
+"""Memory bandwidth of GPUs from NVIDIA's data sheets. ResNet-50 in mixed precision is limited by it
+(`payload.recipes.current_types`).
+"""
 
 CORE_GFLOPS: Final = 60
-"""Of one physical core with AVX-512 in oneDNN's convolutions, measured (`payload/training/rank_tuning.py`)."""
+"""Speed of one physical core with AVX-512 in oneDNN's convolutions, measured (`payload/training/rank_tuning.py`)."""
 
 
 def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
-    """Return the rate of one rank at the network's published size. Raises LookupError for an unknown network or GPU."""
+    """Return the speed of one rank at the network's published image size. Raises LookupError for an unknown network or
+    GPU.
+    """
     if not hardware.gpus:
         return _of_cores(network, hardware.cores / hardware.ranks)
     figure = _resnet50(hardware.gpu)
@@ -67,7 +70,7 @@ def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
 
 
 def _resnet50(gpu: str) -> Figure:
-    """Return the rate of ResNet-50 in mixed precision on one GPU."""
+    """Return the speed of ResNet-50 in mixed precision on one GPU."""
     if gpu == "V100":
         return Figure(
             value=V100_IMAGES_S,
@@ -79,17 +82,18 @@ def _resnet50(gpu: str) -> Figure:
     if gpu not in MEMORY_GB_S:
         raise LookupError(f"nothing is known of the speed of a GPU {gpu}; known: {', '.join(MEMORY_GB_S)}")
     rate = A100_IMAGES_S / 8 * MEMORY_GB_S[gpu] / A100_GB_S
-    if gpu == "A100":  # published with XLA, which is off here by default
+    if gpu == "A100":  # published with XLA, which deepcdk leaves off by default
         return within(rate, 0.6, 1.05, CITED, NVIDIA_RATES)
-    if gpu == "H200":  # a run's own epochs were 0.86 of it: the first batches, and what is reported between steps
+    if gpu == "H200":  # whole epochs were 0.86 as fast, because of first batches and reports between steps
         return within(H200_IMAGES_S, 0.8, 1.1, MEASURED, MEASURED_H200)
-    # The H200 reaches 0.35 of what its memory lets expect: so much more than an A100's is not the bound without XLA.
+    # The H200 reaches only 0.35 of what its memory bandwidth suggests: without XLA, a bandwidth far above the A100's is
+    # not the limit.
     down = 0.5 if MEMORY_GB_S[gpu] <= A100_GB_S else 0.3
     return within(rate, down, 1.2, ESTIMATED, f"by the bandwidth of its memory from the A100's rate in {NVIDIA_RATES}")
 
 
 def _of_network(network: str, resnet50: Figure) -> Figure:
-    """Return another network's rate on a GPU with this rate of ResNet-50."""
+    """Return another network's speed on a GPU with this speed of ResNet-50."""
     if network in P100_IMAGES_S:
         factor = P100_IMAGES_S[network] / P100_IMAGES_S["resnet50"]
         source = f"{resnet50.source}; times {factor:.3g} by {TENSORFLOW_BENCHMARKS}"

@@ -1,4 +1,4 @@
-"""A figure of the model with its range and its source."""
+"""A figure of the model with its range and source."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ class Range:
     high: float
 
     def times(self, factor: float) -> Self:
-        """Return it times a factor that is exact."""
+        """Multiply value and range by an exact factor."""
         return dataclasses.replace(self, low=self.low * factor, value=self.value * factor, high=self.high * factor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure(Range):
-    """A number, the range in which it is expected, and where it comes from."""
+    """A number, the range in which it is expected, and its source."""
 
     evidence: Evidence
     """`cited` from a publication, `measured` by this project, `calibrated` from a run on the same hardware, or
-    `estimated` from one of these, as `source` says."""
+    `estimated` from one of these. `source` has the details.
+    """
     source: str
 
     def __post_init__(self) -> None:
@@ -39,7 +40,7 @@ class Figure(Range):
             raise ValueError(f"a figure of {self.value:g} in a range of {self.low:g} to {self.high:g} ({self.source})")
 
     def at(self, value: float) -> Figure:
-        """Return the figure at another value of its range, with no range left."""
+        """Return the figure at another value of its range. The copy has no range left."""
         return dataclasses.replace(self, value=value, low=value, high=value)
 
 
@@ -49,5 +50,5 @@ def exact(value: float, evidence: Evidence, source: str) -> Figure:
 
 
 def within(value: float, down: float, up: float, evidence: Evidence, source: str) -> Figure:
-    """Return a figure whose range goes from `down` to `up` times its value."""
+    """Return a figure with a range from `down` to `up` times its value."""
     return Figure(value=value, low=value * down, high=value * up, evidence=evidence, source=source)

@@ -1,4 +1,4 @@
-"""What a run was expected to take beside what it took, by its record alone."""
+"""Compare a run's expected and actual time, cost and speed, using only its record."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ class Outcome:
     """SECONDS, USD or IMAGES_S."""
     expected: float
     low: float | None
-    """Of the range in which it was expected; None where the estimate gives none."""
+    """Low end of the expected range; None if the estimate has no range."""
     high: float | None
     actual: float
 
     @property
     def ratio(self) -> float | None:
-        """Return actual over expected; None where nothing was expected."""
+        """Return actual over expected; None if the expected value is 0."""
         return self.actual / self.expected if self.expected else None
 
     @property
     def texts(self) -> tuple[str, str, str, str]:
-        """Return name, expected with its range, actual, and by how much it differs, for people."""
+        """Return four texts to print: name, expected value with its range, actual value, and the
+        difference in percent.
+        """
         span = f" ({self._text(self.low)} to {self._text(self.high)})" if self.low is not None and self.high else ""
         by = "" if self.ratio is None else f"{self.ratio - 1:+.0%}"
         return self.name, f"{self._text(self.expected)}{span}", self._text(self.actual), by
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the outcome as JSON values."""
         return {**dataclasses.asdict(self), "ratio": self.ratio}
 
     def _text(self, value: float | None) -> str:
@@ -53,10 +55,10 @@ class Outcome:
 
 
 def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
-    """Return the figures of a run that has ended; none where it had no estimate.
+    """Return the expected and actual figures of a run that has ended; empty if it had no estimate.
 
-    The parts are those of a run that succeeded in one attempt: time, start-up (all beside the epochs), training steps
-    and the rest of the epochs, and images a second in training steps.
+    If the run succeeded in one attempt, its parts are included: start-up (everything besides the epochs), training
+    steps, the rest of the epochs, and images per second in training steps.
     """
     estimate, state = document(document(record.get("origin")).get("estimate")), document(record.get("state"))
     started, updated = number(state.get("started")), number(state.get("updated"))
@@ -72,7 +74,7 @@ def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
 
 
 def parts(found: Sequence[Outcome]) -> list[Outcome]:
-    """Return the figures without those of the whole run."""
+    """Return the figures without those of the whole run, which are the ones with a range."""
     return [each for each in found if each.low is None]
 
 

@@ -1,4 +1,4 @@
-"""What a node has that matters to a run's time: GPUs, cores, network."""
+"""Hardware of a node that affects a run's time: GPUs, cores, network."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from stacks import instance_types
 _PEAK: Final = re.compile(r"Up to ([0-9.]+) Gigabit")
 _STEADY: Final = re.compile(r"(?:([0-9]+)x )?([0-9.]+) Gigabit")
 _OF_WORDS: Final = {"Very Low": 0.1, "Low": 0.2, "Low to Moderate": 0.3, "Moderate": 0.5, "High": 1.0}
-"""Gbit/s for types whose network EC2 only words (of the generations before 2014): estimated, Amazon gives no figure."""
+"""Gbit/s for types with only a verbal description of their network (generations before 2014). Estimated: Amazon gives
+no figures.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """One node."""
+    """The hardware of one node."""
 
     instance_type: str
     gpus: int
     gpu: str
-    """As `stacks/instance_types.csv` names it; "" without GPUs."""
+    """As in `stacks/instance_types.csv`; "" without GPUs."""
     vcpus: int
     cores: int
-    """Physical: two vCPUs each, but on Graviton."""
+    """Physical cores: one per two vCPUs, except on Graviton."""
     network_gbit_s: float
     network_peak: bool = False
-    """Whether the network has that only for a while (`Up to 10 Gigabit`)."""
+    """Whether the network reaches that only in bursts (`Up to 10 Gigabit`)."""
     nvlink: bool = False
     efa: bool = False
-    """Whether the type can have EFA devices."""
+    """Whether the type supports EFA devices."""
     ranks_per_node: int = 0
-    """As `fab train --ranks-per-node` has it; 0: its default."""
+    """As in `fab train --ranks-per-node`; 0 for its default."""
 
     @property
     def ranks(self) -> int:
-        """Return the ranks that `fab train` starts on it: by default one a GPU, one on a node without any."""
+        """Return the number of ranks that `fab train` starts on the node: by default one per GPU, or one
+        without GPUs.
+        """
         return self.ranks_per_node or self.gpus or 1
 
 
@@ -64,13 +68,14 @@ PUBLISHED: Final = {
         _p3("dn.24xlarge", 8, 96, 100, efa=True),
     )
 }
-"""Types on which recipes were published, and which the table of instance types no longer has.
+"""Types used by published recipes that the table of instance types no longer contains.
 
-Source: https://aws.amazon.com/ec2/instance-types/p3/, as of 2019."""
+Source: https://aws.amazon.com/ec2/instance-types/p3/, as of 2019.
+"""
 
 
 def hardware_of(instance_type: str) -> Hardware:
-    """Return a type's hardware. Raises UsageError, which names the nearest type."""
+    """Return a type's hardware. For an unknown type, raises UsageError with the closest name."""
     if instance_type in PUBLISHED:
         return PUBLISHED[instance_type]
     found = instance_types.find(instance_type)
@@ -94,12 +99,12 @@ def hardware_of(instance_type: str) -> Hardware:
 def _nearest(instance_type: str) -> str:
     try:
         return instance_types.nearest(instance_type)
-    except (IndexError, ValueError):  # a word with nothing of a type's name
+    except (IndexError, ValueError):  # the word does not resemble any type's name
         return "c5.2xlarge"
 
 
 def _network(words: str) -> tuple[float, bool]:
-    """Parse EC2's words for a network: Gbit/s, and whether that is a peak."""
+    """Parse EC2's description of a network into Gbit/s and whether that is a peak."""
     if peak := _PEAK.fullmatch(words):
         return float(peak[1]), True
     if steady := _STEADY.fullmatch(words):

@@ -1,4 +1,4 @@
-"""Read past runs and benchmarks from ./runs, to which `fab fetch` copies them, for the planner to learn from."""
+"""Read past runs and benchmarks from ./runs, the folder that `fab fetch` writes, to calibrate the planner."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from payload.settings import Settings
 from payload.settings.bench import ALLREDUCE, BENCH_FILE, CHOSEN, TRAINING
 
 SINGLE_SPREAD: Final = 0.1
-"""Range either way of a rate that was measured once; estimated, because repeats on AWS are not known."""
+"""Relative range of a rate that was measured once. Estimated, because the variation of repeats on AWS is unknown."""
 START_SPREAD: Final = 0.5
-"""Range either way of a start-up; estimated. The first run on new nodes prepares more than the next: 31 s and 19 s for
-two runs on an embedded cloud."""
+"""Relative range of a start-up time; estimated. The first run on new nodes takes longer than the next: 31 s and 19 s
+for two runs on an embedded cloud.
+"""
 MIN_RATE, MAX_RATE = 1e-3, 1e7
-"""Images a second of one rank, between which a rate is searched."""
+"""Limits of the search for a rank's rate, images per second."""
 HALVINGS: Final = 60
-"""Enough to find a rate to one part in a million between the two."""
+"""Bisection steps: enough to find a rate to one part in a million."""
 NO_FIGURE: Final = (DeepcdkError, LookupError, TypeError, ValueError, ArithmeticError)
-"""What the functions below raise for a record without the figure."""
+"""Errors of the functions below for a record that lacks a figure."""
 
 
 def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
-    """Read all runs that were fetched to a folder. A run without a figure is skipped."""
+    """Read all runs in a folder of fetched runs. A figure that a run lacks is skipped."""
     benches: list[tuple[Bench, Mapping[str, Any]]] = []
     records: list[Mapping[str, Any]] = []
     for path in folder.glob(f"*/{RECORD_FILE}"):
@@ -45,13 +46,13 @@ def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
             record = read_run(path.parent).record
             if not (path.parent / BENCH_FILE).is_file():
                 records.append(record)
-            elif (bench := read_bench(path.parent)).tuning == CHOSEN:  # as the planned runs will have it
+            elif (bench := read_bench(path.parent)).tuning == CHOSEN:  # planned runs use the chosen tuning too
                 benches.append((bench, record))
     links, rates, starts = list[PastLink](), list[PastRate](), list[PastStart]()
     for bench, record in benches:
         with contextlib.suppress(*NO_FIGURE):
             links.append(bench_link(bench, record))
-    # Links come first, because the time that a run waited for them does not count as its computation.
+    # Read links first: the time that a run waited for them is not part of its computation.
     links.sort(key=lambda each: -each.finished)
     for bench, record in benches:
         rates += bench_rates(bench, record, links)
@@ -66,7 +67,7 @@ def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
 
 
 def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> PastRate:
-    """Return the rate of a recipe's run."""
+    """Return the training speed of a recipe's run. Raises one of NO_FIGURE if the record does not allow it."""
     cluster, result = _whole_run(record)
     known = {field.name for field in dataclasses.fields(Settings)}
     values: dict[str, Any] = {
@@ -82,7 +83,7 @@ def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> Past
         raise LookupError("the run has not the epochs of its settings")
     training_s = number(result.get("training_seconds")) or 0.0
     value = rate_of(training_s, workload, cluster, _assumed_of(workload, cluster, record, links))
-    down, up = _spread(epochs_s[1:])  # TensorFlow compiles in the first one.
+    down, up = _spread(epochs_s[1:])  # TensorFlow compiles in the first epoch
     spread = Range(low=max(down, 1 / MAX_SPREAD), value=1.0, high=min(up, MAX_SPREAD))
     return PastRate(
         **_past(record, cluster),
@@ -93,7 +94,7 @@ def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> Past
 
 
 def past_start(record: Mapping[str, Any]) -> PastStart:
-    """Return the time of a recipe's run from its start on the master, without its epochs."""
+    """Return the start-up time of a recipe's run: from its start on the master, without its epochs."""
     cluster, result = _whole_run(record)
     state = record["state"]
     seconds = float(state["updated"]) - float(state["started"]) - sum(_epochs(result))
@@ -104,9 +105,9 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
 
 
 def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> list[PastRate]:
-    """Return the rate of each network and precision of a benchmark: of its largest batch on the fewest nodes.
+    """Return the training speed for each network and precision of a benchmark.
 
-    There ranks wait least for others.
+    It is taken from the largest batch on the fewest nodes, because the ranks wait least for each other there.
     """
     found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
@@ -123,9 +124,9 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLin
 
 
 def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
-    """Return the link that the allreduces of a benchmark measured.
+    """Return the link that a benchmark's allreduces measured.
 
-    A benchmark waits for a whole cycle before each sum, because it starts a sum when another has ended.
+    A benchmark waits for a whole cycle before each allreduce, because it starts one when the previous one has finished.
     """
     cycle_s, rings = bench.cycle_s or 0.0, dict[int, PastRing]()
     for nodes in {each.cell.nodes for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1}:
@@ -146,9 +147,9 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
 
 
 def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: Assumptions) -> float:
-    """Return the rate of one rank with which the model takes `training_s` for all steps.
+    """Find the training speed of one rank that makes the model's steps take `training_s` in total.
 
-    Raises LookupError if the model's network and input alone take as long: such a run says nothing of the computation.
+    Raises LookupError if network and input alone take that long in the model. The computation cannot be separated then.
     """
 
     def seconds(rate: float) -> float:
@@ -171,7 +172,7 @@ def _training_s(workload: Workload, cluster: Cluster, assumed: Assumptions) -> f
 def _step(
     cell: Measurement, record: Mapping[str, Any], links: Sequence[PastLink], cycle_s: float | None
 ) -> tuple[Workload, Cluster, Assumptions]:
-    """Return one step of a cell as a workload, its nodes, and what is assumed of them."""
+    """Convert a benchmark cell into a workload of one step, its nodes, and the assumptions about them."""
     nodes, ranks, known = cell.cell.nodes, cell.ranks, NETWORKS[cell.cell.network]
     if ranks % nodes:
         raise LookupError("the nodes had different numbers of ranks")
@@ -194,14 +195,16 @@ def _step(
 def _assumed_of(
     workload: Workload, cluster: Cluster, record: Mapping[str, Any], links: Sequence[PastLink]
 ) -> Assumptions:
-    """Return what the planner assumes of a past run, with the link if it was measured."""
+    """Return the planner's assumptions for a past run, with measured links if there are any."""
     efa, together = _fabric_of(record)
     known = Calibration(links=tuple(links), embedded=_is_embedded(record))
     return known.assume(workload, cluster.hardware, efa=efa, placement_group=together, nodes=cluster.nodes)
 
 
 def _whole_run(record: Mapping[str, Any]) -> tuple[Cluster, Mapping[str, Any]]:
-    """Return nodes and result of a recipe's run that succeeded in one attempt, on nodes of one known type."""
+    """Return nodes and result of a recipe's run. Raises LookupError unless it succeeded in one attempt on nodes of one
+    known type.
+    """
     result, course = document(record.get("result")), document(record.get("course"))
     if record["state"]["state"] != "succeeded" or record.get("attempts") != 1 or course.get("restarts"):
         raise LookupError("the run did not succeed in one attempt")
@@ -215,7 +218,7 @@ def _whole_run(record: Mapping[str, Any]) -> tuple[Cluster, Mapping[str, Any]]:
 
 
 def _epochs(result: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each epoch."""
+    """Return the seconds of each epoch. Raises LookupError if they are missing."""
     found = [number(each) or 0.0 for each in result["epoch_seconds"]]
     if not found or min(found) <= 0:
         raise LookupError("the run has no times of its epochs")
@@ -242,19 +245,21 @@ def _past(record: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
 
 
 def _is_embedded(record: Mapping[str, Any]) -> bool:
-    """Return whether the nodes of a run were an embedded cloud's. A record that does not say counts as such."""
+    """Return whether a run's nodes belonged to an embedded cloud. A record without an endpoint counts as embedded."""
     return document(record.get("origin")).get("endpoint") != ""
 
 
 def _type_of(record: Mapping[str, Any]) -> str:
-    """Return the instance type of a run's nodes. Raises LookupError if they had several or it is unknown."""
+    """Return the instance type of a run's nodes. Raises KeyError or ValueError if it is unknown or there
+    are several.
+    """
     instances = document(document(record.get("origin")).get("instance_types"))
     (found,) = {str(instances[host["instance_id"]]) for host in record["spec"]["hosts"]}
     return found
 
 
 def _fabric_of(record: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether the nodes of a run had EFA, and whether they were in a placement group, as EFA demands."""
+    """Return whether a run's nodes had EFA, and whether they were in a placement group. EFA requires one."""
     config = document(document(record.get("origin")).get("config"))
     efa = config.get("efa") is True
     return efa, efa or config.get("placement_group") is True

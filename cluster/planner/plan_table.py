@@ -1,4 +1,4 @@
-"""The candidates as a table, and what was assumed of them."""
+"""The candidates and the assumptions as tables."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WORDS = {
     "within_hop_s": "latency within a node, s",
     "start_up_s": "start-up, s",
 }
-"""What each figure of the assumptions is."""
+"""Description of each figure of `Assumptions`."""
 
 
 def candidate_table(candidates: Sequence[Candidate], choice: Choice, *, title: str, footer: Sequence[str]) -> Table:
-    """Build the table of candidates, in which the chosen one is marked."""
+    """Build the table of candidates. The chosen candidate is marked with *."""
     return Table(
         title=title,
         columns=("", "nodes", "type", "time", "range", "on demand", "range", "spot", "bottleneck", "frontier"),
@@ -59,7 +59,7 @@ def _money(usd: Range | None) -> str:
 
 
 def choice_sentence(choice: Choice) -> str:
-    """Return which candidate to choose, and why."""
+    """Describe the recommended candidate and the reason. Without one, return only the reason."""
     if choice.candidate is None:
         return choice.reason
     chosen = choice.candidate
@@ -69,7 +69,7 @@ def choice_sentence(choice: Choice) -> str:
 
 
 def assumption_table(instance_type: str, assumed: Assumptions) -> Table:
-    """Build the table of what was assumed of one type of node."""
+    """Build the table of the assumptions about one instance type."""
     rows = []
     for name, words in WORDS.items():
         figure = assumed.figure(name)

@@ -1,4 +1,4 @@
-"""What `fab plan` is asked, and the answer."""
+"""The question that `fab plan` is asked, and its answer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from stacks.config import ClusterConfig
 FORMAT: Final = "deepcdk-plan/1"
 MOST_NODES: Final = 4096
 ANY_DATA: Final = "/data"
-"""Stands in for the directory of the data, which an estimate does not read."""
+"""Placeholder for the data directory, which an estimate does not read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Every candidate, and which one to choose."""
+    """All candidates, the recommended one, and the assumptions."""
 
     title: str
     candidates: tuple[Candidate, ...]
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A recipe, the nodes to compare, and what the run may take."""
+    """A recipe, the nodes to compare, and the run's limits."""
 
     training: Training
     types: tuple[Hardware, ...]
@@ -67,15 +67,17 @@ class Question:
 
     @property
     def title(self) -> str:
-        """Return what is estimated, in words."""
+        """Return the title of the plan."""
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
     def check(self) -> None:
-        """Raise the UsageError that `answer` would raise."""
+        """Raise the UsageError that `answer` would raise, without prices."""
         self.answer({kind.instance_type: HourlyPrices(node=None) for kind in self.types})
 
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:
-        """Return the estimate of every candidate, by the prices of its type. Raises UsageError where there is none."""
+        """Return the estimate of every candidate. `prices` are by instance type. Raises UsageError if no estimate is
+        possible.
+        """
         workload = functools.cache(self.workload)
         found = candidates.evaluate(workload, self._assume, self.types, self.counts, prices)
         ranks = [kind.ranks * count for kind in self.types for count in self.counts]
@@ -89,7 +91,7 @@ class Question:
         )
 
     def workload(self, ranks: int) -> Workload:
-        """Return what the recipe computes on so many ranks. Raises UsageError for a setting that breaks a rule."""
+        """Return the workload of the recipe on this number of ranks. Raises UsageError for an invalid setting."""
         config = _config(self.training, ranks)
         workload = workload_of(config.settings, ranks)
         if not self.to_target:
@@ -128,7 +130,7 @@ def read(
     to_target: bool,
     config: ClusterConfig,
 ) -> Question:
-    """Read the flags of `fab plan`. Raises UsageError for a value that breaks a rule."""
+    """Build the question from the flags of `fab plan`. Raises UsageError for an invalid value."""
     training = _training(recipe, further)
     names = _words(instances) or _default_types(training, config)
     counts = {parse_whole("--nodes", word, lowest=1, highest=MOST_NODES) for word in _words(nodes)}
@@ -161,7 +163,7 @@ def _positive(flag: str, text: str) -> float | None:
 
 
 def _training(recipe: RecipeFlags, further: Sequence[str]) -> Training:
-    """Return the recipe with its flags; where its data are files, as if a directory with them were given."""
+    """Return the recipe with its flags. If it needs a data directory and none is given, use a placeholder."""
     try:
         return recipe.training(further)
     except UsageError as error:

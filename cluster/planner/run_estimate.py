@@ -1,4 +1,4 @@
-"""What one run is expected to take and cost before it starts: what `fab train` prints, and the record keeps."""
+"""Estimate a run's time and cost before it starts. `fab train` prints the estimate and the run's record keeps it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from stacks.config import ClusterConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunEstimate:
-    """The estimate of one run."""
+    """Estimate of one run."""
 
     seconds: Range
     usd: Range | None
-    """Of its workers on demand; None where the price is unknown."""
+    """Cost of the run's workers on demand; None if the price is unknown."""
     bottleneck: str
     epochs: int
     parts: Parts
-    """Seconds of the run by what they go to."""
+    """The expected seconds, by part of the run."""
     images_per_s: float
-    """Over all ranks while they train, waiting included."""
+    """Of all ranks together while they train, including waits."""
     rate_source: str
-    """Where the rate of one rank comes from, by which the computation is estimated."""
+    """Source of the figure for one rank's training speed."""
 
     def __str__(self) -> str:
-        """Return the estimate in words."""
+        """Return the estimate as a sentence."""
         seconds, usd = self.seconds, self.usd
         price = (
             f", ${usd.value:,.2f} for its workers (${usd.low:,.2f} to {usd.high:,.2f})" if usd else ", price unknown"
@@ -46,7 +46,7 @@ class RunEstimate:
         return f"estimated: {duration(seconds.value)} ({span}){price}, most of it {self.bottleneck}{learnt}"
 
     def document(self) -> dict[str, Any]:
-        """Return the estimate as JSON values, for the record of the run."""
+        """Return the estimate as JSON values, for the run's record."""
         document = dataclasses.asdict(self)
         document["images_per_s"] = round(self.images_per_s, 1)
         for name in ("seconds", "usd", "parts"):
@@ -66,7 +66,10 @@ def estimate_run(
     ranks_per_node: str = "",
     calibration: Calibration = NOTHING,
 ) -> RunEstimate | str:
-    """Return the estimate of a recipe on so many nodes, or why there is none. `settings_of`: those of so many ranks."""
+    """Estimate a recipe on this number of nodes, or return the reason why that is impossible.
+
+    `settings_of` returns the recipe's settings for a number of ranks.
+    """
     try:
         hardware = _with_ranks(hardware_of(instance_type), ranks_per_node)
         cluster = Cluster(hardware=hardware, nodes=nodes)

@@ -1,4 +1,4 @@
-"""The time of a run on so many nodes, and what it goes to."""
+"""The time of a run on a number of nodes, and its parts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from cluster.planner.workload import NETWORKS, Phase, Workload
 
 FULL_SIDE: Final = 387
 """Mean of the shorter sides of ImageNet's images, pixels: 469 x 387 on average (Russakovsky et al. 2015, as commonly
-quoted)."""
+quoted).
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Seconds of a run by what they go to."""
+    """Seconds of a run, by part."""
 
     compute: float = 0.0
     communication: float = 0.0
-    """Waiting for gradients, after what the computation hides."""
+    """Waiting for gradients that the computation does not hide."""
     input: float = 0.0
-    """Waiting for images, training and evaluating."""
+    """Waiting for images, in training and in evaluation."""
     evaluation: float = 0.0
     start_up: float = 0.0
 
     @property
     def total(self) -> float:
-        """Return all seconds."""
+        """Return the sum of all parts, s."""
         return self.compute + self.communication + self.input + self.evaluation + self.start_up
 
     @property
@@ -47,16 +48,16 @@ class Cluster:
     hardware: Hardware
     nodes: int
     cycle_s: float | None = None
-    """Horovod's cycle where it is known; None: as a run would have it."""
+    """Horovod's cycle if it is known; None for the cycle that a run would use."""
 
     @property
     def ranks(self) -> int:
-        """Return all ranks."""
+        """Return the number of ranks on all nodes."""
         return self.nodes * self.hardware.ranks
 
 
 def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> Parts:
-    """Return the time of a run by parts."""
+    """Return the time of a run, by part."""
     phases = [_phase_seconds(workload, phase, cluster, assumed) for phase in workload.phases]
     compute, communication, waiting, evaluation = map(sum, zip(*phases, strict=True))
     return Parts(
@@ -71,7 +72,7 @@ def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> P
 def _phase_seconds(
     workload: Workload, phase: Phase, cluster: Cluster, assumed: Assumptions
 ) -> tuple[float, float, float, float]:
-    """Return the seconds in which the epochs of a phase compute, communicate, wait for images, and evaluate."""
+    """Return the seconds that a phase's epochs compute, communicate, wait for images, and evaluate."""
     rate = assumed.images_s.value * (NETWORKS[workload.network].image_size / phase.size) ** 2
     batch = phase.global_batch / cluster.ranks
     steps = math.ceil(workload.training_images / phase.global_batch)
@@ -103,7 +104,7 @@ def _reduction_seconds(workload: Workload, compute_s: float, cluster: Cluster, a
 
 
 def _decoding_seconds(workload: Workload, phase: Phase, assumed: Assumptions) -> float:
-    """Return the time in which one vCPU prepares an image: in proportion to its stored pixels."""
+    """Return the time that one vCPU needs to prepare an image, in proportion to its stored pixels."""
     if not workload.jpeg:
         return 0.0
     stored = (phase.stored_side / FULL_SIDE) ** 2 if phase.stored_side else 1.0

@@ -1,4 +1,4 @@
-"""What a run computes: images, phases, the gradients of its network, and how its program works."""
+"""The workload of a run: images, phases, size of the gradients, and how its program works."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from payload.settings.image_phases import parse_phases
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Network:
-    """One network, for images of the size for which it was published."""
+    """One network, for images of its published size."""
 
     image_size: int
     """Side of the images, pixels."""
     weights: int
-    """Weights to train."""
+    """Number of trainable weights."""
     multiply_adds: int
     """Multiply-adds of the forward pass for one image."""
 
@@ -42,7 +42,7 @@ NETWORKS: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Epochs of one image size and batch."""
+    """Epochs with the same image size and batch."""
 
     epochs: int
     size: int
@@ -51,7 +51,7 @@ class Phase:
     evaluation_batch: int = 0
     """Images that a rank evaluates at a time; 0: as many as it trains on."""
     stored_side: int = 0
-    """Shorter side of the stored images, pixels; 0: as ImageNet has them."""
+    """Shorter side of the stored images, pixels; 0: ImageNet's average."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,38 +60,40 @@ class Program:
 
     name: str
     decode_images_s: Figure
-    """Images as ImageNet stores them that one vCPU decodes, crops and resizes a second."""
+    """ImageNet images that one vCPU decodes, crops and resizes per second."""
     fusion_bytes: int = 128 << 20
-    """Buffer in which gradients travel together."""
+    """Size of the buffer in which gradients are sent together."""
     cycle_s: float = 0.0
-    """Time between two gatherings of gradients; half of it is waited for on average."""
+    """Time between two exchanges of gradients. The average wait is half of it."""
     batch_by_one_worker: bool = False
-    """Whether one worker makes a whole batch, so that each epoch begins with the time it needs for the first one."""
+    """Whether one worker prepares a whole batch. Each epoch then starts with the preparation time of the
+    first batch.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One run."""
+    """The work of one run."""
 
     network: str
     precision: str
     gradient_bytes: int
-    """Of all gradients, as they travel."""
+    """Size of all gradients in the format in which they are sent."""
     training_images: int
     evaluated_images: int
-    """After each epoch."""
+    """Images evaluated after each epoch."""
     phases: tuple[Phase, ...]
     jpeg: bool
-    """Whether images are decoded from JPEG; False: they are in memory, or computed."""
+    """Whether images are decoded from JPEG. If not, they are in memory or computed."""
     program: Program
 
     @property
     def epochs(self) -> int:
-        """Return the epochs of the run."""
+        """Return the number of epochs of the run."""
         return sum(phase.epochs for phase in self.phases)
 
     def until(self, epochs: int) -> Workload:
-        """Return the run as far as an epoch; all of it for 0."""
+        """Return the workload up to an epoch; all of it for 0."""
         left, phases = epochs or self.epochs, []
         for phase in self.phases:
             if left > 0:
@@ -111,13 +113,13 @@ IMAGES: Final = {
 }
 """Training and test images of each data set."""
 SIDES: Final = {"digits": 28, "japanese-vowels": 29, "mnist": 28, "fashion-mnist": 28, "cifar10": 32}
-"""Pixels a side of data sets whose images all have one size."""
+"""Side of the images, pixels, for data sets with images of one size."""
 DECODED: Final = ("imagenet",)
 """Data sets of JPEG images."""
 
 PROBE_SMALL_BYTES: Final = 1 << 10
 PROBE_LARGE_BYTES: Final = 1 << 26
-"""The two messages that tell the latency of a link from its bandwidth, 1 KiB and 64 MiB."""
+"""Two message sizes, 1 KiB and 64 MiB, to separate a link's latency from its bandwidth."""
 PROBE_ROUNDS: Final = 3
 
 PAYLOAD: Final = Program(
@@ -129,12 +131,14 @@ PAYLOAD: Final = Program(
         ESTIMATED,
         "1943 images a second on two cores (docs/data.md); a vCPU, half a core, counts as 0.6 of one",
     ),
-    cycle_s=1e-3,  # Horovod's own, which ranks on GPUs keep
+    cycle_s=1e-3,  # Horovod's default, which ranks on GPUs keep
 )
 
 
 def workload_of(settings: Settings, ranks: int) -> Workload:
-    """Return what settings compute on so many ranks. Raises UsageError for a batch that is larger than the data."""
+    """Return the workload of these settings on this number of ranks. Raises UsageError if a batch is larger than the
+    data.
+    """
     known = NETWORKS[settings.network]
     training, tested = IMAGES[settings.dataset]
     if settings.train_limit:
@@ -161,7 +165,7 @@ def workload_of(settings: Settings, ranks: int) -> Workload:
 
 
 def _phases(settings: Settings, ranks: int, side: int) -> tuple[Phase, ...]:
-    """Return the phases of a run; `side`: that of the images where no setting has it."""
+    """Return the phases of a run. `side` is the image size if the settings have none."""
     epochs = settings.total_epochs
     if not settings.image_phases:
         batch = settings.global_batch or min(settings.batch_per_rank * ranks, settings.global_batch_limit)
@@ -178,12 +182,13 @@ def _phases(settings: Settings, ranks: int, side: int) -> tuple[Phase, ...]:
 
 
 def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSettings:
-    """Return the benchmark of `fab plan --calibrate`. It measures a cluster's speed in about two minutes.
+    """Return the settings of the benchmark for `fab plan --calibrate`, which takes about two minutes.
 
-    It measures the network of a workload on one node and on all workers, and two allreduces on all.
+    It measures the workload's network on one node and on all workers, and two allreduces on all workers. With one
+    worker no allreduce is measured.
 
-    Images and batch of a rank are those of the phase that computes the longest on all `ranks`. One worker has no link.
-    Raises SettingError for a workload that a benchmark cannot have, such as too large a batch.
+    Image size and batch per rank are those of the phase with the most computation on `ranks` ranks. Raises SettingError
+    for a workload that a benchmark cannot run, for example because the batch is too large.
     """
     workers = max(1, workers)
     longest = max(workload.phases, key=lambda phase: phase.epochs * phase.size**2)  # each has the same images an epoch
@@ -193,7 +198,7 @@ def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSett
         networks=(workload.network,),
         precisions=(workload.precision,),
         batch_sizes=(max(1, longest.global_batch // ranks),),
-        # Published images need not be square: 0 leaves them their shape.
+        # Published images need not be square. 0 keeps their shape.
         image_size=longest.size if longest.size != published else 0,
         message_bytes=(PROBE_SMALL_BYTES, PROBE_LARGE_BYTES) if workers > 1 else (),
         input_size=0,

@@ -1,1 +1,1 @@
-"""Runs: from the words of `fab train` to the supervisor's command, followed to their end, and their record."""
+"""Launch, follow and show training runs: from `fab train` options to the supervisor's commands and the run's record."""

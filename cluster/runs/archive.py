@@ -1,4 +1,4 @@
-"""Where a run is read from: the cluster, or the copies in the bucket that are left when the cluster is gone."""
+"""Read runs from the live cluster, or from the copies in its S3 bucket if the cluster is gone."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ if TYPE_CHECKING:
 PREFIX: Final = "runs/"
 AT_ONCE: Final = 8
 MAX_RECORD_BYTES: Final = 32 << 20
-"""Size of the largest record that is read; a larger one counts as damaged."""
+"""Maximum size of a run's record. A larger record counts as damaged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Archive:
-    """Read the runs of a cluster from the buckets that it has left: one for each deployment whose data were kept."""
+    """The archived runs of a cluster, in the buckets that it left: one for each deployment that kept its data."""
 
     aws: Aws
     buckets: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Name the buckets."""
+        """Return the S3 locations of the archived runs."""
         return ", ".join(f"s3://{bucket}/{PREFIX}" for bucket in self.buckets)
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return the state of each run as it was copied last, oldest first."""
+        """Return the last archived state of each run, oldest first. Runs without a readable record are left out."""
         with doing("reading the bucket"), concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             records = list(pool.map(lambda place: self._record(*place), self._places()))
         return [record["state"] for record in records if record]
 
     def record(self, run_id: str = "") -> dict[str, Any]:
-        """Return a run's record, the newest one's by default. Raises DeepcdkError for one that is not there."""
+        """Return the record of a run, by default of the newest run. Raises DeepcdkError if the bucket has no readable
+        record.
+        """
         with doing("reading the bucket"):
             bucket, chosen = self._find(run_id)
             record = self._record(bucket, chosen)
@@ -58,7 +60,7 @@ class Archive:
         return record
 
     def fetch(self, run_id: str, into: Path) -> Fetched:
-        """Bring a run's copy to `into/RUN_ID`, whole or not at all."""
+        """Download a run's archived files to `into/RUN_ID`. If the download fails, nothing is left there."""
         from boto3.exceptions import Boto3Error
         from s3transfer.exceptions import S3DownloadFailedError
 
@@ -107,7 +109,7 @@ class Archive:
         )
 
     def _places(self) -> list[tuple[str, str]]:
-        """List bucket and id of each run, oldest first."""
+        """List the bucket and id of each archived run, oldest first."""
         found = []
         with aws_errors(f"listing {self}"):
             for bucket in self.buckets:
@@ -138,12 +140,16 @@ class Archive:
                 return None
             except ValueError:
                 return None
-        # The master wrote it: one that is not a record of this run is as good as none.
+        # The master wrote this file. If it is not a valid record of this run, treat it as missing.
         return None if answers.record(record) or record["run_id"] != run_id else record
 
 
 def find(aws: Aws, name: str) -> Archive | None:
-    """Find the buckets that clusters of this name have left: by CloudFormation's name for them and by their tag."""
+    """Find the buckets of deleted clusters with this name. They are recognized by CloudFormation's bucket name and by
+    tag.
+
+    Returns None if there are none.
+    """
     from botocore.exceptions import ClientError
 
     found = []
@@ -164,9 +170,10 @@ def find(aws: Aws, name: str) -> Archive | None:
 
 
 def archived(session: Session, *, archive_only: bool) -> Archive | None:
-    """Return the bucket's copies where the cluster is gone, or where only they are wanted; else None.
+    """Return the archive if the cluster is gone or `archive_only` is set, else None.
 
-    Raises NoStackError where there is neither a cluster nor a bucket, DeepcdkError where no bucket is to be found.
+    Raises NoStackError if there is neither a cluster nor a bucket. With `archive_only`, raises DeepcdkError if there is
+    no bucket.
     """
     if not archive_only:
         try:
@@ -189,7 +196,9 @@ def archived(session: Session, *, archive_only: bool) -> Archive | None:
 def fetch_run(
     session: Session, run_id: str, into: Path, *, archive_only: bool = False, checkpoints: bool = False
 ) -> Fetched:
-    """Bring a run's files to `into/RUN_ID`; of the live or newest run for "". Raises DeepcdkError."""
+    """Download a run's files to `into/RUN_ID`. An empty `run_id` selects the live run, or else the newest. Raises
+    DeepcdkError.
+    """
     if archive := archived(session, archive_only=archive_only):
         return archive.fetch(run_id, into)
     with session.connect() as master:

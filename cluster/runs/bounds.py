@@ -1,4 +1,4 @@
-"""Bounds of a run before it begins: whether they can be kept, and what they are in words."""
+"""Check and describe a run's cost and time limits before it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster.errors import DeepcdkError
 
 
 def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
-    """Raise DeepcdkError where the cost is bounded and the price of one of these types is unknown."""
+    """Raise DeepcdkError if the cost is limited and the price of one of these instance types is unknown."""
     if not bounds.max_usd:
         return
     found = prices.per_hour(kinds, wait_s=3.0)
@@ -24,7 +24,10 @@ def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
 
 
 def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError where the earlier attempts of a run have used up its bounds; `spent`: None for none known."""
+    """Raise DeepcdkError if the earlier attempts of a run have used up its limits.
+
+    `spent` comes from the run's record. It is None if nothing is recorded.
+    """
     if not spec.bounds or not spent:
         return
     seconds, usd = float(spent["seconds"]), spent.get("usd")
@@ -39,7 +42,10 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
 
 
 def stop_policy(stack: Stack, *, wanted: bool) -> str:
-    """Return what ends the workers after a run, "" where they are to stay. Raises DeepcdkError where nothing can."""
+    """Return the scaling policy that terminates the workers after a run, or "" if they stay.
+
+    Raises DeepcdkError if termination is wanted and the stack has no such policy.
+    """
     if wanted and not stack.stop_policy:
         raise DeepcdkError(
             f"--then-stop: the stack {stack.name} has no policy that ends its workers",
@@ -49,13 +55,15 @@ def stop_policy(stack: Stack, *, wanted: bool) -> str:
 
 
 def usd_per_hour(spec: RunSpec, origin: Origin) -> float | None:
-    """Return what a run's nodes and the master cost an hour; None where a price is unknown."""
+    """Return the hourly price of a run's nodes and the master, or None if a price is unknown."""
     ids = [*(host.instance_id for host in spec.hosts), origin.master]
     return total_per_hour([origin.instance_types.get(id, "") for id in ids], origin.usd_per_hour)
 
 
 def describe(spec: RunSpec, origin: Origin) -> list[str]:
-    """Return lines on what bounds a run that begins, none without bounds. Raises DeepcdkError without the price."""
+    """Describe the limits of a new run, one line each. Raises DeepcdkError if the cost is limited and a price is
+    unknown.
+    """
     bounds, price = spec.bounds, usd_per_hour(spec, origin)
     if bounds.max_usd and price is None:
         raise _unpriced(sorted(kind for kind, known in origin.usd_per_hour.items() if known is None))
@@ -65,17 +73,17 @@ def describe(spec: RunSpec, origin: Origin) -> list[str]:
     told = [f"{dollars(bounds.max_usd)} for its instances"] if bounds.max_usd else []
     told += [hours(bounds.max_hours * 3600)] if bounds.max_hours else []
     at = f", at {shown(price)}" if price is not None else ""
-    # Whether a program of the user's own heeds the signal is not known.
+    # A user program may ignore the signal.
     ending = "gets SIGTERM, so that it can write a checkpoint," if spec.program else "writes a checkpoint"
     return [f"the run {ending} and is stopped after {' or '.join(told)}{at}", *ends]
 
 
 def describe_spent(record: Mapping[str, Any]) -> str:
-    """Return the bound of which a run has used most, and how much, from its record; "" without bounds."""
+    """Return the limit that a run is closest to and how much of it is used, from its record; "" without limits."""
     given, spent = (record.get("spec") or {}).get("bounds") or {}, record.get("spent")
     try:
         bounds = Bounds(max_hours=given.get("max_hours") or 0.0, max_usd=given.get("max_usd") or 0.0)
-    except SpecError:  # The master wrote it.
+    except SpecError:  # the master wrote the record, so it may be invalid
         return ""
     return bounds.describe(float(spent["seconds"]), spent.get("usd")) if bounds and spent else ""
 

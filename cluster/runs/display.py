@@ -13,11 +13,11 @@ from cluster.terminal.units import duration
 from cluster.terminal.wrap import printable
 
 PLAIN_STEP_S: Final = 5.0
-"""Seconds between two step lines where there is no terminal."""
+"""Seconds between two step lines if there is no terminal."""
 
 
 def position(progress: RunProgress) -> list[str]:
-    """Return how far a run is."""
+    """Return the run's epoch and step, each as "N/TOTAL"."""
     parts = []
     if progress.epoch is not None and progress.epochs is not None:
         parts.append(f"epoch {progress.epoch}/{progress.epochs}")
@@ -27,7 +27,7 @@ def position(progress: RunProgress) -> list[str]:
 
 
 def figures(progress: RunProgress) -> list[str]:
-    """Return how fast it trains, its loss and accuracy."""
+    """Return training speed, loss and accuracies, as far as they are known."""
     parts = []
     if progress.images_per_s is not None:
         parts.append(f"{progress.images_per_s:,.0f} images/s")
@@ -43,7 +43,7 @@ def figures(progress: RunProgress) -> list[str]:
 
 
 def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
-    """Return the time left, and the cost so far."""
+    """Return the time left and the cost so far, as far as they are known."""
     parts = []
     if progress.eta_s is not None and not progress.is_final:
         parts.append(f"{duration(progress.eta_s)} left")
@@ -54,20 +54,20 @@ def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
 
 
 def describe(progress: RunProgress, usd_per_hour: float | None) -> str:
-    """Return what is known of a run's progress as one line."""
+    """Describe a run's progress in one line."""
     parts = [*position(progress), *figures(progress), *outlook(progress, usd_per_hour)]
     return ", ".join(parts) or printable(progress.reason or progress.state)
 
 
 def describe_epoch(progress: RunProgress) -> str:
-    """Write how an epoch ended, in one line that fits on a terminal of 80 columns."""
+    """Describe a finished epoch in one line that fits 80 columns."""
     return ", ".join([*position(progress)[:1], *figures(progress)])
 
 
 def cost_so_far(progress: RunProgress, usd_per_hour: float | None) -> float | None:
-    """Return what the run's instances have cost since it began, USD; None where the price is unknown.
+    """Return the cost of the run's instances since it started, USD; None if a price is unknown.
 
-    `usd_per_hour` is the price of all instances, which counts for a run whose supervisor has not told its own.
+    `usd_per_hour` is the price of all instances. It is used if the supervisor has not reported the run's own price.
     """
     usd_per_hour = usd_per_hour if progress.usd_per_hour is None else progress.usd_per_hour
     if usd_per_hour is None or progress.started is None or progress.updated is None:
@@ -76,13 +76,15 @@ def cost_so_far(progress: RunProgress, usd_per_hour: float | None) -> float | No
 
 
 def inspection(message: dict[str, Any]) -> list[str]:
-    """Return the lines of the pre-flight's table; none of any other message."""
+    """Return the pre-flight table of a message; empty for other messages."""
     lines = message.get("lines") if message["type"] == "preflight" else []
     return [printable(str(line)) for line in lines] if isinstance(lines, list) else []
 
 
 def remarks(message: dict[str, Any]) -> list[str]:
-    """Return what a metric tells that must not be missed, in lines; none of any other message."""
+    """Return the warnings in a metric message: a missed checkpoint, a straggler, a skipped checkpoint. Empty for other
+    messages.
+    """
     record = message["record"] if message["type"] == "metric" else {}
     if record.get("event") == "checkpoint_missed":
         return [printable(f"warning: no checkpoint {record.get('checkpoint')}: {record.get('reason')}")]
@@ -96,7 +98,7 @@ def remarks(message: dict[str, Any]) -> list[str]:
 
 
 class PlainDisplay:
-    """Print a line for each epoch and each change of state, one for a step now and then, and the log where it comes."""
+    """Print a line for each epoch and each change of state, a step line now and then, and log lines as they arrive."""
 
     def __init__(
         self,
@@ -109,11 +111,11 @@ class PlainDisplay:
         self._stepped_at = float("-inf")
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Show the progress after this message."""
+        """Print what this message changed."""
         if message["type"] == "state" and (progress.state, progress.reason) != self._state:
             self._state = (progress.state, progress.reason)
             if progress.is_final:
-                return  # The task tells the end, and more of it.
+                return  # the task reports the end with more detail
             why = f" ({progress.reason})" if progress.reason else ""
             self._write(printable(f"{progress.run_id}: {progress.state}{why}"))
         if lines := log_lines(message):
@@ -129,7 +131,7 @@ class PlainDisplay:
             self._write(describe_epoch(progress) if event == "epoch" else describe(progress, self._usd_per_hour))
 
     def note(self, text: str) -> None:
-        """Print a remark."""
+        """Print a note."""
         self._write(text)
 
     def __enter__(self) -> PlainDisplay:
@@ -140,22 +142,22 @@ class PlainDisplay:
 
 
 class LogDisplay:
-    """Print the lines of the log alone. Remarks go to stderr."""
+    """Print only the lines of the log. Notes go to stderr."""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Print the lines that a message brings."""
+        """Print the log lines of a message."""
         if lines := log_lines(message):
             print_output(*lines)
 
     def note(self, text: str) -> None:
-        """Print a remark on stderr."""
+        """Print a note on stderr."""
         print_note(text)
 
 
 class LiveDisplay:
-    """Keep two lines up to date on a terminal, a bar and the figures, with a line for each epoch above them.
+    """Keep a bar and a line of figures up to date on a terminal, and print a line for each epoch above them.
 
-    Two, so that they fit into 80 columns.
+    The figures are on a second line so that both fit 80 columns.
     """
 
     def __init__(self, usd_per_hour: float | None = None) -> None:
@@ -178,7 +180,7 @@ class LiveDisplay:
         self._state = self._reason = ""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Show the progress after this message."""
+        """Update the bar and print what this message adds."""
         where = [*position(progress), *outlook(progress, self._usd_per_hour)]
         description = ", ".join(where) or printable(progress.reason or progress.state)
         self._progress.update(self._task, completed=progress.fraction, description=description)
@@ -187,7 +189,7 @@ class LiveDisplay:
             self._state = progress.state
             self.note(printable(f"{progress.run_id}: {progress.state}"))
         if message["type"] == "state" and progress.state == "running" and progress.reason not in ("", self._reason):
-            self._reason = progress.reason  # while it runs, what it warns of, which the bar has no room for
+            self._reason = progress.reason  # the reason of a running run is a warning, and the bar has no room for it
             self.note(printable(f"{progress.run_id}: {progress.reason}"))
         for line in (*inspection(message), *remarks(message)):
             self.note(line)
@@ -195,7 +197,7 @@ class LiveDisplay:
             self.note(describe_epoch(progress))
 
     def note(self, text: str) -> None:
-        """Print a remark above the bar."""
+        """Print a note above the bar."""
         self._live.console.print(printable(text), markup=False, highlight=False)
 
     def __enter__(self) -> LiveDisplay:

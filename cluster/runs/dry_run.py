@@ -1,4 +1,4 @@
-"""What `fab train --dry-run` shows: the nodes that would be added, and the commands."""
+"""Lines that `fab train --dry-run` prints: the nodes to add and the commands to run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNKNOWN: Final = Node(
     zone="us-east-1a",
     kind="x86_64",
 )
-"""What a dry run takes a node for before any has joined; only its one slot is shown."""
+"""Placeholder node for a dry run before any worker exists. Only its one slot is shown."""
 
 
 def with_planned(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
-    """Return the nodes with those that a launch on `count` workers would add, under the names that they will have.
+    """Return the nodes plus those that a launch on `count` workers would add.
 
-    They are taken for copies of the workers that are there.
+    Added nodes get the names that they will have. They are copies of an existing worker.
     """
     there = workers(nodes)
     names = {node.name for node in there}
@@ -40,12 +40,15 @@ def with_planned(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 
 
 def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
-    """Yield what a launch would do beside the live `nodes`: the growth, and the launcher's command."""
+    """Yield what a launch would do: the nodes to add, the launcher's command and each rank's command.
+
+    `nodes` are the live nodes.
+    """
     names = {node.name for node in workers(nodes)}
     if added := [host.name for host in spec.hosts if host.name not in names]:
         yield f"# {len(names)} nodes are ready; these would be added first: {', '.join(added)}"
     if not names:
-        spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
+        spec = dataclasses.replace(spec, network="")  # no worker's address is known
     yield f"# in ~/{MASTERS_TREES}/{spec.agent} on the master, once RUNTIME is the same on all hosts:"
     launcher = MASTERS if spec.rank_launcher == HOROVOD else NODE_PYTHON
     yield shlex.join(launcher_command(spec, Interpreters(launcher=launcher, ranks=RANKS, runtime="RUNTIME")))

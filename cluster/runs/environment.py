@@ -1,4 +1,4 @@
-"""The variables that a run's ranks get: plain ones with their values, and secrets by name. Values are never shown."""
+"""Environment variables for a run's ranks: plain variables with values, and secrets by name. Values are never shown."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cluster.terminal.paths import expanded
 OURS: Final = re.compile(
     "HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|HOSTNAME|CONTROLLER|CPU_OPERATIONS|GLOO_RENDEZVOUS_.*|ELASTIC)|DEEPCDK_.*"
 )
-"""What the launcher itself tells the ranks; with other values they would not find one another."""
+"""Variables that the launcher itself sets. With other values the ranks would not find each other."""
 MAX_SECRETS_BYTES: Final = 1 << 20
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE. Raises UsageError that names the rule, and not the value."""
+    """Parse --env NAME=VALUE. The UsageError for an invalid pair does not contain the value."""
     pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -33,8 +33,9 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Read each --secret NAME from this process's environment, or --secret NAME=@FILE from a file, without its last
-    line's end. Raises UsageError that names the rule, and not the value.
+    """Read secrets from this process's environment (--secret NAME) or from a file (--secret NAME=@FILE).
+
+    The final newline of a file is removed. The UsageError for an invalid secret does not contain its value.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -53,7 +54,7 @@ def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
 
 
 def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) -> None:
-    """Raise UsageError unless a run that goes on is given all its secrets again, and no others."""
+    """Raise UsageError unless a resumed run is given exactly the secrets that it had before."""
     if absent := sorted(set(wanted) - set(given)):
         raise UsageError(
             "--secret", None, f"run {run_id} needs {', '.join(absent)} again: none is kept when a run ends"
@@ -64,7 +65,7 @@ def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) 
 
 def _read_file(name: str, path: Path) -> str:
     try:
-        text = path.read_bytes().decode()  # As a text file each end of a line would become a line feed.
+        text = path.read_bytes().decode()  # in text mode, Python would translate line ends
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "is not UTF-8"

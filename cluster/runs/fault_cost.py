@@ -1,4 +1,4 @@
-"""What a fault of the machine costs a run at most, in words, before it begins."""
+"""Estimate and describe, before a run starts, how much training a machine fault would cost at most."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from payload.settings import Settings
 
 
 def lost_s(settings: Settings, *, epochs: int, run_s: float | None) -> float | None:
-    """Return the training time that a recipe may have to do again, s; None where nothing bounds it in time.
+    """Return the maximum training time that a recipe loses to a fault, s; None if it has no upper limit.
 
-    `run_s`: the longest that the run is expected to take, with its `epochs`; None where that is unknown.
+    `run_s` is the longest expected time of the run with its `epochs`, or None if that is unknown.
     """
     bounds = [60 * settings.checkpoint_minutes] if settings.checkpoint_minutes else []
     if run_s is not None:
@@ -20,7 +20,7 @@ def lost_s(settings: Settings, *, epochs: int, run_s: float | None) -> float | N
 def describe_of_recipe(
     settings: Settings, *, epochs: int, run_s: float | None, usd_per_hour: float | None, restarts: int
 ) -> str:
-    """Return what a fault costs a recipe. `usd_per_hour`: of its workers; None where the price is unknown."""
+    """Describe what a fault costs a recipe. `usd_per_hour` is the price of its workers, or None if unknown."""
     goes_on = "and a restart" if restarts else "and ends it (--restarts 0), until `fab resume` goes on"
     seconds = lost_s(settings, epochs=epochs, run_s=run_s)
     if seconds is None:
@@ -38,7 +38,7 @@ def describe_of_recipe(
 
 
 def describe_of_program(restarts: int) -> str:
-    """Return what a fault costs a program of the user's own."""
+    """Describe what a fault costs a user program."""
     kept = "what the program has not saved by itself"
     if restarts:
         return f"a fault costs {kept}: it is started again in the directory that it left"

@@ -1,4 +1,6 @@
-"""Follow a run from the laptop: fold its messages into a progress, survive a broken connection, stop at the end."""
+"""Follow a run from the laptop: merge its messages into a progress, reconnect if the connection breaks, stop at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ from cluster.ssh.master import SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 
 SILENCE_S: Final = 20.0
-"""Four heartbeats of the far side."""
+"""Seconds without a message after which the connection counts as broken: four heartbeats of the supervisor."""
 RECONNECT_PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 10.0, 10.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """What is known of a run at one moment; numbers that no message has brought yet are None."""
+    """A run's progress at one moment. Fields that no message has reported yet are None."""
 
     run_id: str = ""
     state: str = "starting"
     reason: str = ""
     started: float | None = None
-    """Seconds since 1970, on the master's clock, as `updated`."""
+    """Start of the run, Unix time on the master's clock. `updated` uses the same clock."""
     updated: float | None = None
     epochs: int | None = None
     epoch: int | None = None
@@ -36,17 +38,19 @@ class RunProgress:
     accuracy: float | None = None
     test_accuracy: float | None = None
     validation_accuracy: float | None = None
-    """On images held back from training, by runs that hold some back: they test at their end alone."""
+    """Accuracy on images held back from training. Runs that hold images back are tested only at their end."""
     eta_s: float | None = None
     next_line: int = 0
-    """First line of metrics.jsonl that was not seen: where a new connection goes on."""
+    """First line of metrics.jsonl that was not received. A new connection continues there."""
     next_log_line: int = 0
-    """The same of the run's log, where that is followed too."""
+    """First line of the run's log that was not received, if the log is followed too."""
     last_lines: tuple[str, ...] = ()
     bound: str = ""
-    """The bound of its own that stopped the run, and what was spent."""
+    """The cost or time limit that stopped the run, and what was spent; else ""."""
     usd_per_hour: float | None = None
-    """Of the run's own nodes and the master, as its supervisor counts; None where a price is unknown to it."""
+    """Price of the run's own nodes and the master, from its supervisor; None if the supervisor does not
+    know a price.
+    """
 
     @property
     def is_final(self) -> bool:
@@ -55,7 +59,7 @@ class RunProgress:
 
     @property
     def fraction(self) -> float:
-        """Return how much of the training is done, 0 to 1."""
+        """Return the completed part of the training, 0 to 1."""
         if self.state == "succeeded":
             return 1.0
         if not (self.epochs and self.steps_per_epoch and self.epoch):
@@ -64,7 +68,7 @@ class RunProgress:
 
 
 def parse_message(line: str) -> dict[str, Any] | None:
-    """Parse one line of the far side's `follow`; None for anything else, such as a login banner."""
+    """Parse one line of the supervisor's `follow`. Returns None for other text, such as a login banner."""
     try:
         message = answers.parse(line)
     except ValueError:
@@ -75,9 +79,10 @@ def parse_message(line: str) -> dict[str, Any] | None:
 
 
 def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
-    """Fold one message into the progress. Unknown types and fields change nothing: the far side may be newer.
+    """Apply one message to the progress. Unknown types and fields are ignored, because the master may run a newer
+    version.
 
-    Raises AnswerError for the state of another run.
+    Raises AnswerError for a message about another run.
     """
     match message["type"]:
         case "state":
@@ -112,7 +117,7 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
 
 
 def _same_run(run_id: object, followed: str) -> str:
-    """Return the id of the run that a message is about. Raises AnswerError where that is not the one followed."""
+    """Return the id of the run that a message is about. Raises AnswerError if that is not the followed run."""
     wrong = answers.run_id(run_id) or ("" if followed in ("", run_id) else f"it is not about run {followed}")
     if wrong:
         raise AnswerError("`follow`", run_id, wrong)
@@ -165,23 +170,23 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[str, Callable[..., Any]]]]] = {
     },
     "end": {"test_accuracy": ("test_accuracy", _number)},
 }
-"""By the event of a record: the fields of the progress that it changes, each with its key in the record."""
+"""Progress fields that each event of a record updates, with the record's key and the function to read it."""
 
 
 def log_lines(message: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the run's log that a message brings; none of any other message."""
+    """Return the log lines in a message; empty for other messages."""
     lines = message.get("lines") if message["type"] == "log" else []
     return list(map(str, lines)) if isinstance(lines, list) else []
 
 
 class Display(Protocol):
-    """Show a run's progress."""
+    """A view of a run's progress, such as lines or a live bar."""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
         """Show the progress after this message."""
 
     def note(self, text: str) -> None:
-        """Show a text beside the progress, such as that the connection broke."""
+        """Show a note next to the progress, for example that the connection broke."""
 
 
 def follow(
@@ -194,11 +199,14 @@ def follow(
     pauses_s: tuple[float, ...] = RECONNECT_PAUSES_S,
     wait: Callable[[float], None],
 ) -> RunProgress:
-    """Follow a run until it or the stream has ended; return the last progress.
+    """Follow a run until it ends or its stream reports the end. Return the last progress.
 
-    `open_stream(progress)` yields the far side's lines from where the progress ends; it is called again after a silence
-    or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us; and
-    AnswerError, naming the master (`where`), where it tells of another run than `run_id`.
+    `open_stream(progress)` yields the supervisor's messages that come after `progress`. It is called again if the
+    connection breaks or no message arrives for `silence_s`, after the pauses in `pauses_s`. `where` names the master in
+    errors.
+
+    Raises ConnectionFailedError when all attempts to reconnect have failed; the run itself continues. Raises
+    AnswerError for a message about another run than `run_id`.
     """
     progress = RunProgress(run_id=run_id)
     failures = 0

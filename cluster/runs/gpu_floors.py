@@ -1,4 +1,4 @@
-"""The floors of a run on GPUs, by the types of its instances."""
+"""Minimum GPU and network speeds that a run's nodes must reach, by instance type."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stacks.gpus import least_allreduce_gb_s, least_matmul_tflops
 from stacks.instance_types import find
 
 _MEASURED_S: Final = 0.01
-"""How long an allreduce of the measured size takes about, at the floor: long beside its latency."""
+"""Approximate duration of the measured allreduce at the minimum bandwidth. It is long compared with the latency."""
 _SMALLEST_MIB: Final = 256
 _LARGEST_MIB: Final = 2048
 
 
 def floors(types: Sequence[str], *, efa: bool, ranks: Sequence[int] = ()) -> Floors:
-    """Return the floors for hosts of these types, one for each host; without any for a type that the table lacks.
+    """Return the minimum speeds for hosts of these types, one type per host. They are empty if the table lacks a type.
 
-    `ranks` are those of each host; without them each GPU has one.
+    `ranks` are the ranks of each host, by default one per GPU.
     """
     kinds = [kind for kind in map(find, types) if kind]
     if len(kinds) < len(types) or not kinds:
@@ -35,9 +35,9 @@ def floors(types: Sequence[str], *, efa: bool, ranks: Sequence[int] = ()) -> Flo
 
 
 def with_floors(spec: RunSpec, types: Mapping[str, str], *, efa: bool) -> RunSpec:
-    """Return the spec of a run on GPUs with what they must reach; of any other run as it is.
+    """Return the spec with the minimum speeds of its nodes. A run without GPUs gets none.
 
-    `types` are those of the instances by their ids. `efa`: the workers were given EFA devices.
+    `types` maps instance ids to types. `efa` says whether the workers have EFA devices.
     """
     kind = spec.runtime_kind
     if kind is None or not kind.has_gpus:

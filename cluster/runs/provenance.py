@@ -1,4 +1,4 @@
-"""Where a run comes from: the commit and what differs from it, the configuration, the deployed template, the prices."""
+"""Origin of a run for its record: commit and uncommitted changes, configuration, deployed template, prices."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ PRICE_WAIT_S = 1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roots:
-    """What of an origin is known before the run is."""
+    """Parts of a run's origin that are known before the run is specified."""
 
     diff: str
     started_by: Mapping[str, str]
     template_sha256: str
-    """"" where the user may not read the template, which is not needed to train."""
+    """"" if the user may not read the template. Training does not need it."""
 
 
 def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = ()) -> Roots:
-    """Return who starts the run, the hash of the deployed template, and what differs from the commit in `source`.
+    """Return who starts the run, the hash of the deployed template, and the uncommitted changes in `source`.
 
-    `without`: as in `read_diff`.
+    `without` is as in `read_diff`.
     """
     try:
         template = template_sha256(read_template(aws, stack.name))
@@ -58,7 +58,10 @@ def describe_origin(
     prices: Prices,
     config: ClusterConfig,
 ) -> Origin:
-    """Return the origin of a run that begins now; the group may have grown for it since the inventory was read."""
+    """Return the origin of a run that starts now.
+
+    The inventory is read again if the worker group has grown for this run.
+    """
     if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
         inventory = refresh(aws, inventory.stack)
     kinds = {instance.id: instance.type for instance in inventory.instances}
@@ -87,16 +90,15 @@ def describe_origin(
 
 
 def template_sha256(template: Mapping[str, Any]) -> str:
-    """Return the hash of a template, whatever the order of its keys."""
+    """Return the SHA-256 of a template, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(template, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read_diff(source: Path, without: Collection[str] = ()) -> str:
-    """Return what differs from the commit below a directory, as `git diff` writes it; "" without git, and for a wheel.
+    """Return the uncommitted changes in a directory as `git diff` prints them; "" without git or for a wheel.
 
-    `without`: files whose content no record may have. Files that are not uploaded, and files with a key or a password
-    before or after the change, do not appear either. Passwords and tokens in URLs are masked. Of a deleted file only
-    the name is recorded.
+    Some changes are left out: files in `without`, files that are not uploaded, and files with a key or a password
+    before or after the change. Passwords and tokens in URLs are masked. For a deleted file only the name is recorded.
     """
     if _is_wheel(source):
         return ""
@@ -111,7 +113,7 @@ def read_diff(source: Path, without: Collection[str] = ()) -> str:
 
 
 def _files_of(diff: str) -> dict[str, str]:
-    """Return the parts of a diff by their first lines, which name the files."""
+    """Split a diff by file. The keys are the first lines, which name the files."""
     parts = re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE)
     return {part.partition("\n")[0]: part for part in parts if part}
 
@@ -122,7 +124,7 @@ def _has_secret(name: str, diff: str) -> bool:
 
 
 def git_commit(project: Path) -> str:
-    """Return the project's commit, with a `+` where files differ from it; empty without git.
+    """Return the project's commit, with a `+` if tracked files have changed; "" without git.
 
     The code of a wheel has no commit. Its version is returned instead, also if the wheel is in a repository.
     """

@@ -1,4 +1,4 @@
-"""What `fab recipes` shows: the recipes as tables and as JSON values. Pure."""
+"""Recipes as tables and as JSON values, for `fab recipes`. All functions are pure."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from payload.settings import GROUPS, Settings, flag_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SettingRow:
-    """One setting of a recipe, a row of its table."""
+    """One setting of a recipe: a row of its table."""
 
     name: str
     group: str
-    """What it belongs to, as the help of the command line has it."""
+    """The settings group in the command line's help."""
     value: Any
     default: Any
     help: str
 
     @property
     def flag(self) -> str:
-        """Return the flag that overrides it."""
+        """Return the flag that overrides this setting."""
         return flag_of(self.name)
 
     @property
     def differs(self) -> bool:
-        """Return whether the recipe changes it."""
+        """Return whether the recipe changes this setting."""
         return bool(self.value != self.default)
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return the recipe of that name. Raises UsageError, which names the nearest."""
+    """Return the recipe with this name. For an unknown name, raises UsageError with the closest one."""
     for recipe in RECIPES:
         if recipe.name == name:
             return recipe
@@ -44,7 +44,7 @@ def recipe_named(name: str) -> Recipe:
 
 
 def variant_named(recipe: Recipe, name: str) -> Variant | None:
-    """Return a recipe's variant; None for "". Raises UsageError, which names the nearest."""
+    """Return a recipe's variant, or None for "". For an unknown name, raises UsageError with the closest one."""
     if not name:
         return None
     for variant in recipe.variants:
@@ -62,7 +62,9 @@ def _unknown(flag: str, name: str, known: Sequence[str]) -> UsageError:
 
 
 def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[SettingRow]:
-    """List every setting: those that the recipe changes first, each part in the order of the command line."""
+    """List all settings of a recipe: first those that the recipe changes, then the others, both in
+    command-line order.
+    """
     chosen = dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
     usual = Settings()
     shown = [
@@ -80,7 +82,7 @@ def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[SettingR
 
 
 def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
-    """Return all of a recipe as JSON values."""
+    """Return a recipe with all its settings as JSON values."""
     plain = {
         field.name: getattr(recipe, field.name)
         for field in dataclasses.fields(Recipe)
@@ -97,7 +99,7 @@ def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
 
 
 def summary_table(recipe: Recipe) -> Table:
-    """Build the facts of one recipe."""
+    """Build the table of a recipe's facts: command, hardware, time and accuracy."""
     rows = [
         ("run", recipe.command),
         ("trains", f"{recipe.settings.network} on {recipe.settings.dataset}"),
@@ -111,7 +113,10 @@ def summary_table(recipe: Recipe) -> Table:
 
 
 def tables(recipe: Recipe, variant: Variant | None, *, everything: bool) -> Iterator[Table]:
-    """Build the tables of one recipe: its facts, what it sets, and what its variants set otherwise."""
+    """Build the tables of a recipe: its facts, its settings, and the overrides of its variants.
+
+    Settings with default values are listed only if `everything` is set.
+    """
     yield summary_table(recipe)
     yield _settings_table(recipe, variant, everything=everything)
     for other in recipe.variants if variant is None else ():
@@ -140,7 +145,7 @@ def _settings_table(recipe: Recipe, variant: Variant | None, *, everything: bool
 
 
 def text(value: object) -> str:
-    """Write a value as its flag takes it; a switch as yes or no."""
+    """Format a value the way its flag takes it. Switches become yes or no."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

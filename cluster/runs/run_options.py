@@ -1,4 +1,6 @@
-"""How a run is launched, whatever it runs: its ranks, their variables, Horovod's settings, the checks before it."""
+"""Launch options that do not depend on the kind of run: ranks, variables, Horovod settings, checks,
+restarts, limits.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ MOST_HOURS: Final = 24 * 366.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightOptions:
-    """Which checks of the nodes go before a run."""
+    """Options for the checks of the nodes before a run."""
 
     skip_preflight: Annotated[bool, "do not look at the nodes before the run"] = False
     full_preflight: Annotated[bool, "prove an allreduce even where these nodes have done so since their boot"] = False
@@ -35,7 +37,7 @@ class PreflightOptions:
 
     @property
     def mode(self) -> str:
-        """Return auto, full or skip, as a run's spec has it."""
+        """Return auto, full or skip, the values that a run's spec uses."""
         return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
 
 
@@ -44,7 +46,7 @@ STALL_MINUTES: Final = whole(lowest=0, highest=MAX_STALL_S // 60)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RestartOptions:
-    """How often a run is restarted by itself after a fault of the machine, and on how many nodes."""
+    """Options for automatic restarts after a machine fault: how many, and on how many nodes."""
 
     restarts: Annotated[
         int,
@@ -69,7 +71,7 @@ class RestartOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundOptions:
-    """What a run may take at most, over all its attempts."""
+    """Limits on a run's cost and time, over all its attempts."""
 
     max_cost: Annotated[
         float | None,
@@ -86,13 +88,13 @@ class BoundOptions:
     ] = False
 
     def over(self, before: Bounds) -> Bounds:
-        """Return these bounds; where one is not given, that of before."""
+        """Return these limits. A limit that is not given is taken from `before`."""
         return Bounds(max_usd=self.max_cost or before.max_usd, max_hours=self.max_hours or before.max_hours)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankOptions:
-    """How many ranks a node has, what starts them, and over what they meet."""
+    """Options for the ranks: how many per node, their launcher, and how they communicate."""
 
     ranks_per_node: Annotated[str, "a number, or cores; default: one a GPU, or one where a node has none"] = ""
     launcher: Annotated[
@@ -134,21 +136,21 @@ class RankOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is launched, whatever it runs."""
+    """Launch options that do not depend on the kind of run."""
 
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables for the ranks."""
+    """Environment variables for the ranks."""
     secrets: tuple[str, ...] = ()
-    """Names of the variables whose values are in no record."""
+    """Names of the secret variables. Their values are in no record."""
     ranks: RankOptions = dataclasses.field(default_factory=RankOptions)
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: PreflightOptions = dataclasses.field(default_factory=PreflightOptions)
     restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
     stop_policy: str = ""
-    """What ends the workers when the run and the queue are done; empty: they stay."""
+    """Scaling policy that terminates the workers when the run and the queue are done; "" if they stay."""
     notify: tuple[str, ...] = ()
-    """Commands with which the master tells of the run, and ARNs of topics."""
+    """How the master sends notifications about the run: commands and ARNs of SNS topics."""
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):

@@ -1,4 +1,4 @@
-"""The spec of a new run, from what the command line says and which nodes are live."""
+"""Build the spec of a new run from the command line's options and the live nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cluster.runs.work import Benchmark, Training
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stamp:
-    """What tells a run from every other one: when it begins, a random token, and the commit of its code."""
+    """What makes a run unique: its start time, a random token, and the commit of its code."""
 
     now: datetime.datetime
     token: str
@@ -33,7 +33,7 @@ class Stamp:
 
     @classmethod
     def of(cls, source: Path) -> Stamp:
-        """Return the stamp of a run that begins now, with code from the directory `source`."""
+        """Return the stamp of a run that starts now, with code from the directory `source`."""
         return cls(now=datetime.datetime.now(datetime.UTC), token=secrets.token_hex(2), git_commit=git_commit(source))
 
 
@@ -51,20 +51,21 @@ def specify(
     environment: Environment = RUNTIME,
     wheels: str = "",
 ) -> RunSpec:
-    """Build the spec of a run on the first `count` workers; `agent` and `tree`, the work's own, name the pushed trees.
+    """Build the spec of a run on the first `count` workers.
 
-    `cores` are those of each node by its name, where the options ask for a rank on each; `environment` is that of a
-    program, and `wheels` names the pushed tree with its wheels. Raises DeepcdkError.
+    `agent` and `tree` name the pushed trees of the agent and of the work's own code. `cores` maps node names to core
+    counts; it is needed for one rank per core. `environment` is a program's Python environment, and `wheels` names the
+    pushed tree with its wheels. Raises DeepcdkError.
     """
     try:
         hosts = registered = choose_hosts(nodes, count)
         ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher or HOROVOD
-        # Ranks that Horovod does not start have no controller; Gloo is the spec's plain value.
+        # Ranks that Horovod does not start have no controller. Gloo is the default value of the spec.
         controller = options.ranks.controller if launcher == HOROVOD else GLOO
         if ranks_per_node:
             wanted = None if ranks_per_node == CORES else int(ranks_per_node)
             hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
-        # A node registers a slot for each GPU, or one: where it takes more, they are the cores'.
+        # A node registers one slot per GPU, or one slot without GPUs. If a host has more, its ranks run on cores.
         on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
         run_id = make_run_id(stamp.now, work.label, stamp.token)
         program = work if isinstance(work, Program) else None
@@ -114,5 +115,7 @@ def specify(
 
 
 def needs_tf_keras(program: Program, environment: Environment) -> bool:
-    """Return whether tf.keras and keras are to mean the package tf-keras; TensorFlow 2.15 has Keras 2 itself."""
+    """Return whether tf.keras and keras must be redirected to the package tf-keras. TensorFlow 2.15 contains Keras 2
+    itself.
+    """
     return environment.tf_keras if environment.own else program.keras == 2

@@ -1,4 +1,4 @@
-"""Who started a run: the user, the laptop and the AWS identity, and whether that is the user of this task."""
+"""Identify who started a run (user, laptop, AWS identity), and whether that is the current user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster.errors import AwsError
 
 
 def user() -> str:
-    """Return the user's name, or the number of one without an entry in the password database, as in a container."""
+    """Return the user's name, or their uid if the password database has no entry, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -24,9 +24,9 @@ def user() -> str:
 
 
 def laptop(home: Path) -> str:
-    """Return the id of this user's home, made at first: colleagues may have the same name on hosts of the same name.
+    """Return an id for this user's home directory, created on first use; "" if the home is not writable.
 
-    It is empty where the home cannot be written.
+    It distinguishes colleagues with the same user name on hosts with the same name.
     """
     path = home / ".local" / "state" / "deepcdk" / "laptop"
     with contextlib.suppress(OSError, ValueError):
@@ -38,12 +38,12 @@ def laptop(home: Path) -> str:
 
 
 def here() -> dict[str, str]:
-    """Return who starts runs here, without the AWS identity."""
+    """Return the current user, host and laptop id, without the AWS identity."""
     return {"user": user(), "host": socket.gethostname(), "laptop": laptop(Path.home())}
 
 
 def identify(aws: Aws) -> dict[str, str]:
-    """Return who starts a run, with the ARN of the AWS identity; that is left out if AWS does not answer."""
+    """Return the current user and the ARN of the AWS identity. The ARN is "" if AWS does not answer."""
     identity = ""
     with contextlib.suppress(AwsError), aws_errors("asking AWS who you are"):
         identity = str(aws.client("sts").get_caller_identity()["Arn"])
@@ -51,7 +51,7 @@ def identify(aws: Aws) -> dict[str, str]:
 
 
 def is_others(started_by: Mapping[str, str] | None) -> bool:
-    """Return whether somebody else started a run; False where nothing is recorded."""
+    """Return whether somebody else started a run; False if nothing is recorded."""
     if not started_by:
         return False
     keys = ("laptop",) if started_by.get("laptop") and here()["laptop"] else ("user", "host")
@@ -59,7 +59,7 @@ def is_others(started_by: Mapping[str, str] | None) -> bool:
 
 
 def describe(started_by: Mapping[str, Any] | None, *, identity: bool = False) -> str:
-    """Return who started a run, as `alice@laptop`, on request with the AWS identity; "" where nothing is recorded."""
+    """Return who started a run, as `alice@laptop`, optionally with the AWS identity; "" if nothing is recorded."""
     if not started_by:
         return ""
     arn = started_by.get("identity", "") if identity else ""
@@ -67,6 +67,6 @@ def describe(started_by: Mapping[str, Any] | None, *, identity: bool = False) ->
 
 
 def describe_others(starters: Mapping[str, Mapping[str, str]], run_ids: Iterable[str]) -> str:
-    """Return a sentence, after a space, on the runs that somebody else started; "" without one."""
+    """Return a sentence that names the runs started by somebody else, with a leading space; "" if there are none."""
     named = [f"{run_id} ({describe(starters[run_id])})" for run_id in run_ids if is_others(starters.get(run_id))]
     return f" Somebody else started {', '.join(named)}." if named else ""

@@ -1,4 +1,4 @@
-"""The laptop's side of the master's supervisor: each of its commands, and what its statuses mean."""
+"""Client for the supervisor on the master: one method per command, and the meaning of its exit statuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import doing
 
 CLEANING: Final = "fab clean"
-"""The task that holds nodes while it removes files there."""
+"""Name of the task that holds nodes while it deletes files on them."""
 _DOING = {
     "start": "starting the run",
     "resume": "starting the run again",
@@ -35,18 +35,20 @@ _REFUSED_STATUS = 2
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
 HOLD_SILENCE_S: Final = 90.0
-"""The master writes every 15 s while it holds nodes, and waits 20 s at first for a run that clears some of them."""
+"""Timeout for a message while nodes are held. The master writes every 15 s, and first waits up to 20 s for a run that
+is clearing some of the nodes.
+"""
 RELEASE_S: Final = 5.0
-"""How long it may take to let the nodes go, where the master is there."""
+"""Time limit for releasing the nodes, if the master is reachable."""
 
 
 def supervisor_command(stack: Stack, *arguments: str) -> list[str]:
-    """Build a command line of the master's supervisor; it runs in a pushed tree."""
+    """Build a command line of the master's supervisor. It must run in a pushed tree."""
     return [NODE_PYTHON, "-m", "agent.supervisor.cli", "--root", stack.runs_root, *arguments]
 
 
 def _named(run_id: str) -> list[str]:
-    """Return the argument that names a run, none for the default run."""
+    """Return the argument that names a run; empty for the default run."""
     return [run_id] if run_id else []
 
 
@@ -55,7 +57,7 @@ def _no_such_run(said: str) -> DeepcdkError:
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
-    """Return the error for a checked refusal; `nodes`: how many a run is to have, for the remedy."""
+    """Return the error for a rejected command. `nodes` is the wanted number of nodes, for the remedy."""
     if tasks := {each["task"]: _describe_hold(each) for each in answer["held"] if each.get("task")}:
         return HeldNodesError(tasks)
     held = {each["run_id"]: tuple(each["hosts"]) for each in answer["held"]}
@@ -71,14 +73,14 @@ def _describe_hold(held: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A run that was started, or waits."""
+    """A run that was started or queued."""
 
     position: int | None
-    """Its place in the queue, None where it began at once."""
+    """Position in the queue; None if the run started immediately."""
     hosts: tuple[str, ...] = ()
-    """Names of its nodes: those that were asked for, or others where another run had taken one meanwhile."""
+    """Names of the run's nodes. They differ from the requested ones if another run has taken a node in the meantime."""
     checkpoints: tuple[str, ...] = ()
-    """Of a resumed run, oldest first."""
+    """Checkpoints of a resumed run, oldest first."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Begun:
@@ -87,12 +89,12 @@ class Begun:
         return cls(position=document.get("position"), hosts=hosts, checkpoints=checkpoints)
 
     def placed(self, spec: RunSpec) -> str:
-        """Return how many ranks run on which nodes, in words."""
+        """Describe how many ranks run on which nodes."""
         return placed(spec.ranks, self.hosts)
 
 
 class Supervisor:
-    """Call the master's supervisor, in the pushed tree `directory`."""
+    """Run supervisor commands on the master, in the pushed tree `directory`."""
 
     def __init__(self, master: Master, stack: Stack, directory: str) -> None:
         self.master, self.stack, self.directory = master, stack, directory
@@ -100,9 +102,10 @@ class Supervisor:
     def _call(
         self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"", nodes: int = 0
     ) -> dict[str, Any]:
-        """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError.
+        """Run a supervisor command and return its answer. Raises AnswerError unless it has this shape and is about
+        `run_id`.
 
-        `nodes`: how many a run is to have, for the remedy where too few are free.
+        `nodes` is the wanted number of nodes. The remedy names it if too few are free.
         """
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
             done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)
@@ -131,14 +134,15 @@ class Supervisor:
             raise
 
     def start(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
-        """Start a run that goes on without us; with `queue`, when its turn comes.
+        """Start a run on the master; it does not depend on the laptop afterwards. With `queue` it may wait for its
+        turn.
 
-        Raises LiveRunError while too few nodes are free or others wait, unless this one may wait.
+        Raises LiveRunError if too few nodes are free or other runs are waiting, unless `queue` is set.
         """
         return self._submit("start", answers.STARTED, submission, secrets or {}, queue=queue)
 
     def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
-        """Go on with a run; with `queue`, when its turn comes. Raises LiveRunError as `start`."""
+        """Resume a run; with `queue` it may wait for its turn. Raises LiveRunError like `start`."""
         return self._submit("resume", answers.RESUMED, submission, secrets or {}, queue=queue)
 
     def _submit(
@@ -152,7 +156,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _with_secrets(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
-        """Leave a run's secrets with the master, over standard input; take them away again where it does not start."""
+        """Pass a run's secrets to the master over standard input. They are removed if the block fails."""
         if not secrets:
             yield
             return
@@ -165,11 +169,13 @@ class Supervisor:
             raise
 
     def occupancy(self) -> Occupancy:
-        """Return which live runs have which nodes. One that has ended, and still clears its nodes, is none."""
+        """Return the nodes that each live run occupies. A run that has ended and is still clearing its nodes is not
+        included.
+        """
         return Occupancy.from_document(self._call(answers.LIVE, "status", "--live"))
 
     def status(self, run_id: str = "") -> dict[str, Any]:
-        """Return a run's state; of the only live or the newest one by default."""
+        """Return a run's state; by default of the only live run, or else the newest."""
         return self._call(answers.SUMMARY, "status", *_named(run_id), run_id=run_id)
 
     def runs(self) -> list[dict[str, Any]]:
@@ -185,15 +191,17 @@ class Supervisor:
         return self._call(answers.record, "show", *_named(run_id), run_id=run_id)
 
     def remove(self, run_id: str) -> dict[str, Any]:
-        """Remove a run that has ended. Raises LiveRunError for a live one."""
+        """Remove a run that has ended. Raises LiveRunError for a live run."""
         return self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
 
     @contextlib.contextmanager
     def hold(self, task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
-        """Hold nodes for the block, instance ids by names, or every node, so that no run begins while a task ends them.
+        """Hold nodes during the block, so that no run starts on them while a task terminates them.
 
-        Without either hold the size of the worker group, once no other machine changes it. Raises LiveRunError where a
-        run has one of the nodes, HeldNodesError where a task of another machine has.
+        `nodes` maps names to instance ids; `every` holds all nodes. Without either, hold the size of the worker group,
+        after waiting until no other machine changes it.
+
+        Raises LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one.
         """
         words = [*(["--every"] if every else []), task, *(f"{name}={found}" for name, found in nodes.items())]
         command = [NODE_PYTHON, "-m", "agent.supervisor.hold", "--root", self.stack.runs_root, *words]
@@ -213,12 +221,14 @@ class Supervisor:
             yield
         finally:
             over.set()
-            with contextlib.suppress(DeepcdkError):  # A master that is gone holds nothing.
+            with contextlib.suppress(DeepcdkError):  # a master that is gone holds nothing
                 while stream.next(timeout_s=RELEASE_S) is not None:
                     pass
 
     def messages(self, master: Master, run_id: str, words: Sequence[str]) -> Iterator[str]:
-        """Yield the messages about a run as they come, over this connection. Raises DeepcdkError without that run."""
+        """Yield the messages about a run as they arrive, over the connection `master`. Raises DeepcdkError for an
+        unknown run.
+        """
         command = supervisor_command(self.stack, "follow", *_named(run_id), *words)
         try:
             yield from master.lines(command, directory=self.directory)

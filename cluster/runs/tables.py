@@ -1,4 +1,4 @@
-"""Tables of the runs, of one run's record, and of a fetched run's result."""
+"""Tables of all runs, of one run's record, and of a fetched run's result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _nodes(run: Mapping[str, Any]) -> str:
-    """Return how many nodes a run has or had; of a live one also which."""
+    """Return how many nodes a run has or had. For a live run, name them too."""
     hosts = run.get("hosts", ())
     named = shortened(hosts) if run["state"] in LIVE_STATES else ""
     return f"{len(hosts)} ({named})" if named else str(len(hosts))
@@ -83,7 +83,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
 
 
 def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows on where a run came from and what it cost, where its record has them."""
+    """Return rows on the run's origin, cost, history and environment, as far as its record has them."""
     origin, course = record.get("origin") or {}, record.get("course") or {}
     rows = []
     if origin.get("diff_bytes"):
@@ -128,7 +128,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def describe_spot(spot: Mapping[str, Any]) -> str:
-    """Return in words how many nodes were spot instances, and what the instances cost with that."""
+    """Describe how many nodes were spot instances, and the run's cost at spot prices."""
     nodes = f"{spot['hosts']} node{'s' * (spot['hosts'] != 1)}"
     if spot.get("usd") is None:
         return f"{nodes}, at less than that; `fab prices --refresh` asks for what they cost"
@@ -136,7 +136,7 @@ def describe_spot(spot: Mapping[str, Any]) -> str:
 
 
 def _cost_of_restart(recovery: Mapping[str, Any]) -> str:
-    """Return what a restart has cost, in words behind those of what it was; "" where nothing tells."""
+    """Describe the cost of a restart: repeated steps, time without a step, and price; "" if nothing is recorded."""
     lost, seconds, usd = recovery.get("steps_lost"), recovery.get("seconds"), recovery.get("usd")
     told = []
     if lost is not None:
@@ -147,7 +147,7 @@ def _cost_of_restart(recovery: Mapping[str, Any]) -> str:
 
 
 def _estimated(record: Mapping[str, Any]) -> str:
-    """Return what was expected of a run beside what came of it; "" for a record without an estimate."""
+    """Describe a run's estimated and actual time and cost; "" for a record without an estimate."""
     try:
         estimate, state = record["origin"]["estimate"], record["state"]
         seconds, usd = estimate["seconds"], estimate["usd"]
@@ -170,14 +170,14 @@ def _shortened(text: str, length: int = 60) -> str:
 
 
 def result_table(directory: Path) -> Table:
-    """Build the table of a fetched run's result.json: its plain values, in the order written."""
+    """Build the table of a fetched run's result.json: its plain values, in file order."""
     path = directory / "result.json"
     try:
         result = answers.parse(read_regular(path))
     except (OSError, ValueError):
         result = None
     if not isinstance(result, dict):
-        what = "no result of" if path.exists() else "run"  # A program of the user's writes none.
+        what = "no result of" if path.exists() else "run"  # a user program writes no result
         return Table(title=f"{what} {directory.name}", columns=("", ""), rows=_state_rows(directory))
     rows = [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
     return Table(title=f"result of {directory.name}", columns=("", ""), rows=tuple(rows))

@@ -1,4 +1,4 @@
-"""Watch a run on a terminal or in a pipe, over new connections where the first one breaks."""
+"""Watch a run on a terminal or in a pipe, and reconnect if the connection breaks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def watch(
     log: bool = False,
     aside: bool = False,
 ) -> RunProgress:
-    """Show a run from its start to its end, with `log` by what it prints itself; return the last progress.
+    """Show a run from its start to its end and return the last progress. `log` includes the run's own output.
 
-    `connect` opens another connection to the master where the first one breaks. `aside` shows the run in plain lines on
-    stderr, for the output is a document.
+    `connect` opens a new connection to the master if the first one breaks. `aside` prints plain lines on stderr,
+    because stdout is for a document.
     """
 
     def words(seen: RunProgress) -> list[str]:
@@ -49,9 +49,9 @@ def watch(
 def print_log(
     supervisor: Supervisor, run_id: str, *, connect: Callable[[], Master], following: bool, rank: int | None
 ) -> None:
-    """Print a run's log, with `following` until the run has ended; `connect` is as for `watch`.
+    """Print a run's log. With `following`, continue until the run has ended. `connect` is as for `watch`.
 
-    Raises DeepcdkError without that run.
+    `rank` selects one rank's lines. Raises DeepcdkError for an unknown run.
     """
     flags = [*([] if following else ["--once"]), *([] if rank is None else ["--rank", str(rank)])]
 
@@ -66,11 +66,14 @@ def print_log(
 def _streams(
     supervisor: Supervisor, connect: Callable[[], Master], words: Callable[[RunProgress], list[str]]
 ) -> Iterator[Callable[[RunProgress], Iterator[str]]]:
-    """Give what opens the master's stream about a run; `words` returns its flags, by what was seen."""
+    """Provide a function that opens the master's message stream, over a new connection after the first call.
+
+    `words` returns the flags of `follow` for the progress so far. All connections opened here are closed at the end.
+    """
     opened: list[Master] = []
 
     def open_stream(seen: RunProgress) -> Iterator[str]:
-        while opened[1:]:  # The last one broke, or fell silent.
+        while opened[1:]:  # the last connection broke or timed out
             opened.pop().close()
         master = connect() if opened else supervisor.master
         opened.append(master)
@@ -86,7 +89,9 @@ def _streams(
 def document(
     run_id: str, progress: RunProgress | None = None, usd_per_hour: float | None = None, position: int | None = None
 ) -> dict[str, Any]:
-    """Return how a run stands as JSON values; without a progress it was only launched, or waits at a position."""
+    """Return a run's state as JSON values. Without a progress, the run was only launched, or waits at `position` in the
+    queue.
+    """
     seconds = None
     if progress is not None and progress.started is not None and progress.updated is not None:
         seconds = round(progress.updated - progress.started, 1)
@@ -103,7 +108,7 @@ def document(
 
 
 def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool = False) -> tuple[str, bool]:
-    """Return what to say of a run that has ended, and whether it failed; `log`: its log was shown."""
+    """Return the message about a run's end, and whether it failed. `log` says that its log was already shown."""
     took = ""
     if progress.started is not None and progress.updated is not None:
         took = f" after {duration(progress.updated - progress.started)}"
@@ -117,7 +122,7 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool
         results = f"results: `fab fetch --run {progress.run_id}`"
         warning = f"\n{printable(progress.reason)}" if progress.state == "succeeded" and progress.reason else ""
         return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}{warning}", False
-    # Where the reason says how to go on, a node went: what the ranks wrote in their end tells nothing more.
+    # If the reason contains a resume command, a node was lost, and the ranks' last lines add nothing.
     goes_on = f"`fab resume {progress.run_id}`" in progress.reason
     lines = [
         f"deepcdk: run {progress.run_id} failed{took}: {progress.reason}",

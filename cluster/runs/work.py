@@ -1,4 +1,4 @@
-"""What a run is of: a recipe with its settings, the user's program, or a benchmark; from the flags of each."""
+"""What a run executes: a recipe with its settings, the user's program, or a benchmark. Each is built from its flags."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ANY_RUN: Final = "/run"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """A recipe to train, and the arguments of `payload.train` that change it."""
+    """A recipe to train, and the arguments of `payload.train` that override its settings."""
 
     recipe: str = "digits"
     arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # The ranks' own reader says here, before anything is asked or spent, what it would say there.
+        # Parse the arguments here as the ranks will, so that errors appear before anything is asked or spent.
         try:
             config = TrainConfig.from_argv(self.command(_ANY_RUN)[2:])
         except SettingError as error:
@@ -42,37 +42,39 @@ class Training:
 
     @property
     def label(self) -> str:
-        """Return what runs of it are called."""
+        """Return the label for runs of this recipe, which is part of their ids."""
         return self.recipe
 
     def settings(self, ranks: int) -> Settings:
-        """Return the settings of so many ranks: those of the recipe's variant for them, with what changes them."""
+        """Return the recipe's settings for this number of ranks: those of the matching variant, with the overrides
+        applied.
+        """
         return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks).settings
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Build what each rank runs after its interpreter."""
+        """Build the arguments of each rank's Python interpreter."""
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *self.arguments)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What a benchmark of the cluster measures."""
+    """A benchmark of the cluster."""
 
     settings: BenchSettings
 
     @property
     def label(self) -> str:
-        """Return what runs of it are called."""
+        """Return the label for benchmark runs, which is part of their ids."""
         return "bench"
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Build what each rank runs after its interpreter."""
+        """Build the arguments of each rank's Python interpreter."""
         return ("-m", "payload.bench.ranks", "--run-dir", run_directory, *self.settings.arguments())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeFlags:
-    """The flags of `fab train` for a recipe, as they are typed; what is left empty is the recipe's own."""
+    """Flags of `fab train` for a recipe, as typed. Empty flags keep the recipe's values."""
 
     recipe: Annotated[str, "what to train, of `fab recipes`; default: digits"] = ""
     epochs: Annotated[str, "epochs; default: the recipe's"] = ""
@@ -92,7 +94,7 @@ class RecipeFlags:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramFlags:
-    """The flags of `fab train` for a program of the user's own, as they are typed."""
+    """Flags of `fab train` for a user program, as typed."""
 
     payload: Annotated[
         str, "directory of your program, to run in place of a recipe; default with --entry: the project"
@@ -112,14 +114,14 @@ class ProgramFlags:
 
 
 def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
-    """Return the flags that are not left empty, each with its text."""
+    """Return the names and texts of the flags that are not empty."""
     return [(f"--{name.replace('_', '-')}", text) for name, text in dataclasses.asdict(flags).items() if text]
 
 
 def read_work(
     recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str], ranks: RankOptions
 ) -> Training | Program:
-    """Return what is to run: the user's program, or else a recipe. Raises UsageError for flags of both."""
+    """Return what to run: the user's program, or else a recipe. Raises UsageError if flags of both are given."""
     if not program.payload:
         if ranks.launcher not in ("", HOROVOD):
             rule = f"is for a program of your own; {HOROVOD} starts the recipes"
@@ -130,7 +132,7 @@ def read_work(
             raise UsageError("--own-gpu", None, "is for a program of your own; a recipe's ranks have a GPU each")
         for flag, text in given(program):
             raise UsageError(flag, text, "needs --payload DIRECTORY, the one with your program")
-        # The ranks of a recipe place themselves, by a setting of this name.
+        # A recipe's ranks place themselves. Their setting for that has the same name.
         unplaced = ("--placement", UNPLACED) if ranks.placement == UNPLACED else ()
         return recipe.training((*unplaced, *further))
     for flag, text in given(recipe):
@@ -152,7 +154,7 @@ def _listed(text: str) -> list[str]:
 
 
 def split_args(text: str) -> tuple[str, ...]:
-    """Split --args as a shell would, without ever giving it to one. Raises UsageError for an open quote."""
+    """Split --args as a shell would, without running a shell. Raises UsageError for an unclosed quote."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
