@@ -1,1 +1,1 @@
-"""The tasks' bodies, a noun each; `fabfile.py` collects them."""
+"""The bodies of the `fab` tasks, one module per subject. `fabfile.py` collects them."""

@@ -1,4 +1,4 @@
-"""The tasks that watch a run, and that go on with one."""
+"""The tasks that watch a run and resume a run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def resume(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResumeRequest:
-    """What is to be different when a run is resumed: the flags of `fab resume`."""
+    """The changes to make when a run is resumed: the flags of `fab resume`."""
 
     nodes: int
     """0: as many as before."""
@@ -114,7 +114,9 @@ class ResumeRequest:
     secrets: Mapping[str, str]
 
     def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:
-        """Return the spec of a run with these changes, from its record. Raises DeepcdkError if it cannot be resumed."""
+        """Return the run's spec from its record, with these changes. Raises DeepcdkError if the run
+        cannot be resumed.
+        """
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):
             raise DeepcdkError(f"run {run_id} has no spec any more, and cannot go on", where=record["directory"])

@@ -1,4 +1,4 @@
-"""The task that measures a cluster."""
+"""The task that benchmarks a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from payload.settings.bench import BenchSettings, parse_settings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchFlags:
-    """What to measure, as it is typed; what is left empty is the benchmark's own."""
+    """Flags for what to measure, as typed. Empty flags keep the benchmark's defaults."""
 
     networks: Annotated[str, "networks, with commas between; default: lenet,resnet50"] = ""
     batch_sizes: Annotated[str, "images a step and rank, ascending, with commas between; default: 32"] = ""
@@ -40,7 +40,7 @@ class BenchFlags:
     steps: Annotated[str, "steps timed in a cell, whose median counts; default: 10"] = ""
 
     def settings(self, nodes: str) -> BenchSettings:
-        """Return what is to be measured on these numbers of nodes. Raises UsageError."""
+        """Return the benchmark settings for these numbers of nodes. Raises UsageError."""
         given = {name: text for name, text in dataclasses.asdict(self).items() if text}
         try:
             return parse_settings({**given, "nodes": nodes})
@@ -49,7 +49,7 @@ class BenchFlags:
 
 
 def powers_up_to(count: int) -> str:
-    """Return 1, 2, 4 and so on, and last the number itself, with commas between."""
+    """Return the powers of two up to `count`, and `count` itself, separated by commas."""
     count = max(1, count)
     return ",".join(map(str, sorted({*(1 << power for power in range(count.bit_length())), count})))
 
@@ -79,7 +79,7 @@ def bench(
 
     Example: fab bench --against 20261120-121314-bench-ab12
     """
-    from cluster.report import chosen_runs  # what fetches runs, of no use to the other tasks
+    from cluster.report import chosen_runs  # imports what fetches runs, which the other tasks do not need
 
     session = Session(PROJECT, set_, key=key)
 
@@ -110,7 +110,10 @@ def measure(
     following: Following,
     task: str = "fab bench",
 ) -> str:
-    """Launch a benchmark and watch it; return its id once it has succeeded, "" where it goes on unwatched."""
+    """Launch a benchmark and watch it. Return its id when it has succeeded, or "" if it continues unwatched.
+
+    Raises DeepcdkError if the benchmark was stopped.
+    """
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
     launch = Launch(session, CODE, task=task, queue=queue, yes=yes, following=following)
@@ -153,7 +156,7 @@ def measure(
 
 
 def _show(directory: Path, earlier: Path | None, *, json: bool) -> None:
-    """Print the figures of a benchmark, and write them into its directory as JSON and as a picture."""
+    """Print the figures of a benchmark, and write them to its directory as JSON and as a picture."""
     from cluster.bench.bench_comparison import compare
     from cluster.bench.measurements import read_bench
     from cluster.bench.results import document, tables, write_results

@@ -1,4 +1,4 @@
-"""The task that removes what no run needs."""
+"""The task that removes files that no run needs."""
 
 from __future__ import annotations
 

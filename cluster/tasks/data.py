@@ -1,4 +1,4 @@
-"""The task that brings data to the nodes."""
+"""The task that copies data to the nodes."""
 
 from __future__ import annotations
 

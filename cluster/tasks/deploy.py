@@ -1,4 +1,4 @@
-"""The tasks that check, begin, change and end a cluster."""
+"""The tasks that check, create, change and destroy a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Force = Annotated[bool, "do it although a run is live: each live run is stopped 
 
 
 class AccountError(DeepcdkError):
-    """Report that a deployment would fail in this account. Carries `findings`, those of the doctor that say so."""
+    """Report that a deployment would fail in this account. `findings` are the failed checks."""
 
     def __init__(self, stack: str, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
@@ -60,7 +60,7 @@ def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
 
     Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
     """
-    # Its many modules are of no use to the other tasks, nor to `fab --list`.
+    # Import these modules here: there are many, and other tasks and `fab --list` do not need them.
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, Subject
 
@@ -102,7 +102,7 @@ def up(
 
     Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
     """
-    from stacks.validation import cautions  # It reads the table of instance types, which `fab --list` has no use for.
+    from stacks.validation import cautions  # imported late: `fab --list` does not need the table it reads
 
     session = Session(PROJECT, set_, key=key, deploying=True)
     for caution in cautions(session.config):
@@ -152,12 +152,14 @@ def up(
 
 
 def _events_stream(*, verbose: bool, json: bool) -> TextIO | None:
-    """Return where to show CloudFormation's events; None: nowhere."""
+    """Return the stream for CloudFormation's events, or None if they are not shown."""
     return (sys.stderr if json else sys.stdout) if verbose else None
 
 
 def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError for a stack that CloudFormation changes no more, with what to do about it."""
+    """Raise DeepcdkError for a stack in a state that CloudFormation cannot change. The error explains
+    how to continue.
+    """
     status = (there or {}).get("StackStatus")
     why = str((there or {}).get("StackStatusReason", "")).strip()
     told = f"\n  {why}" if why else ""
@@ -170,10 +172,10 @@ def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
 
 
 def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, plan: bool, force: bool) -> None:
-    """Check quotas, zones, images and the reservation, and name the cluster's zones in the session.
+    """Check quotas, zones, images and the reservation, and store the cluster's zones in the session.
 
-    Raises AccountError if a new cluster would fail, unless forced. A deployed cluster is only warned about: a change
-    that starts no node succeeds all the same.
+    Raises AccountError if a new cluster would fail, unless `force` is set. For a deployed cluster it only warns,
+    because a change that starts no node can still succeed.
     """
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject
@@ -197,7 +199,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
         listed = zones.usual(session.aws) if new else chosen
     except AwsError as error:
         if not new:
-            raise  # other zones than it has would replace its subnets
+            raise  # different zones would replace the cluster's subnets
         print_note(f"warning: CloudFormation chooses the zones, because AWS does not list them: {error}")
         return
     if len(chosen) < config.availability_zones:
@@ -213,7 +215,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
 
 
 def _check_same_zones(session: Session) -> None:
-    """Raise OvertakenError if a cluster was created meanwhile with other zones than this deployment has chosen."""
+    """Raise OvertakenError if somebody has created the cluster in the meantime, with other zones than chosen here."""
     stack = session.config.stack_name
     there = zones.named(read_template(session.aws, stack))
     if there != session.config.zones:
@@ -221,7 +223,9 @@ def _check_same_zones(session: Session) -> None:
 
 
 def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:
-    """Show what would change in the stack, of which `there` is CloudFormation's description."""
+    """Show what would change in the stack. `there` is CloudFormation's description of it, or None if it
+    does not exist.
+    """
     stack = session.config.stack_name
     if there is not None and there["StackStatus"] in FAILED_CREATION:
         raise DeepcdkError(
@@ -252,7 +256,10 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
 
 
 def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new: bool) -> None:
-    """Import the user's key where there is no key pair; where there is one, see that it is the user's."""
+    """Import the user's key if there is no key pair, else check that the key pair is the user's.
+
+    A key pair of another key is an error for a new cluster and a warning for a deployed one.
+    """
     name, home = session.config.key_name, Path.home()
     described = key_pair.describe(session.aws, name)
     if described is None:
@@ -260,7 +267,7 @@ def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new:
         progress(f"importing the public half of {own.place} as EC2 key pair {name}; the private half stays here")
         if key_pair.import_public_key(session.aws, name, own):
             return
-        described = key_pair.describe(session.aws, name)  # Another first deployment has imported one meanwhile.
+        described = key_pair.describe(session.aws, name)  # another first deployment has imported one in the meantime
         if described is None:
             raise DeepcdkError(f"key pair {name} was made and deleted meanwhile", remedy="repeat `fab up`")
     try:
@@ -270,7 +277,7 @@ def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new:
     except DeepcdkError as error:
         if new:
             raise
-        print_note(f"warning: {error}")  # To change a cluster takes no login to it.
+        print_note(f"warning: {error}")  # changing a cluster does not require a login
 
 
 def _permit(
@@ -283,16 +290,17 @@ def _permit(
     yes: bool,
     aside: bool = False,
 ) -> Plan:
-    """Show a change, ask, and see to the live runs that it would end; return what was agreed to.
+    """Show a change, ask, and stop the live runs that it would end. Return the plan that the user agreed to.
 
-    `asked` says whether a first deployment was agreed to before. Others may have created the stack since.
-    Where a group has got another size while the question stood, what the change does now is shown and asked anew.
+    `asked` says that a first deployment was agreed to before. The stack may have been created by others since then.
+
+    If the size of a group has changed while the question was open, show the new effects and ask again.
     """
     print_table(effects.change_table(plan.stack, plan.effects), progress if aside else None)
     if plan.is_new:
         if not asked:
             confirm(describe_deployment(session), yes=yes)
-        return plan  # There is nothing to lose.
+        return plan  # a new stack has nothing to lose
     reasons = plan.ends_run
     ended = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_run.LiveRuns()
     stopped = describe_stop(ended)
@@ -302,7 +310,7 @@ def _permit(
     if now.effects == plan.effects and reasons:
         ended = live_run.check_live_runs(session, CHANGE, reasons, force=force)
         live_run.stop_runs(session, ended.run_ids, progress)
-        now = with_current_sizes(session.aws, plan)  # To end a run takes up to half a minute.
+        now = with_current_sizes(session.aws, plan)  # stopping a run takes up to half a minute
     if now.effects != plan.effects:
         progress("a group has got another size meanwhile; what the change does now:")
         return _permit(session, now, progress, asked=asked, force=force, yes=yes, aside=aside)
@@ -312,14 +320,14 @@ def _permit(
 def _runs_kept_away(
     session: Session, plan: Plan, progress: Callable[[str], None], *, force: bool
 ) -> contextlib.AbstractContextManager[None]:
-    """Return a block within which no run begins, where the change would end it."""
+    """Return a context manager that keeps new runs from starting, if the change would end runs."""
     if plan.is_new or not plan.ends_run:
         return contextlib.nullcontext()
     return live_run.every_node_held(session, "fab up", CHANGE, plan.ends_run, force=force, report=progress)
 
 
 def describe_stop(live: live_run.LiveRuns) -> str:
-    """Return sentences, after a space, on the live runs that are stopped first; "" without one."""
+    """Return sentences about the live runs that are stopped first, with a leading space; "" if there are none."""
     if not live.run_ids:
         return ""
     by = starter.describe_others(live.starters, live.run_ids)
@@ -354,7 +362,7 @@ def down(
     ended = live_run.check_live_runs(session, doing, (), force=force).run_ids
     live_run.stop_runs(session, ended, progress)
     with live_run.every_node_held(session, "fab down", doing, (), force=force, report=progress):
-        retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))  # not since the question, either
+        retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))  # again, after the question
         for each in holders:
             if each.type == retained.BUCKET and not each.kept:
                 with status_line.doing(f"emptying bucket {each.physical_id}"):

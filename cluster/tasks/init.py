@@ -1,4 +1,4 @@
-"""The task that writes a new project: the files that `deepcdk` and `cdk` need in a directory of the user's own."""
+"""The task that writes a new project: the files that `deepcdk` and `cdk` need in a user's directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster.terminal.paths import is_file, resolved
 from stacks.config import ClusterConfig, ConfigError
 
 EDITED: Final = ("name", "key_name", "ssh_cidr", "workers", "max_workers", "worker_instance_type", "retain_data")
-"""Keys of context.cluster in a new cdk.json, with their defaults. All others have defaults that few projects change."""
+"""Keys of context.cluster in a new cdk.json, with their defaults. Few projects change the other keys."""
 FILES: Final = {
     "app.py": "import deepcdk\n\napp = deepcdk.app()\napp.synth()\n",
     "fabfile.py": "import deepcdk\n\nns = deepcdk.tasks()\n",
@@ -60,7 +60,7 @@ def init(directory: Annotated[str, "directory of the project; default: the curre
 
 
 def cdk_json(directory_name: str) -> str:
-    """Return a cdk.json with the keys in EDITED. Name the cluster after the directory if AWS allows the name."""
+    """Return a cdk.json with the keys in EDITED. The cluster is named after the directory if AWS allows the name."""
     try:
         config = ClusterConfig(name=re.sub(r"[^a-z0-9]+", "-", directory_name.lower()).strip("-")[:32].strip("-"))
     except ConfigError:
@@ -70,7 +70,7 @@ def cdk_json(directory_name: str) -> str:
 
 
 def write_new(path: Path, text: str) -> bool:
-    """Write a new file. Return False if the path exists, also as a broken link. Raises OSError."""
+    """Write a new file. Return False if the path exists, even as a broken link. Raises OSError."""
     try:
         file = path.open("x", encoding="utf-8")
     except FileExistsError:
@@ -78,18 +78,21 @@ def write_new(path: Path, text: str) -> bool:
     try:
         with file:
             file.write(text)
-    except BaseException:  # Half a file would be kept by the next time.
+    except BaseException:  # the next call would keep an incomplete file
         path.unlink()
         raise
     return True
 
 
 def diff_of(path: Path, text: str) -> str:
-    """Return a unified diff from the existing file to the text, or "" if they are equal. Raises OSError."""
+    """Return a unified diff from the existing file to the text, or "" if there is nothing to change. Raises OSError.
+
+    Lines that the user has added to an ignore file do not count as differences.
+    """
     if not is_file(path):
         return f"{path} is not a file"
     present = path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
     lines = text.splitlines()
-    if path.suffix == "" and path.name.endswith("ignore"):  # The user's own lines are as good.
+    if path.suffix == "" and path.name.endswith("ignore"):  # the user's own lines stay
         lines = [*present, *(line for line in lines if line not in present)]
     return "\n".join(difflib.unified_diff(present, lines, str(path), f"{path} (new)", lineterm="", n=1))

@@ -1,4 +1,4 @@
-"""A run that a task starts or resumes: what is read meanwhile, its submission, and watching it to its end."""
+"""Launch a run for a task: read prices and limits in the background, submit the run, and watch it to its end."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from payload.settings import Settings
 
 PRICE_WAIT_S: Final = 0.5
 BOUND_STATUS: Final = 3
-"""Exit status after a run that a bound of its own has stopped: it neither failed nor came to its end."""
+"""Exit status after a run was stopped by its own cost or time limit. Such a run neither failed nor completed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Following:
-    """Whether a run that was launched is watched, and what is printed of it."""
+    """Options for watching a launched run and for the format of the output."""
 
     follow: Annotated[bool, "watch the run to its end"] = True
     detach: Annotated[bool, "launch and return: the same as --no-follow"] = False
@@ -59,7 +59,7 @@ class Following:
 
 
 class Launch:
-    """Launch a run for a task. In the background AWS is asked for the cluster's bounds and for the run's origin."""
+    """Launch a run for a task. The cluster's limits and the run's origin are read from AWS in the background."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Launch:
     ) -> None:
         """`task` is the name of the task, `source` the directory with the code of the run.
 
-        `unrecorded`: files there whose changes no record may have.
+        `unrecorded` are files in `source` whose changes must not be in the record.
         """
         self.session, self.task, self.queue, self.yes, self.following = session, task, queue, yes, following
         self.progress = progress_printer(json=following.json)
@@ -85,24 +85,24 @@ class Launch:
         self._roots = in_background(lambda: read_roots(session.aws, stack, source, unrecorded))
 
     def check_prices(self, wanted: Bounds) -> None:
-        """Raise DeepcdkError where the cost is bounded, and a price is unknown."""
+        """Raise DeepcdkError if the cost is limited and a price is unknown."""
         session = self.session
         check_prices(wanted, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def push(self, master: Master, tree: Tree) -> None:
-        """Push a tree, after asking if it is large, and print how."""
+        """Push a tree and report it. Asks first if the tree is large."""
         self.session.confirm_upload(master, tree, self.progress, yes=self.yes)
         terminal = sys.stdout.isatty() and not self.following.json
         self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))
 
     def size_for(self, count: int, occupied: Occupancy) -> int:
-        """Return how many workers the cluster needs. Raises LiveRunError where the run would have to wait."""
+        """Return how many workers the cluster needs. Raises LiveRunError if the run would have to wait."""
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 
     def free_nodes(self, master: Master, count: int, occupied: Occupancy, *, least: int = 0) -> tuple[Node, ...]:
-        """Return the nodes for a run on `count` workers, once they are there; the group grows for that, after asking.
+        """Return the nodes for a run on `count` workers when they are ready. The group grows for it, after asking.
 
-        After the time-out `least` workers are enough, unless that is 0.
+        If `least` is not 0, that many workers are enough after the timeout.
         """
         size = self.size_for(count, occupied)
         task = GroupTask(session=self.session, master=master, name=self.task, yes=self.yes, report=self.progress)
@@ -110,16 +110,16 @@ class Launch:
         return occupied.choice(found, count, queueing=self.queue)
 
     def with_floors(self, spec: RunSpec) -> RunSpec:
-        """Return the spec with what GPUs must reach, by the instances' types."""
+        """Return the spec with the minimum speeds of its nodes, by their instance types."""
         types = {instance.id: instance.type for instance in self.session.load_inventory().instances}
         return with_floors(spec, types, efa=self.session.config.efa)
 
     def estimate(
         self, settings_of: Callable[[int], Settings], nodes: int, ranks_per_node: str, *, restarts: int
     ) -> None:
-        """Print what a recipe is expected to take and cost on so many nodes, and keep it for the record.
+        """Print the expected time and cost of a recipe on this number of nodes, and keep the estimate for the record.
 
-        Print also what a fault would cost it; not where its settings are refused on so many.
+        Also print what a fault would cost, unless the settings are invalid for this number of nodes.
         """
         from cluster.planner.run_estimate import RunEstimate, estimate_run  # 0.05 s, which a resumed run need not wait
 
@@ -152,7 +152,7 @@ class Launch:
             self.progress(told)
 
     def submission(self, spec: RunSpec) -> Submission:
-        """Return what is submitted. Print how long the cluster's bounds let the run be."""
+        """Build the submission of a run. Print how long the run may take under its own and the cluster's limits."""
         for line in limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
             self.progress(line)
         session = self.session
@@ -169,14 +169,14 @@ class Launch:
         return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 
     def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
-        """Submit the run with `send`. Print on Ctrl-C meanwhile that it may have started."""
+        """Submit the run with `send`. On Ctrl-C, print that the run may have started."""
         submission = self.submission(spec)
         remedy = f"`fab attach --run {spec.run_id}` shows it, `fab stop --run {spec.run_id}` ends it"
         with interruptible(f"\nrun {spec.run_id} may have begun; {remedy}", self.progress):
             return send(submission)
 
     def announce(self, run_id: str, position: int | None, text: str) -> None:
-        """Print the place in the queue, and what was launched."""
+        """Print the run's position in the queue if it waits, and `text`."""
         if position:
             self.progress(
                 f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out"
@@ -184,7 +184,7 @@ class Launch:
         self.progress(text)
 
     def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
-        """Print the place in the queue and `text`; watch the run to its end, or say how it can be watched."""
+        """Print the position in the queue and `text`. Then watch the run to its end, or print how to watch it."""
         self.announce(run_id, position, text)
         if self.following.watched:
             watch_to_end(self.session, supervisor, run_id, log=log, json=self.following.json)
@@ -197,9 +197,10 @@ class Launch:
 def watch_to_end(
     session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool, with_document: bool = True
 ) -> str:
-    """Watch a run, and end as it ended: Exit with 1 for a failed one, 3 at its own bound. Ctrl-C leaves it going.
+    """Watch a run to its end and return its state. Ctrl-C stops watching, and the run continues.
 
-    Returns the state of one that did not fail. `with_document`: where `json` is asked for, print how it ended as such.
+    Raises Exit with status 1 if the run failed, or 3 if its own limit stopped it. With `json` and `with_document`,
+    print the end as a JSON document.
     """
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)

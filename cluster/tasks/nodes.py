@@ -1,4 +1,4 @@
-"""The tasks of the nodes: how many there are, whether the budget allows any, and a shell on one."""
+"""The tasks for nodes: change their number, replace one, allow them again after the budget, and open a shell on one."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def ssh_config(
     except DeepcdkError:
         if install:
             raise
-        place = f"a readable {config}"  # A warning has reported that this one is not.
+        place = f"a readable {config}"  # an earlier warning has reported that it cannot be read
     if json:
         hosts = {entry.alias: {"address": entry.address, "instance": entry.instance_id} for entry in found}
         paths = {"config": str(files.config), "known_hosts": str(files.known_hosts), "included": included}
@@ -173,7 +173,7 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
         files, _ = _write_ssh_config(session, master, nodes)
     command = ["ssh", "-F", str(files.config), config_file.alias(session.stack.name, chosen.name)]
     try:
-        # A terminal, its size and its signals are then SSH's own. Its ProxyCommand may be the AWS CLI.
+        # ssh then handles the terminal, its size and signals itself. Its ProxyCommand may be the AWS CLI.
         os.execvpe(command[0], command, session.aws.environment())
     except FileNotFoundError:
         raise DeepcdkError("there is no ssh program", remedy="install OpenSSH's client") from None
@@ -182,7 +182,7 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
 def _write_ssh_config(
     session: Session, master: Master, nodes: Sequence[Node]
 ) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
-    """Bring the cluster's files below ~/.ssh up to date."""
+    """Update the cluster's files in ~/.ssh. Return their paths and the entries for the nodes."""
     folder = Path.home() / ".ssh"
     files = config_file.Files.below(folder, session.stack.name)
     kept = session.kept_host_keys

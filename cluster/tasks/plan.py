@@ -25,7 +25,7 @@ TASK: Final = "fab plan --calibrate"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What the run may take, as it is typed."""
+    """The limits on the run, as typed."""
 
     deadline: Annotated[str, "hours that the run may take; chooses the cheapest that keeps it"] = ""
     budget: Annotated[str, "USD that the run may cost; chooses the quickest that keeps it"] = ""
@@ -60,7 +60,7 @@ def plan(
 
     Example: fab plan --recipe benchmark --calibrate --assumptions -- --network resnet50
     """
-    # Of no use to the other tasks.
+    # Other tasks do not need these modules.
     from cluster.planner import cluster_prices, plan_table, question
     from cluster.plots import plan as plots
     from cluster.plots.style import save
@@ -81,7 +81,7 @@ def plan(
         config=session.config,
     )
     if calibrate:
-        asked.check()  # A measurement costs money: what has no answer is refused before.
+        asked.check()  # a measurement costs money, so invalid questions are rejected first
         _calibrate(session, asked, yes=yes, json=json)
     asked = dataclasses.replace(asked, calibration=session.calibration)
     prices = cluster_prices.look_up(session, asked.types, wait_s=PRICE_WAIT_S)
@@ -104,9 +104,9 @@ def plan(
 
 
 def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> None:
-    """Measure the recipe's network and the link on the cluster's workers, and fetch that to where plans look for it.
+    """Benchmark the recipe's network and the link on the cluster's workers, and fetch the results for later plans.
 
-    Raises UsageError where the workers are not of one type that is compared, or do not suit the recipe.
+    Raises UsageError if the workers have several types, a type that is not compared, or do not suit the recipe.
     """
     from cluster.planner.workload import probe_settings
     from cluster.report.run_files import RUNS
@@ -122,7 +122,7 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
         settings = probe_settings(asked.workload(ranks), workers=len(workers), ranks=ranks)
     except SettingError as error:
         raise UsageError(error.flag, error.value, f"{error.rule}; --calibrate cannot measure it") from None
-    except UsageError as error:  # The nodes that are compared may be fewer.
+    except UsageError as error:  # the compared nodes may be fewer than the workers
         raise UsageError("--calibrate", None, f"measures all {len(workers)} workers, where {error.rule}") from None
     progress = progress_printer(json=json)
     run_id = measure(
@@ -132,9 +132,9 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
 
 
 def _measured_type(asked: Question, theirs: Collection[str]) -> Hardware:
-    """Return the workers' type. Raises UsageError where they have several, or one that is not compared."""
+    """Return the workers' type. Raises UsageError if they have several types, or a type that is not compared."""
     names = ", ".join(sorted(theirs))
-    if len(theirs) > 1:  # A rate and a link are those of one type; a run on several calibrates nothing.
+    if len(theirs) > 1:  # A measured speed applies to one type, so workers of several types cannot be calibrated.
         raise UsageError("--calibrate", None, f"measures workers of one type; the cluster's are of several: {names}")
     for kind in asked.types:
         if kind.instance_type in theirs:

@@ -1,4 +1,4 @@
-"""The task that shows prices, and asks AWS for today's."""
+"""The task that shows prices and can refresh them from AWS."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ UNKNOWN = {"usd": None, "unit": "", "date": "", "source": ""}
 
 
 def every_price(prices: Prices, instance_types: Sequence[str], wait_s: float) -> Mapping[str, Price | None]:
-    """Return the prices of these types, on demand and on spot, and of all services, by what they are for."""
+    """Return the prices by description: of these instance types, on demand and spot, and of all services."""
     on_demand = prices.on_demand(instance_types, wait_s)
     found: dict[str, Price | None] = {}
     for kind in instance_types:

@@ -1,4 +1,4 @@
-"""The task that shows what can be trained."""
+"""The task that shows the recipes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def recipes(
 
     Example: fab recipes imagenet-fast --variant 16-nodes
     """
-    # Of no use to the other tasks, nor to `fab --list`.
+    # Other tasks and `fab --list` do not need these modules.
     from cluster.errors import UsageError
     from cluster.runs import recipe_tables as shown
     from cluster.terminal import tables

@@ -1,4 +1,4 @@
-"""The tasks that write reports of runs: of one, and of several side by side."""
+"""The tasks that write a report of one run, or of several runs side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Format = Annotated[str, "html, md, json, or some of them with commas between"]
 
 
 def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
-    """Return what opens a session with the cluster of a name, "" for that of cdk.json; each once."""
+    """Return a function that opens a session with the named cluster, or with cdk.json's for "". Sessions are cached."""
     opened = {"": Session(PROJECT, set_, key=key)}
 
     def session_of(cluster: str) -> Session:
@@ -46,11 +46,11 @@ def report(
 
     Example: fab report 20261120-121314-digits-ab12 --format html,md
     """
-    # What draws and fills in pages takes a second to load: only once there is something to report.
+    # Modules to draw and fill in pages take a second to load, so import them only when there is something to report.
     from cluster.report import chosen_runs, formats
 
     kinds = formats.parse_formats(format)
-    formats.destinations(into, chosen_runs.RUNS / "report", kinds)  # refused before anything is fetched
+    formats.destinations(into, chosen_runs.RUNS / "report", kinds)  # rejects an invalid path before fetching
     session_of = sessions(set_, key)
     if len(run) > 1 and into and not into.endswith("/"):
         raise UsageError("--into", into, "must be a directory (with a / at its end) for more than one report")
@@ -96,7 +96,7 @@ def compare(
     kinds, session_of = formats.parse_formats(format), sessions(set_, key)
     if len(run) < 2:
         raise UsageError("--run", " ".join(run), "must name two runs at least; `fab runs` lists them")
-    formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # refused before anything is fetched
+    formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # rejects an invalid path before fetching
     found = [chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)[1] for word in run]
     ids = [str(files.record["run_id"]) for files in found]
     if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):

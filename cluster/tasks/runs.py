@@ -1,4 +1,4 @@
-"""The tasks of runs that have been started: list, read, stop, fetch, remove."""
+"""The tasks for launched runs: list, read, stop, fetch and remove them."""
 
 from __future__ import annotations
 

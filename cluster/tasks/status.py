@@ -1,4 +1,4 @@
-"""The task that shows the stack as a whole."""
+"""The task that shows the stack and its nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stacks.config import MASTER
 WATCH_S: Final = 2.0
 _RECENT: Final = datetime.timedelta(hours=1)
 CLEAR: Final = "\x1b[H\x1b[2J"
-"""Home, and clear the screen."""
+"""ANSI codes: move the cursor home and clear the screen."""
 
 
 @task()
@@ -64,7 +64,7 @@ def status(
 
 
 def _load(session: Session) -> inventory.Inventory:
-    """Return the deployed cluster. If its first deployment has not ended, report launches that failed, and raise."""
+    """Return the deployed cluster. If its first deployment is incomplete, report launches that failed, and raise."""
     try:
         return session.load_inventory()
     except AwsError:
@@ -75,7 +75,7 @@ def _load(session: Session) -> inventory.Inventory:
 
 
 def _show_runs(session: Session) -> None:
-    """Print the live runs, who started each, and the size of uploads; a master that does not answer is reported."""
+    """Print the live runs, who started each, and the size of uploads. If the master does not answer, print a note."""
     if not any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances):
         return
     try:
@@ -93,8 +93,8 @@ def _show_runs(session: Session) -> None:
 
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
-    """Print the nodes' state and load; `clearing` the terminal just before, so that nothing flickers."""
-    warnings: list[str] = []  # Those that the cleared terminal would lose.
+    """Print the nodes' state and load. With `clearing`, clear the terminal just before, so that it does not flicker."""
+    warnings: list[str] = []  # clearing the terminal would delete warnings that were printed earlier
     nodes = session.nodes(master, warnings.append if clearing else warn)
     occupied = session.supervisor(master).occupancy()
     with doing("measuring the nodes' load"):

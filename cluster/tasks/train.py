@@ -1,4 +1,4 @@
-"""The tasks that start training."""
+"""The tasks that upload programs and start training."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def train(
     )
     request = TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)
     check_notify(notify)
-    in_background(lambda: session.agent_tree)  # packed while AWS answers
+    in_background(lambda: session.agent_tree)  # pack it while AWS answers
     request.check()
     several = nodes > 1 or ranks.ranks_per_node not in ("", "1")
     trouble = request.trouble()
@@ -178,7 +178,7 @@ def train(
             confirm(f"{missing} Start the run anyway?", yes=yes, remedy="use workers with GPUs, or give --yes")
         found = ready_nodes(request, launch, master, packed.trees)
         if packed.kind and packed.kind != kind_of_hosts(found, nodes):
-            # The workers that joined have another Python than the master, or than was to be expected.
+            # The workers that joined have another Python than the master, or than expected.
             packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
             for tree in packed.trees:
                 launch.push(master, tree)
@@ -191,7 +191,7 @@ def train(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What is to be trained, on how many nodes and how: the flags of `fab train`, read before AWS is asked."""
+    """What to train, on how many nodes and how: the flags of `fab train`, read before AWS is asked."""
 
     work: Training | Program
     nodes: int
@@ -204,21 +204,21 @@ class TrainRequest:
 
     @property
     def source(self) -> Path:
-        """Return the directory of the code that is trained."""
+        """Return the directory of the code to train."""
         return self.work.directory if isinstance(self.work, Program) else CODE
 
     @property
     def secret_files(self) -> tuple[str, ...]:
-        """Return the files of the source that may have passwords or keys in them."""
+        """Return the files of the source that may contain passwords or keys."""
         return self.work.upload.secrets if isinstance(self.work, Program) else ()
 
     def check(self) -> None:
-        """Check a program's files and syntax, before anything else takes time. Raises DeepcdkError."""
+        """Check a program's files and syntax, before the slow steps. Raises DeepcdkError."""
         if isinstance(self.work, Program):
             self.work.tree()
 
     def trouble(self) -> str:
-        """Return why the ranks of the program would not train together, "" if nothing shows that."""
+        """Return why the program's ranks would not train together, or "" if there is no sign of that."""
         ranks = self.options.ranks
         if not isinstance(self.work, Program) or ranks.together == APART:
             return ""
@@ -226,7 +226,7 @@ class TrainRequest:
         return self.work.joining.trouble(ranks.launcher, ranks.controller, nodes=self.nodes, variables=variables)
 
     def missing_gpus(self, nodes: Callable[[], Sequence[Node]]) -> str:
-        """Return which line of the program needs GPUs that the nodes do not have, "" if none does."""
+        """Describe the line of the program that needs GPUs which the nodes lack; "" if there is none."""
         needed = self.work.joining.needs_gpus if isinstance(self.work, Program) else []
         uses = [use for use in needed if self.nodes > 1 or not use.on_cpus]
         if not uses:
@@ -236,14 +236,16 @@ class TrainRequest:
         return f"{uses[0]}, but the nodes have no GPU.{instead}" if kind and not kind.has_gpus else ""
 
     def resolved(self, stack: Stack, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
-        """Return the request with what the deployed stack says. Raises DeepcdkError where it lacks what is needed."""
+        """Return the request completed from the deployed stack: topics and stop policy. Raises DeepcdkError if they are
+        missing.
+        """
         options = dataclasses.replace(
             self.options, notify=resolve_topics(notify, stack), stop_policy=stop_policy(stack, wanted=then_stop)
         )
         return dataclasses.replace(self, options=options)
 
     def pack(self, nodes: Callable[[], Sequence[Node]], report: Callable[[str], None]) -> PackedProgram:
-        """Check and pack what is to run: the payload, or the program with the environment that it has on `nodes`."""
+        """Check and pack the code to run: the payload, or the program with its environment for `nodes`."""
         if not isinstance(self.work, Program):
             tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
@@ -252,7 +254,10 @@ class TrainRequest:
 
 
 def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> ProgramFlags:
-    """Return the flags with the project as --payload if only --entry is given. A checkout or a home is too much."""
+    """Return the flags with the project as --payload if only --entry is given.
+
+    A checkout of deepcdk, a home or the root directory is not used.
+    """
     if program.payload or not program.entry or PROJECT in (CODE, Path.home().resolve(), Path(PROJECT.anchor)):
         return program
     report(f"payload: {PROJECT}, the project")
@@ -262,7 +267,7 @@ def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> Progra
 def with_launcher(
     work: Training | Program, ranks: RankOptions, knobs: Knobs, report: Callable[[str], None]
 ) -> RankOptions:
-    """Return the options with a launcher: the one that was given, or the one that fits the program's sources."""
+    """Return the options with a launcher: the given one, or the one that fits the program's sources."""
     if not isinstance(work, Program):
         return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
     if ranks.launcher:
@@ -275,13 +280,17 @@ def with_launcher(
 
 
 def with_one_rank(work: Program, ranks: RankOptions) -> RankOptions:
-    """Return the options with one rank a node for an entry that starts a launcher itself, unless a number is given."""
+    """Return the options with one rank per node if the entry starts a launcher itself, unless a number is given."""
     is_own = ranks.launcher == PLAIN and work.joining.launchers and not ranks.ranks_per_node
     return dataclasses.replace(ranks, ranks_per_node="1") if is_own else ranks
 
 
 def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: Callable[[str], None]) -> None:
-    """Ask whether to start a run whose ranks would not train together. Raises DeepcdkError unless the answer is yes."""
+    """Ask whether to start a run with ranks that would not train together. Raises DeepcdkError unless the answer is
+    yes.
+
+    With `yes` or `--together require` it only prints a warning.
+    """
     text = f"The ranks would not train together: {trouble}. Each rank would train a model of its own."
     if yes or ranks.together == REQUIRED:
         report(f"warning: {text}")
@@ -291,13 +300,13 @@ def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: C
 
 
 def ready_nodes(request: TrainRequest, launch: Launch, master: Master, trees: Sequence[Tree]) -> tuple[Node, ...]:
-    """Push the trees, print the estimate, and return the nodes to train on, once they are there."""
+    """Push the trees, print the estimate, and return the nodes to train on when they are ready."""
     session, count, options = launch.session, request.nodes, request.options
-    # With all pushed and enough workers live, the start itself finds free nodes, or refuses sooner.
+    # If everything is pushed and enough workers are live, the supervisor's start finds free nodes or rejects the run.
     pushed = session.find_pushed(master, [session.agent_tree, *trees])
     is_ready = pushed and len(workers(session.nodes(master, lambda _: None))) >= count
     occupied = Occupancy() if is_ready else session.supervisor(master).occupancy()
-    launch.size_for(count, occupied)  # refuses before anything is uploaded or grown
+    launch.size_for(count, occupied)  # reject the run before anything is uploaded or grown
     for tree in trees:
         launch.push(master, tree)
     if isinstance(request.work, Training):
@@ -329,7 +338,7 @@ def specified(
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
-    """Return by each worker's name how many cores a process there may use."""
+    """Count the cores that a process may use on each worker. The keys are the workers' names."""
     with doing("counting the nodes' cores"):
         results = fanout.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
     if any(result.failed for result in results):

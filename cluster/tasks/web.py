@@ -1,4 +1,4 @@
-"""The tasks that open a run, or a node, in the browser."""
+"""The tasks that open TensorBoard or JupyterLab in the browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cluster.terminal.paths import expanded, is_file, resolved
 from cluster.terminal.status_line import doing
 
 NOTEBOOK_S: Final = 900.0
-"""How long JupyterLab may take the first time: its packages are built into wheels."""
+"""Time limit for JupyterLab's first start, in which its packages are built into wheels."""
 NO_PACKAGES: Final = (
     "where the nodes reach no package index, bring the wheels: `fab notebook --requirements FILE`, see docs/tasks.md"
 )
@@ -111,7 +111,7 @@ def notebook(
 
 
 def requirements_tree(text: str) -> Tree:
-    """Pack the directory of a requirements file. Raises UsageError where there is none."""
+    """Pack the directory of a requirements file. Raises UsageError if the file does not exist."""
     path = expanded(text)
     if not path.name or not is_file(path):
         raise UsageError("--requirements", text, "is not a file")

@@ -1,1 +1,1 @@
-"""What a user sees: status line, progress, tables, folded text."""
+"""Output on the terminal: status line, progress, tables, folded text."""

@@ -1,4 +1,4 @@
-"""What a task prints: its result on stdout, as text or as one JSON document, and notes beside it."""
+"""Print a task's output: its result on stdout, as text or one JSON document, and notes on stderr."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cluster.terminal.wrap import fitted, output_lines, printable
 
 
 def print_line(text: str) -> None:
-    """Print a line of output at once: as it is, but on a terminal with its control characters escaped."""
+    """Print a line and flush it. On a terminal, control characters are escaped."""
     with aside():
         print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
 
 def print_output(*texts: str, aside_of_result: bool = False) -> None:
-    """Print lines of a node's output, on stderr where they go beside a result; see `output_lines`."""
+    """Print lines of a node's output, on stderr if stdout is for a result. `output_lines` describes the escaping."""
     stream = sys.stderr if aside_of_result else sys.stdout
     with aside():
         print("\n".join(line for text in texts for line in output_lines(text, stream)), file=stream, flush=True)
@@ -30,16 +30,18 @@ def print_sentence(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a sentence on stderr, beside output that a program may read."""
+    """Print a sentence on stderr, so that stdout contains only output for programs."""
     with aside():
         print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def print_result(document: object, text: str = "", *, json: bool, indent: int | None = 1) -> None:
-    """Print a task's result: with --json the document, else the text."""
+    """Print a task's result: the document with --json, else the text."""
     print_line(json_format.dumps(document, indent=indent) if json else text)
 
 
 def progress_printer(*, json: bool) -> Callable[[str], None]:
-    """Return what prints how a task gets on: with --json on stderr, for stdout is the document's alone."""
+    """Return the function to report progress with. With --json it prints on stderr, because stdout is
+    for the document.
+    """
     return print_note if json else print_sentence

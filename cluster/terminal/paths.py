@@ -1,4 +1,4 @@
-"""Paths that a user gives: any text is accepted, and checking it never raises."""
+"""Paths given by the user. Any text is accepted, and checking a path never raises."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def expanded(text: str) -> Path:
-    """Return the path with `~` expanded; an unknown user's stays as it is, as in a shell."""
+    """Expand `~` in a path. The home of an unknown user is not expanded, as in a shell."""
     return Path(os.path.expanduser(text))  # noqa: PTH111  # pathlib raises for an unknown user
 
 
 def resolved(text: str) -> Path:
-    """Return the path with `~` expanded, absolute and without symbolic links, except those in a circle."""
-    return Path(os.path.realpath(expanded(text)))  # pathlib raises for a circle
+    """Return the absolute path with `~` expanded and symbolic links resolved. Links in a loop are kept."""
+    return Path(os.path.realpath(expanded(text)))  # pathlib raises for a loop of links
 
 
 def is_file(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Progress of a long transfer: a bar of rich on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of a long transfer: a rich progress bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERY_S: Final = 5.0
 
 
 class PlainProgress:
-    """Print a line at the start of each step, and its progress if it takes long."""
+    """Print a line at the start of each step, and further lines if the step takes long."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -41,7 +41,7 @@ class PlainProgress:
 
 
 class BarProgress:
-    """Show a bar for each step."""
+    """Show a progress bar for each step."""
 
     def __init__(self) -> None:
         from rich.progress import (
@@ -91,9 +91,9 @@ class BarProgress:
 
 
 ProgressDisplay = BarProgress | PlainProgress
-"""It shows one step after another: `begin` starts a step, `at` shows how much is done, `note` prints a remark."""
+"""A display for consecutive steps: `begin` starts a step, `at` shows how much is done, `note` prints a note."""
 
 
 def make(*, terminal: bool, write: Callable[[str], None]) -> ProgressDisplay:
-    """Return the display for a terminal, or for anything else."""
+    """Return the display for a terminal, or for other output."""
     return BarProgress() if terminal else PlainProgress(write)

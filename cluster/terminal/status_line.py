@@ -1,9 +1,9 @@
 """Show on stderr what a task is doing while it prints nothing: a spinner on a terminal, else one plain line.
 
-Nothing is shown of steps that end within a second. After ten seconds a terminal shows the step's time too.
+Steps that end within a second are not shown. After ten seconds a terminal also shows the step's duration.
 
-The spinner is rich's own, in its Live: rich's Status would send to stderr what a task prints on a standard output that
-is no terminal.
+The spinner uses rich's Live directly. rich's Status would redirect a task's stdout to stderr if stdout is not a
+terminal.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cluster.terminal.units import duration
 from cluster.terminal.wrap import fitted, printable
 
 QUIET_S: Final = 1.0
-"""After this time without output the step is shown."""
+"""Seconds without output after which the step is shown."""
 AGAIN_S: Final = 10.0
-"""Time between two plain lines, so that a log does not fill with them."""
+"""Seconds between two plain lines, so that a log does not fill with them."""
 CHECK_S: Final = 0.1
 TIMED_S: Final = 10.0
-"""After this time a terminal shows how long the step takes."""
+"""Seconds after which a terminal also shows the step's duration."""
 
 
 @dataclasses.dataclass
 class _Step:
-    """A step, and whether a plain line may still show it."""
+    """A step, and whether a plain line may still be printed for it."""
 
     what: str
     plain: bool
@@ -41,10 +41,10 @@ class _Step:
 
 
 class StatusLine:
-    """Show the current step once nothing was printed for a while."""
+    """Show the current step if nothing has been printed for a while."""
 
     def __init__(self, stream: Callable[[], TextIO], clock: Callable[[], float] = time.monotonic) -> None:
-        """Show the step on what `stream` returns."""
+        """`stream` returns the stream to show steps on."""
         self._stream, self._clock = stream, clock
         self._lock = threading.RLock()
         self._steps: list[_Step] = []
@@ -57,9 +57,9 @@ class StatusLine:
 
     @contextlib.contextmanager
     def doing(self, what: str, *, plain: bool = True) -> Iterator[None]:
-        """Show a step during a block, which prints only within `aside`.
+        """Show a step during a block. The block may print only within `aside`.
 
-        Without `plain` it is shown only on terminals, as the block itself reports what it waits for.
+        With `plain=False` the step is shown only on terminals, because the block itself reports what it waits for.
         """
         with self._lock:
             self._steps.append(_Step(what, plain, self._clock()))
@@ -85,7 +85,7 @@ class StatusLine:
                 self._redraw()
 
     def plain(self, text: str) -> None:
-        """Print a line on progress within the current step, unless a terminal shows the step itself."""
+        """Print a progress line for the current step, unless a terminal shows the step."""
         with self._lock:
             if not self._is_live(self._stream()):
                 self._print(text)
@@ -101,19 +101,21 @@ class StatusLine:
                 self._last_output, self._delay_s = self._clock(), QUIET_S
 
     def pause(self) -> None:
-        """Show nothing while another display uses the terminal, until `resume`."""
+        """Show nothing until `resume`, because another display uses the terminal."""
         with self._lock:
             self._hide()
             self._displays += 1
 
     def resume(self) -> None:
-        """Show steps again, after another display has ended."""
+        """Show steps again after another display has ended."""
         with self._lock:
             self._displays -= 1
             self._last_output = self._clock()
 
     def update(self) -> None:
-        """Show the current step if nothing was printed for too long, or its time."""
+        """Show the current step if nothing has been printed for too long. If it is shown already, update
+        its duration.
+        """
         with self._lock:
             if self._live and self._text() != self._shown:
                 self._redraw()
@@ -133,7 +135,7 @@ class StatusLine:
 
     def _print(self, text: str) -> None:
         self._last_output, self._delay_s = self._clock(), AGAIN_S
-        with contextlib.suppress(OSError, ValueError):  # The stream is closed.
+        with contextlib.suppress(OSError, ValueError):  # the stream is closed
             print(printable(text), file=self._stream(), flush=True)
 
     def _text(self) -> str:
@@ -155,7 +157,7 @@ class StatusLine:
         from rich.live import Live
 
         console = Console(file=stream)
-        # What the task prints meanwhile must stay on its own stream.
+        # The task's output must stay on its own stream.
         self._live = Live(
             self._spinner(console.width),
             console=console,
@@ -172,7 +174,7 @@ class StatusLine:
 
         self._shown = self._text()
         text = Text(self._shown)
-        text.truncate(max(columns - 2, 1), overflow="ellipsis")  # Two columns are the spinner's.
+        text.truncate(max(columns - 2, 1), overflow="ellipsis")  # the spinner takes two columns
         return Spinner("dots", text=text, style="cyan")
 
     def _redraw(self) -> None:
@@ -187,7 +189,7 @@ class StatusLine:
 
 @contextlib.contextmanager
 def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Report on Ctrl-C in the block what goes on in spite of it."""
+    """On Ctrl-C during the block, report what continues anyway, and re-raise."""
     try:
         yield
     except KeyboardInterrupt:
@@ -196,12 +198,12 @@ def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
 
 
 LINE: Final = StatusLine(lambda: sys.stderr)
-"""The one of this process."""
+"""The status line of this process."""
 doing, now, plain, aside = LINE.doing, LINE.now, LINE.plain, LINE.aside
 
 
 def ask_secret(question: str) -> str:
-    """Ask on the terminal for a secret, which is not shown; an empty answer at the end of the input."""
+    """Ask for a secret on the terminal without echo. Return "" at the end of the input."""
     LINE.pause()
     try:
         return getpass.getpass(question)
@@ -213,6 +215,6 @@ def ask_secret(question: str) -> str:
 
 @functools.lru_cache(maxsize=1000)
 def warn(text: str) -> None:
-    """Print a warning on stderr, each text once: polling would repeat it."""
+    """Print a warning on stderr. Each text is printed once, so that polling does not repeat it."""
     with aside():
         print(fitted(f"warning: {text}", sys.stderr), file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""Tables as the tasks print them: in a box on a terminal, as plain lines elsewhere. rich is imported to print them."""
+"""Tables as the tasks print them: in a box on a wide terminal, else as plain lines. rich is imported only to print a
+box.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     footer: tuple[str, ...] = ()
     expendable: tuple[str, ...] = ()
-    """Columns to leave out on a narrow terminal, in this order."""
+    """Columns to drop on a narrow terminal, in this order."""
 
 
 def fitted(table: Table, columns: int) -> Table:
-    """Leave out expendable columns until the plain lines fit into the columns of a terminal."""
+    """Drop expendable columns until the plain lines fit into `columns` characters, or none is left to drop."""
     for name in table.expendable:
         if sum(_widths(table)) + 2 * (len(table.columns) - 1) <= columns:
             break
@@ -51,7 +53,7 @@ def plain_lines(table: Table) -> Iterable[str]:
 
 
 def _printable(table: Table) -> Table:
-    """Return a table without control characters, since text in it may come from the nodes."""
+    """Escape control characters in a table, because its text may come from the nodes."""
     return dataclasses.replace(
         table,
         title=wrap.printable(table.title),
@@ -61,7 +63,7 @@ def _printable(table: Table) -> Table:
 
 
 def print_table(table: Table, write: Callable[[str], None] | None = None) -> None:
-    """Print a table: in a box on a wide terminal, as plain lines elsewhere, or with `write`."""
+    """Print a table: in a box on a wide terminal, as plain lines elsewhere, or line by line with `write`."""
     table = _printable(table)
     if write:
         for line in plain_lines(table):

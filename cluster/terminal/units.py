@@ -1,6 +1,7 @@
 """Format amounts, rates and durations for people.
 
-Not humanize, of which only naturalsize fits (`duration` is 3:05 there "3 minutes and 5 seconds"), for 14 ms of import.
+The package humanize is not used: only its naturalsize would fit (it prints 3:05 as "3 minutes and 5 seconds"), and its
+import takes 14 ms.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def amount(count: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
-    """Format a rate in powers of ten, as networks are sold."""
+    """Format a rate with decimal units, as is usual for networks."""
     return f"{amount(bytes_per_s).replace('bytes', 'B')}/s"
 
 

@@ -1,4 +1,4 @@
-"""Fold text for a terminal between words; words and commands in backticks stay in one piece."""
+"""Fold text for a terminal between words. Words and commands in backticks are not broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold each line to so many columns, with further lines indented by two. A longer word is not broken."""
+    """Fold each line to this width. Continuation lines are indented by two more. A longer word is not broken."""
     return "\n".join(_fold(line, columns) for line in text.split("\n"))
 
 
@@ -36,19 +36,19 @@ def _fold(line: str, columns: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters escaped, as `\\x1b`; ends of lines and tabs stay.
+    """Escape the control characters of a text, as `\\x1b`. Newlines and tabs stay.
 
-    Some text comes from the nodes, and could otherwise change what is on the terminal. Characters that change the
-    direction of text are escaped too.
+    Text from the nodes could otherwise control the terminal. Characters that change the direction of text are escaped
+    too.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def output_lines(text: str, stream: TextIO) -> list[str]:
-    """Return a line of a node's output as the lines to print: on a terminal none has a control character.
+    """Split a line of a node's output into the lines to print. On a terminal they contain no control characters.
 
-    There colours are dropped, a carriage return, as of a progress bar, ends a line, and all other control characters
-    are escaped, those of hyperlinks and titles too. A pipe or a file gets the line as it came.
+    On a terminal, colours are dropped and a carriage return, as in progress bars, ends a line. All other control
+    characters are escaped, also those of hyperlinks and titles. A pipe or a file gets the line unchanged.
     """
     if not stream.isatty():
         return [text]
@@ -57,6 +57,6 @@ def output_lines(text: str, stream: TextIO) -> list[str]:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return a printable text, folded if the stream is a terminal."""
+    """Escape control characters, and fold the text if the stream is a terminal."""
     text = printable(text)
     return fold(text, shutil.get_terminal_size().columns) if stream.isatty() else text
