@@ -106,7 +106,7 @@ class Budget(Construct):
         return topic
 
     def _renew(self, topic: sns.Topic) -> None:
-        """Send another message before the oldest one expires. An empty queue reports no age, so it gets none."""
+        """Send another message before the oldest one expires. An empty queue reports no age, and gets none."""
         alarm = cloudwatch.CfnAlarm(
             self,
             "Renewal",

@@ -87,7 +87,7 @@ class Output:
 
 
 class LimitId:
-    """Logical IDs of the alarms that stop the workers. Alarm names consist of the stack's name and one of these."""
+    """Logical IDs of the alarms that stop the workers, of their scaling policy, and of the budget's queue."""
 
     IDLE: Final = "GuardIdle"
     HOURS: Final = "GuardHours"
@@ -95,7 +95,7 @@ class LimitId:
     POLICY: Final = "GuardStop"
     QUEUE: Final = "GuardBudgetSpent"
     RENEWAL: Final = "GuardBudgetRenewal"
-    """Unlike the others, this alarm stops no workers: it keeps the message of the spent budget in its queue."""
+    """This alarm stops no workers. It keeps the message that the budget is spent in its queue."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

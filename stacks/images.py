@@ -70,7 +70,7 @@ def image(
 def choose(given: str, instance_type: str) -> str:
     """Return the given image parameter, else the default for the instance type.
 
-    An unknown type gets an x86_64 image without a GPU driver, which fits most types, unless validation has rejected it.
+    If no image is known to fit, the result is an x86_64 image without a GPU driver, unless validation has rejected it.
     """
     return given or default(find(instance_type)) or AMAZON_LINUX.format(architecture="x86_64")
 

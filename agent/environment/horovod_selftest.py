@@ -32,7 +32,7 @@ def command(python: str, controller: str) -> list[str]:
 
 
 def unresolved_name() -> str | None:
-    """Return this machine's host name if it does not resolve, else None. Gloo's ranks then crash in hvd.init()."""
+    """Return this machine's host name if it does not resolve, else None. Gloo's ranks crash in hvd.init() with one."""
     try:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError:

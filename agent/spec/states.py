@@ -1,4 +1,4 @@
-"""Names in a run's life: its states, its id, its record file, and SNS topics; and the grace period when it stops."""
+"""A run's states, its id, its record file, the SNS topics to notify, and the grace period when it is stopped."""
 
 from __future__ import annotations
 
