@@ -103,7 +103,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
     """The validated configuration of one cluster. `cdk.json`, context.cluster, has the same keys."""
 
     name: str = "deepcdk"
-    """Name of the cluster and of its stack; one account may have several clusters under different names."""
+    """Name of the cluster and of its stack. One account may have several clusters with different names."""
 
     def __post_init__(self) -> None:
         matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", "1 to 32 of a-z 0-9 -, a letter first, no - last")

@@ -20,7 +20,7 @@ CLEARING_S: Final = 10.0
 KEPT: Final = ("data", ".cache/deepcdk/records")
 """Directories in the home of ranks that are kept for later runs: copies of data, and indices of records."""
 _ROOT: Final = Path("/")
-_OPEN: Final = ("tmp", "var/tmp", "dev/shm", "dev/mqueue", "run/lock", "var/crash")  # never written to
+_OPEN: Final = ("tmp", "var/tmp", "dev/shm", "dev/mqueue", "run/lock", "var/crash")  # only inspected
 _IPC: Final = "proc/sysvipc"
 
 

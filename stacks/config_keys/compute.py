@@ -1,4 +1,4 @@
-"""Keys of the nodes: how many, of which type, from which image, and how they start."""
+"""Keys of the nodes: their number, types, images and start."""
 
 from __future__ import annotations
 
@@ -35,82 +35,82 @@ class ComputeKeys:
     """Keys of the master and the workers."""
 
     key_name: str = "deepcdk"
-    """EC2 key pair for logging in; where it is missing, `fab up` imports the public half of the user's key."""
+    """EC2 key pair for logging in. If it is missing, `fab up` imports the public half of your key."""
     workers: int = 2
-    """Workers at deployment; `fab train --nodes` grows the group later."""
+    """Number of workers at deployment. `fab train --nodes` adds more later."""
     max_workers: int = 16
-    """Most workers that the group ever has."""
+    """Maximum number of workers in the group."""
     worker_instance_type: str = "c5.2xlarge"
     """EC2 instance type of the workers."""
     worker_alternatives: tuple[str, ...] = ()
-    """Further types for the workers where AWS has no room for the first one, in order of preference."""
+    """More instance types for the workers, in order of preference, if AWS has no capacity for the first type."""
     master_instance_type: str = "t3.medium"
-    """EC2 instance type of the master, which drives runs and does not train."""
+    """EC2 instance type of the master, which controls runs and does not train."""
     allow_unknown_instance_types: bool = False
     """Accept types that are not in the table of instance types, without the checks that need the table."""
     placement_group: bool = False
     """Place the workers in one cluster placement group: a faster network between them, but less capacity."""
     spot: bool = False
-    """Launch the workers as spot instances, from the pools with most capacity. AWS may take one back at any time."""
+    """Launch the workers as spot instances. AWS may reclaim a spot instance at any time."""
     on_demand_workers: int = 0
-    """With `spot`: number of workers, the first ones, that are on-demand instances."""
+    """With `spot`: number of workers that are on-demand instances. These are the first workers."""
     spot_allocation: str = "capacity-optimized"
-    """How AWS chooses spot pools; by default the one least likely to be interrupted, at any price."""
+    """How AWS chooses spot pools. By default, it takes the pool least likely to be interrupted, at any price."""
     capacity_rebalance: bool = False
-    """With `spot`: AWS launches another worker when it recommends that one be replaced, with the notice of its end at
-    the latest, and then ends that one, in place of waiting until it has taken it back."""
+    """With `spot`: when AWS recommends replacing a worker, at the latest with its interruption notice, launch another
+    worker and then terminate the first. Otherwise AWS reclaims the worker before it is replaced."""
     on_demand_allocation: str = "prioritized"
-    """How AWS chooses among the types of on-demand workers: `prioritized`, in the order given, or `lowest-price`."""
+    """How AWS chooses among the types of on-demand workers: `prioritized`, in the given order, or `lowest-price`."""
     capacity_reservation: str = ""
     """Launch workers only in this reservation: `cr-...`, or the ARN of a resource group of reservations."""
     capacity_block: bool = False
-    """`capacity_reservation` is a capacity block for machine learning, which is bought in advance by the day."""
+    """Whether `capacity_reservation` is a capacity block for machine learning, bought in advance by the day."""
     efa: bool = False
-    """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
+    """Attach all EFA devices of the type to each worker, and use one cluster placement group. Not yet run on AWS."""
     worker_image_parameter: str = ""
-    """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint).
-    Empty: Amazon Linux 2023 for the type's processor, with NVIDIA's driver where the type has GPUs."""
+    """SSM parameter with the workers' AMI. Unlike an AMI id, it does not become outdated (deepcfn's most frequent
+    complaint). Empty: Amazon Linux 2023 for the type's processor, with NVIDIA's driver if the type has GPUs."""
     master_image_parameter: str = ""
-    """SSM parameter that names the master's AMI; empty as above."""
+    """SSM parameter with the master's AMI; empty: as for the workers."""
     worker_image_id: str = ""
-    """The workers' AMI by id (`ami-...`), in place of a parameter; root device and login user must then be given."""
+    """The workers' AMI by id (`ami-...`) instead of a parameter. It requires a root device and a login user."""
     master_image_id: str = ""
-    """The master's AMI by id, in place of a parameter."""
+    """The master's AMI by id instead of a parameter. It requires a root device and a login user."""
     worker_root_device: str = ""
-    """Device of the root volume in the workers' AMI, such as /dev/xvda; empty: the one of the AMI's publisher."""
+    """Device of the root volume in the workers' AMI, such as /dev/xvda; empty: the device that the publisher uses."""
     master_root_device: str = ""
-    """Device of the root volume in the master's AMI; empty as above."""
+    """Device of the root volume in the master's AMI; empty: the device that the publisher uses."""
     login_user: str = ""
-    """User of the AMIs who logs in and owns the runs; empty: the one that the AMIs' publisher made."""
+    """User in the AMIs who logs in and owns the runs; empty: the user that the publisher has set up."""
     boot_commands: tuple[str, ...] = ()
     """Shell commands that each worker runs as root at its first boot, before it joins, such as `dnf install -y
-    mesa-libGL`. A command that fails fails the node. Not for secrets: whoever may read user data sees them."""
+    mesa-libGL`. If a command fails, the node fails. Not for secrets: anyone who may read user data sees them."""
     worker_volume_gib: int = 100
     """Root volume of a worker, GiB, gp3."""
     master_volume_gib: int = 50
     """Root volume of the master, GiB, gp3."""
     worker_volume_iops: int = BASE_IOPS
-    """IOPS of a worker's root volume; what is above 3,000 costs."""
+    """IOPS of a worker's root volume. More than 3,000 cost extra."""
     worker_volume_mib_s: int = BASE_MIB_S
-    """Throughput of a worker's root volume, MiB/s; what is above 125 costs."""
+    """Throughput of a worker's root volume, MiB/s. More than 125 cost extra."""
     master_volume_iops: int = BASE_IOPS
     """IOPS of the master's root volume."""
     master_volume_mib_s: int = BASE_MIB_S
     """Throughput of the master's root volume, MiB/s."""
     scratch_mount: str = ""
-    """Directory where a worker mounts the NVMe disks of its instance store, striped; empty: as the AMI leaves them."""
+    """Mount point for a worker's instance store (NVMe disks, striped); empty: the disks stay as in the AMI."""
     termination_notice_s: int = 0
-    """Seconds that a worker has for a last checkpoint when its group ends it (30 to 7,200); 0: none."""
+    """Seconds for a last checkpoint when the group terminates a worker (30 to 7,200); 0: none."""
     ready_timeout_min: int = 0
-    """Minutes that CloudFormation waits for the nodes to report success; 0: 15, or 30 with types that boot slowly."""
+    """Minutes that CloudFormation waits for the nodes to report success; 0: 15, or 30 for types that boot slowly."""
     capacity_policy: str = "all"
-    """What happens when AWS cannot launch all workers, at a deployment or before a run: `all` fails, `at-least N` goes
-    on with N or more (deepcfn's degraded mode)."""
+    """What to do if AWS cannot launch all workers, at a deployment or before a run: `all` fails, `at-least N` continues
+    with N or more workers (deepcfn's degraded mode)."""
     update_policy: str = "keep"
-    """What a deployment that changes the launch template does with running nodes: `keep` leaves them as they are;
+    """What to do with running nodes if a deployment changes the launch template: `keep` leaves them unchanged;
     `rolling` replaces them, `update_batch` at a time."""
     update_batch: int = 4
-    """With `rolling`: workers to replace at a time; each batch must report success before the next."""
+    """With `rolling`: number of workers to replace at a time. Each batch must report success before the next starts."""
 
     def check_compute(self) -> None:
         """Raise ConfigError for the first invalid value."""

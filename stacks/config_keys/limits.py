@@ -28,31 +28,31 @@ class LimitKeys:
     """Keys of the cluster's bounds."""
 
     permissions_boundary: str = ""
-    """ARN of the permissions boundary of every role of the stack, for accounts that require one; empty: none."""
+    """ARN of the permissions boundary for all roles of the stack, for accounts that require one; empty: none."""
     termination_protection: bool = False
-    """Protect the stack from being destroyed until this is set to false and deployed."""
+    """Protect the stack from deletion until this is set to false and deployed."""
     protect_instances: bool = False
-    """Protect single nodes from being terminated through EC2; Auto Scaling, and so the tasks, still can."""
+    """Protect nodes from termination through EC2. Auto Scaling, and so `fab`, can still terminate them."""
     tags: tuple[str, ...] = ()
-    """Tags of every resource, as KEY=VALUE, such as those for your organisation's cost allocation."""
+    """Tags for all resources, as KEY=VALUE, for example for your organisation's cost allocation."""
     idle_minutes: int = 60
-    """Stop all workers after this many minutes without a live run in which all were idle, a multiple of 5; 0: never. An
-    hour by default: a cluster that was forgotten costs no more than that, and `fab train` brings its workers back."""
+    """Stop all workers after this many minutes without a live run and with all workers idle; a multiple of 5; 0: never.
+    The default of an hour limits the cost of a forgotten cluster. `fab train` starts the workers again."""
     idle_cpu_percent: float = 0.0
-    """With `idle_minutes`: CPU use, percent of all vCPUs, below which a worker is idle; 0: half of one vCPU."""
+    """With `idle_minutes`: a worker with less CPU use, in percent of all vCPUs, is idle; 0: half of one vCPU."""
     then_stop: bool = False
-    """Stop all workers when a run has ended and no other waits in the queue; `fab train --then-stop` for one run."""
+    """Stop all workers when a run has ended and no other run is queued. For a single run: `fab train --then-stop`."""
     max_hours: float = 0.0
-    """Stop all workers, busy or not, once the group has not been empty for this many hours; 0: never."""
+    """Stop all workers, even busy ones, when there have been workers for this many hours without a break; 0: never."""
     budget_usd: float = 0.0
     """Monthly budget, US dollars; 0: none."""
     budget_scope: str = "account"
-    """What counts against the budget: `account`, or `cluster`. The latter needs the tag deepcdk:cluster activated for
-    cost allocation; until then AWS counts nothing."""
+    """Costs to count: of the `account`, or of the `cluster`. `cluster` needs the tag deepcdk:cluster activated for cost
+    allocation; until then AWS counts nothing."""
     budget_emails: tuple[str, ...] = ()
-    """Addresses to notify when 80% is spent, when 100% is spent, and when 100% is forecast."""
+    """E-mail addresses to notify when 80% is spent, when 100% is spent, and when 100% is forecast."""
     budget_stops_workers: bool = True
-    """Stop all workers when the budget is spent, and any new ones, until `fab release`."""
+    """Stop all workers, and any new ones, when the budget is spent, until `fab release`."""
 
     def check_limits(self) -> None:
         """Raise ConfigError for the first invalid value."""

@@ -21,20 +21,20 @@ class LustreKeys:
     """Keys of a Lustre file system that exists as long as the cluster."""
 
     fsx_capacity_gib: int = 0
-    """Size of the Lustre file system: 1200, 2400, 4800, ... GiB, billed as long as it exists. 0: none."""
+    """Size of the Lustre file system: 1200, 2400, 4800, ... GiB, billed as long as it exists; 0: none."""
     fsx_deployment: str = "SCRATCH_2"
-    """`SCRATCH_2`: nothing is replicated, the cheapest; `PERSISTENT_1` and `PERSISTENT_2` (newer, in fewer regions):
-    replicated within the zone."""
+    """`SCRATCH_2`: not replicated, the cheapest; `PERSISTENT_1` or `PERSISTENT_2` (newer, in fewer regions): replicated
+    within the zone."""
     fsx_throughput: int = 0
-    """MB/s per TiB of a persistent type: 50, 100, 200 or 125, 250, 500, 1000."""
+    """MB/s per TiB: 50, 100 or 200 with `PERSISTENT_1`; 125, 250, 500 or 1000 with `PERSISTENT_2`."""
     fsx_compression: bool = False
-    """Compress data on writing (LZ4)."""
+    """Compress data when they are written (LZ4)."""
     fsx_mount: str = "/mnt/fsx"
-    """Directory where every node mounts it."""
+    """Mount point of the Lustre file system on all nodes."""
     fsx_s3: str = ""
-    """`s3://BUCKET/PREFIX` in the cluster's region to show under `fsx_mount`/data. Empty: none."""
+    """`s3://BUCKET/PREFIX` in the cluster's region, to show under `fsx_mount`/data; empty: none."""
     fsx_export: bool = False
-    """Write new and changed files under `fsx_mount`/data back to `fsx_s3`; nothing is deleted there."""
+    """Copy new and changed files under `fsx_mount`/data back to `fsx_s3`. Deleted files stay there."""
 
     def check_lustre(self) -> None:
         """Raise ConfigError for the first invalid value."""

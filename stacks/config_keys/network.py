@@ -1,4 +1,4 @@
-"""Keys of the network: addresses, zones, routes out of it, and who may reach the master."""
+"""Keys of the network: addresses, zones, outbound routes, and access to the master."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class NetworkKeys:
     """Keys of the VPC, the routes out of it, and the access to the master."""
 
     ssh_access: str = SSH_PORT_OPEN
-    """Access to the master: `port`, SSH to its public address; or `session-manager`, without any open port."""
+    """Access to the master: `port` for SSH to its public address, or `session-manager`, without any open port."""
     ssh_cidr: tuple[str, ...] = ()
-    """IPv4 networks from which SSH to the master is allowed. Empty by default, because any default would be too
-    wide: the port is then open to no network, and `fab up` asks for one."""
+    """IPv4 networks that may connect to the master over SSH. Empty by default, because any default would be too wide:
+    the port is then closed to all networks, and `fab up` asks for one."""
     ssh_prefix_lists: tuple[str, ...] = ()
-    """Managed prefix lists (pl-...) that may reach the master over SSH, in addition to `ssh_cidr` or instead of it."""
+    """Managed prefix lists (pl-...) that may connect to the master over SSH, with or without `ssh_cidr`."""
     ssh_from_anywhere: bool = False
     """Confirm an `ssh_cidr` of 0.0.0.0/0, or of any other network wider than a /8."""
     vpc_cidr: str = "10.0.0.0/16"
-    """Network of the VPC, /16 to /24 (deepcfn's default); with `vpc_id` the network of that VPC."""
+    """Network of the VPC, /16 to /24 (deepcfn's default). With `vpc_id`, the network of that VPC."""
     availability_zones: int = 1
-    """Zones that the subnets span; one by default, because traffic between zones costs time and money."""
+    """Number of zones with subnets. One by default, because traffic between zones costs time and money."""
     zones: tuple[str, ...] = ()
-    """Names of these zones, as many as `availability_zones`, for a VPC that is created. Empty by default: the first
-    `fab up` chooses zones that offer the instance types, and CloudFormation alone takes the first of the region."""
+    """Names of these zones, as many as `availability_zones`, for a new VPC. Empty by default: the first `fab up`
+    chooses zones that offer the instance types, and CloudFormation alone takes the first zones of the region."""
     nat_gateways: str = ONE_NAT_GATEWAY
-    """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`: a zone may fail."""
+    """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`, in case a zone fails."""
     vpc_endpoints: tuple[str, ...] = (S3_ENDPOINT,)
-    """Routes to AWS services past the NAT gateway: `s3`, which is free; `ssm`, `ecr`, `logs` are billed by zone and
-    hour. With `vpc_id` there are none, for that VPC has its own."""
+    """Routes to AWS services that bypass the NAT gateway: `s3`, which is free; `ssm`, `ecr`, `logs`, which are billed
+    by zone and hour. With `vpc_id` none are created, because that VPC has its own."""
     flow_logs: str = NO_FLOW_LOGS
     """`off`; `log-group`, kept for `log_retention_days`; or the ARN of a bucket. AWS bills each gigabyte."""
     vpc_id: str = ""
@@ -67,7 +67,7 @@ class NetworkKeys:
     public_subnet_ids: tuple[str, ...] = ()
     """Subnets of `vpc_id` for the master, with a route to an internet gateway; none with `session-manager`."""
     private_subnet_ids: tuple[str, ...] = ()
-    """Subnets of `vpc_id` for the workers, one for each zone, with their own route to the internet."""
+    """Subnets of `vpc_id` for the workers, one per zone, with their own route to the internet."""
 
     def check_network(self) -> None:
         """Raise ConfigError for the first invalid value."""

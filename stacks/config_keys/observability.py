@@ -21,19 +21,19 @@ class ObservabilityKeys:
     """Keys of logs, metrics, dashboard and alarms. All are off by default, because AWS bills most of it."""
 
     node_logs: bool = False
-    """Ship the nodes' boot logs and the runs' logs to CloudWatch Logs, through the CloudWatch agent."""
+    """Send the nodes' boot logs and the runs' logs to CloudWatch Logs, through the CloudWatch agent."""
     log_retention_days: int = 30
-    """Days that the log groups keep their events."""
+    """Days to keep events in the log groups."""
     node_metrics: bool = False
     """Collect CPU, GPU, memory, disk, network and EFA metrics on the nodes, through the CloudWatch agent."""
     metrics_interval_s: int = 60
-    """Seconds between two samples; below 60 AWS stores them as high-resolution metrics."""
+    """Seconds between two samples. Below 60, AWS stores them as high-resolution metrics."""
     dashboard: bool = False
-    """Make a CloudWatch dashboard of the cluster."""
+    """Create a CloudWatch dashboard for the cluster."""
     alarms: bool = False
-    """Make CloudWatch alarms: missing or unhealthy nodes, full disks, the shared file system's limits, NAT ports."""
+    """Create CloudWatch alarms: missing or unhealthy nodes, full disks, the shared file system's limits, NAT ports."""
     alarm_emails: tuple[str, ...] = ()
-    """With `alarms`: addresses to notify, once they have confirmed the mail that SNS sends them."""
+    """With `alarms`: e-mail addresses to notify, after they have confirmed a message from SNS."""
     alarm_topic: str = ""
     """With `alarms`: ARN of an existing SNS topic to notify."""
 

@@ -8,7 +8,7 @@ from typing import Final
 from stacks.config_keys.lustre import LustreKeys
 from stacks.config_keys.rules import BUCKET, is_mount, matches, one_of, within
 
-# Days without access after which EFS can move a file; 0: never.
+# Days without access before EFS can move a file; 0: never.
 EFS_DAYS: Final = (0, 1, 7, 14, 30, 60, 90, 180, 270, 365)
 
 _KEY_ARN: Final = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/(?:mrk-)?[0-9a-f-]{32,36}"
@@ -19,42 +19,42 @@ class StorageKeys(LustreKeys):
     """Keys of the shared file systems and the run bucket, whose data outlive the nodes."""
 
     efs_mount: str = "/mnt/efs"
-    """Directory where every node mounts the shared file system."""
+    """Mount point of the shared file system on all nodes."""
     file_system_id: str = ""
-    """An existing EFS file system to mount; empty: one is created."""
+    """An existing EFS file system to mount; empty: create one."""
     efs_throughput: str = "bursting"
-    """`bursting`: in proportion to the stored data, at no extra cost; `elastic`: as needed, with every byte billed at
+    """`bursting`: in proportion to the stored data, at no extra cost; `elastic`: as needed, with all bytes billed in
     every epoch; `provisioned`: `efs_throughput_mibps`, billed by the hour."""
     efs_throughput_mibps: int = 0
     """With `provisioned`: MiB/s, 1 to 3414."""
     efs_performance: str = "generalPurpose"
-    """`generalPurpose`, or `maxIO` for more operations at once, each one slower; AWS advises against `maxIO`."""
+    """`generalPurpose`, or `maxIO` for more concurrent but slower operations. AWS advises against `maxIO`."""
     efs_infrequent_after_days: int = 0
-    """Days without access after which a file moves to Infrequent Access, which is cheaper to keep and costs money to
-    read; the first access moves it back. 0: never."""
+    """Days without access before a file moves to Infrequent Access, which is cheaper to store but billed for reads. The
+    first access moves the file back. 0: never."""
     efs_archive_after_days: int = 0
     """The same for Archive, which needs `elastic` and a lower `efs_infrequent_after_days`. 0: never."""
     efs_backup: bool = False
-    """Have AWS Backup copy the shared file system every day by its default plan; AWS bills the copies."""
+    """Let AWS Backup copy the shared file system every day, by its default plan. AWS bills the copies."""
     bucket_versioning: bool = True
-    """Keep overwritten and deleted objects of the run bucket as older versions: the master may write there, so a
-    compromised master could overwrite the copies of all runs."""
+    """Keep overwritten and deleted objects of the run bucket as older versions. The master may write to the bucket, so
+    a compromised master could overwrite the copies of all runs."""
     bucket_expire_versions_days: int = 30
-    """With `bucket_versioning`: days after which an older version is removed. 0: never; a run's log and metrics get a
-    new version each minute while it trains, so storage would grow without bound."""
+    """With `bucket_versioning`: days before an older version is removed. 0: never. A run's log and metrics get a new
+    version each minute while it trains, so storage would grow without limit."""
     bucket_expire_runs_days: int = 0
-    """Days after which a run's files leave the run bucket. 0: never."""
+    """Days before a run's files are removed from the run bucket. 0: never."""
     data_buckets: tuple[str, ...] = ()
-    """Buckets that the nodes may list and read, for `fab stage-data s3://...`; none by default. Ranks may use the role
-    of a worker only if it booted while this or `checkpoint_buckets` named a bucket."""
+    """Buckets that the nodes may list and read, for `fab stage-data s3://...`; none by default. Ranks may use a
+    worker's role only if the worker booted while this or `checkpoint_buckets` contained a bucket."""
     checkpoint_buckets: tuple[str, ...] = ()
-    """Buckets that the workers may list, and whose objects they may read, write and delete, for training with
-    `--checkpoint-dir s3://...`; none by default."""
+    """Buckets in which the workers may list, read, write and delete objects, for training with `--checkpoint-dir
+    s3://...`; none by default."""
     retain_data: bool = True
     """Keep the shared file system and the run bucket when the stack is destroyed."""
     kms_key: str = ""
-    """Key that encrypts volumes, file systems, bucket and logs. Empty: AWS's own keys, which cost nothing; `create`: a
-    new key for this cluster; or the ARN of an existing one."""
+    """Key that encrypts volumes, file systems, bucket and logs. Empty: AWS's own keys, which are free; `create`: a new
+    key for this cluster; or the ARN of an existing key."""
 
     def check_storage(self) -> None:
         """Raise ConfigError for the first invalid value."""
