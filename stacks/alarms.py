@@ -30,7 +30,7 @@ class Alarm:
 
     id: str
     text: str
-    """What is wrong and what to do, for the reader of the notification."""
+    """The problem and its fix, for the reader of the notification."""
     metric: cloudwatch.IMetric
     above: float | None = None
     """Alarm above this value; None: use `below`."""
@@ -41,7 +41,7 @@ class Alarm:
 
     @property
     def periods(self) -> int:
-        """Return the number of consecutive periods for which the value must be out of range."""
+        """Return how many consecutive periods the value must be out of range."""
         return max(1, -(-self.minutes * 60 // self.period_s))
 
 

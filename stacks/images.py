@@ -28,9 +28,9 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
 # EC2's names of architectures, by the names that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
-# Releases where the boot installs no Python from 3.11 to 3.13, which TensorFlow and Horovod are locked for. For
-# each: its own version of Python (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"), and a
-# pattern for its names in parameters.
+# On these releases the boot installs no Python from 3.11 to 3.13, the versions that TensorFlow and Horovod are locked
+# for. Each has its own version of Python (packages.ubuntu.com, packages.debian.org, AWS's "Python in Amazon Linux"),
+# and a pattern for its names in parameters.
 _OTHER_PYTHONS: Final[Mapping[str, tuple[str, str]]] = {
     "Ubuntu 18.04": ("3.6", r"18\.04|bionic"),
     "Ubuntu 20.04": ("3.8", r"20\.04|focal"),

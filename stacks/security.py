@@ -84,7 +84,7 @@ class NodeRolesProps:
 
 
 class NodeRoles(Construct):
-    """The instance roles. They permit only what the boot and the runs need."""
+    """The instance roles, with the minimum permissions for the boot and the runs."""
 
     def __init__(self, scope: Construct, id: str, props: NodeRolesProps) -> None:
         super().__init__(scope, id)

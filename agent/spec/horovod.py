@@ -13,8 +13,8 @@ CYCLE_TIME: Final = "HOROVOD_CYCLE_TIME"
 AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
 WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
 """Processor time, ms, that one cycle of Horovod's background thread costs per pair of ranks. Over Gloo, 0.06 was
-measured with LeNet and 0.13 with ResNet-50, whose caches it disturbs more. Over MPI, which wakes no second thread, 0.01
-to 0.03 was measured."""
+measured with LeNet and 0.13 with ResNet-50, because it disturbs caches more. Over MPI, which wakes no second thread,
+0.01 to 0.03 was measured."""
 OWN_CYCLE_MS: Final = 1.0
 """Horovod's default cycle time."""
 CYCLE_MS: Final = (0.5, 100.0)
@@ -25,7 +25,7 @@ def best_controller(hosts: int, *, on_cores: bool) -> str:
     """Return the controller that is fastest for ranks on this number of hosts, computing on CPU cores or on GPUs.
 
     Within one host, Open MPI uses shared memory and was faster on cores (docs/tuning.md). In all other cases it is
-    Gloo, whose ranks detect the loss of a rank by themselves. On GPUs, neither controller transports the gradients.
+    Gloo: its ranks detect the loss of a rank by themselves. On GPUs, neither controller transports the gradients.
     """
     return MPI if hosts == 1 and on_cores else GLOO
 

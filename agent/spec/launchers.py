@@ -19,8 +19,8 @@ TORCHRUN: Final = "torchrun"
 PLAIN: Final = "plain"
 LAUNCHERS: Final = (HOROVOD, TORCHRUN, PLAIN)
 MASTER_PORT: Final = 29500
-"""Port on the first host where the ranks meet: PyTorch's default. It is below Linux's ephemeral ports, so no connection
-uses it, and within the ports that are open between workers."""
+"""Port on the first host, the ranks' meeting point: PyTorch's default. It is below Linux's ephemeral ports, so no
+connection uses it, and within the ports that are open between workers."""
 AUTO: Final = "auto"
 REQUIRED: Final = "require"
 APART: Final = "no"
@@ -44,7 +44,7 @@ RANK_PARENT: Final = ("-m", "agent.launch.rank_parent")
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
-    """Return the variables of each rank on the host with this index: its place, and where the ranks meet."""
+    """Return the variables of each rank on the host with this index: its place, and the meeting point."""
     first, host = sum(each.slots for each in hosts[:index]), hosts[index]
     common = {
         "WORLD_SIZE": str(sum(each.slots for each in hosts)),
@@ -57,7 +57,7 @@ def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
 
 
 def tf_config(hosts: Sequence[Node], rank: int) -> str:
-    """Return the value of TF_CONFIG for a rank. Each rank has its own port; none is MASTER_PORT."""
+    """Return the value of TF_CONFIG for a rank. Each rank has its own port, different from MASTER_PORT."""
     workers = [f"{host.address}:{MASTER_PORT + 1 + slot}" for host in hosts for slot in range(host.slots)]
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
@@ -70,7 +70,7 @@ def node_variables(hosts: Sequence[Node], host: Node | None) -> dict[str, str]:
 
 
 def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the placeholders' values for a rank with these variables, except those that the launcher has not set."""
+    """Return the placeholders' values for a rank with these variables, if the launcher has set them."""
     values = {
         "rank": environ.get("HOROVOD_RANK", environ.get("RANK")),
         "world_size": environ.get("HOROVOD_SIZE", environ.get("WORLD_SIZE")),

@@ -28,7 +28,7 @@ LEAVING: Final = ".cluster/leaving"
 RANK_USER: Final = "deepcdk-rank"
 """The user of ranks on all nodes (`agent.remote.rank_user`)."""
 RANK_UID: Final = 60900
-"""Between the ids that systems assign to people and those that systemd assigns to services. The same as in node.sh."""
+"""Between the ids of people and the ids that systemd assigns to services. The same as in node.sh."""
 RUN_GROUP: Final = "deepcdk-run"
 RUN_GIDS: Final = range(60901, 61000)
 """Ids of the groups deepcdk-run1 to deepcdk-run99 on the master (`stacks/scripts/shared.sh`), one per live run.
@@ -53,7 +53,7 @@ class Rule:
 
     pattern: str
     words: str
-    """What the text must be, for a message."""
+    """The rule in words, for a message."""
 
     def fits(self, text: str) -> bool:
         """Return whether the whole text matches the rule."""
@@ -208,7 +208,7 @@ def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 
 
 def meeting_interface(nodes: Sequence[Node]) -> str:
-    """Return the master's network interface, where the ranks meet; "" without a master, so that Horovod must probe.
+    """Return the master's network interface, the ranks' meeting point; "" without a master: Horovod must then probe.
 
     A rank finds its own node's interface by the node's address, because names differ between instance types.
     """

@@ -62,7 +62,7 @@ def _check_same_kind(before: RunSpec, hosts: Sequence[Node]) -> None:
 
 
 def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:
-    """Return where a run resumes, as text. `checkpoints` are those in its directory, oldest first."""
+    """Return a run's resume point, as text. `checkpoints`: the names in its directory, oldest first."""
     if spec.program:
         return "in the directory that it left"
     if spec.command[:2] == BENCHMARK:

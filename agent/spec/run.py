@@ -56,7 +56,7 @@ class RunSpec:
     entry_words: int = 0
     """Number of words at the start of the command to expand placeholders in (`agent.spec.launchers.expand`)."""
     interface: str = ""
-    """The master's network interface, where the ranks meet; empty: Horovod probes all hosts, which is slow."""
+    """The master's network interface, the ranks' meeting point; empty: Horovod probes all hosts, which is slow."""
     network: str = ""
     """The network of all nodes, for Open MPI; empty: Horovod probes all hosts for interfaces with the same name."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -216,7 +216,7 @@ class RunSpec:
 
     @property
     def placed(self) -> str:
-        """Return how many ranks run on which hosts, as text."""
+        """Return the number of ranks and the names of their hosts, as text."""
         return placed(self.ranks, [host.name for host in self.hosts])
 
     @property
@@ -231,12 +231,12 @@ class RunSpec:
 
     @property
     def agent_directory(self) -> str:
-        """Return the directory of the agent's tree, where the launcher and the nodes' commands run."""
+        """Return the directory of the agent's tree on the shared file system; the hosts' commands run there."""
         return f"{self.efs_mount}/payloads/{self.agent}"
 
     @property
     def payload_directory(self) -> str:
-        """Return the directory of the payload's tree, where a recipe's ranks run."""
+        """Return the directory of the payload's tree, the working directory of a recipe's ranks."""
         return f"{self.efs_mount}/payloads/{self.payload}"
 
     @property
@@ -298,7 +298,7 @@ class RunSpec:
 
 
 def placed(ranks: int, hosts: Sequence[str]) -> str:
-    """Return how many ranks run on which hosts, as text."""
+    """Return the number of ranks and the names of their hosts, as text."""
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
 
 

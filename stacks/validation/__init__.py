@@ -27,7 +27,7 @@ def validate(config: ClusterConfig, region: str = "") -> None:
 
 
 def check(config: ClusterConfig, region: str = "") -> Iterator[Problem]:
-    """Yield all problems of a configuration; with a region, also those that depend on the region."""
+    """Yield all problems of a configuration, including problems with the region if it is given."""
     for area in (compute, purchasing, images, runtime, network, storage, limits):
         yield from area.check(config)
     if region:

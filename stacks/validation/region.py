@@ -8,7 +8,7 @@ from typing import Final
 from stacks.config import ClusterConfig
 from stacks.validation.problem import Problem
 
-# Keys that may contain an ARN. Auto Scaling, CloudWatch and encrypting services accept only ARNs of their own region.
+# Keys that may contain an ARN. Auto Scaling, CloudWatch and encrypting services accept only ARNs in the same region.
 _KEYS: Final = ("alarm_topic", "kms_key", "capacity_reservation", "flow_logs", "permissions_boundary")
 # Prefixes of the regions outside the partition `aws`.
 _PARTITIONS: Final = {
