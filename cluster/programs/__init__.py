@@ -1,1 +1,1 @@
-"""Programs of the user's own: what they are, what they need, and whether they would train."""
+"""User programs: their files, their requirements, and checks whether they would train."""

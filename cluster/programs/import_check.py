@@ -1,7 +1,7 @@
-"""Find modules that a program imports and the nodes may lack, before any cost.
+"""Find modules that a program imports and the nodes may lack, before anything costs money.
 
-The name of a module does not determine its distribution. Without metadata, names are compared. A warning can therefore
-be wrong, and never stops a run.
+A module's name does not determine its distribution, so without metadata the names are compared. A warning can therefore
+be wrong. It never stops a run.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ REMOVED: Final = {
         "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau", "telnetlib", "uu", "xdrlib",
     },
 }  # fmt: skip
-"""Modules that left the standard library, by the minor version of Python 3."""
+"""Modules that were removed from the standard library, by the minor version of Python 3."""
 ADDED: Final = {11: {"tomllib"}, 14: {"annotationlib", "compression"}}
 VARYING: Final = frozenset().union(*REMOVED.values(), *ADDED.values())
 STANDARD_LIBRARY: Final = (frozenset(sys.stdlib_module_names) | {"__main__"}) - VARYING
 _PATHS: Final = {"rootutils", "pyrootutils", "autorootcwd", "addsitedir", "setup_root"}
-"""Names of what changes where Python looks for modules, beside `sys.path`."""
+"""Names that change where Python looks for modules, in addition to `sys.path`."""
 DISTRIBUTIONS: Final = {
     "Crypto": "pycryptodome", "MySQLdb": "mysqlclient", "OpenGL": "pyopengl", "OpenSSL": "pyopenssl", "PIL": "pillow",
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-", "distutils": "setuptools", "fitz": "pymupdf",
@@ -45,7 +45,7 @@ DISTRIBUTIONS: Final = {
     "skimage": "scikit-image", "sklearn": "scikit-learn", "skopt": "scikit-optimize", "wx": "wxpython",
     "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
-"""Distributions with modules of an unlike name; one that ends in - has variants."""
+"""Distributions of modules with a different name. A name that ends in - is a prefix of several variants."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -55,13 +55,13 @@ class Import:
     file: str
     line: int
     module: str
-    """Its first name: `sklearn` for `sklearn.svm`."""
+    """Top-level name: `sklearn` for `sklearn.svm`."""
     is_conditional: bool = False
-    """Whether it is in a function or under an `if`, and so may never run."""
+    """Whether it is in a function or under an `if`, and may therefore never run."""
 
 
 _LAST: Final = Import(file="\U0010ffff", line=0, module="")
-"""Sorts behind all imports."""
+"""Sorts after all imports."""
 
 
 def missing(
@@ -73,9 +73,10 @@ def missing(
     *,
     horovod: bool,
 ) -> list[Import]:
-    """Return the first import of each module that neither Python, the program's tree nor its environment has.
+    """Return the first import of each module that neither Python, the program's files nor its environment contain.
 
-    `python` returns the nodes' version, as 3.12. Guarded imports, which may fail, do not count.
+    `python` returns the nodes' Python version, such as 3.12. Imports that may fail, in a `try` for example, do not
+    count.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
     known = own | _installed_modules(environment, horovod=horovod)
@@ -87,7 +88,7 @@ def missing(
             before = found.get(each.module)
             if each.module not in known and (before is None or before.is_conditional > each.is_conditional):
                 found[each.module] = each
-    if found.keys() & VARYING:  # Only now ask for the version: most programs import none of these.
+    if found.keys() & VARYING:  # ask for the version late: most programs import none of these
         found = {name: each for name, each in found.items() if name not in standard_library(python())}
     return sorted(each for each in found.values() if not is_in(each.module, names))
 
@@ -95,10 +96,10 @@ def missing(
 def unreachable(
     directory: Path, begun: Sequence[Start], uploaded: Collection[Path], environment: Environment, *, horovod: bool
 ) -> list[Import]:
-    """Return the first import of each module of the program's own that is not where Python looks for it.
+    """Return the first import of each of the program's own modules that Python would not find.
 
-    Python looks in the directory of the script, or for `-m` in the current one, and in what is installed. A program or
-    an entry that changes this is left alone.
+    Python looks in the script's directory, or in the current one for `-m`, and in installed packages. Programs and
+    entries that change the search path are not checked.
     """
     scripts = [each.path for each in begun if each.path and each.kind == "python"]
     trees = [pair for script in scripts for pair in modules(directory, script)]
@@ -126,7 +127,7 @@ def unreachable(
 
 
 def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
-    """Return the modules that Python finds on the nodes without the program's files and its listed packages."""
+    """Return the modules available on the nodes besides the program's own files and the packages in its lock file."""
     known = STANDARD_LIBRARY | _modules_of(environment.wheels)
     if not environment.own:
         return known | RUNTIME_MODULES
@@ -134,7 +135,7 @@ def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[
 
 
 def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
-    """Return the warning about modules of the program's own that Python would not find."""
+    """Return the warning about the program's own modules that Python would not find."""
     first = found[0]
     shown = f"{first.module} ({first.file}:{first.line})"
     is_at_top = (directory / first.module).exists() or (directory / f"{first.module}.py").exists()
@@ -146,7 +147,7 @@ def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
 
 
 def _changes_path(tree: ast.AST) -> bool:
-    """Return whether a module changes where Python looks for modules."""
+    """Return whether a module changes Python's module search path."""
     named = {each.module for each in imports(tree, "")} | names_in(tree)
     return bool(named & _PATHS) or any(
         isinstance(node, ast.Attribute) and node.attr == "path" and names_in(node.value) == {"sys"}
@@ -167,7 +168,7 @@ def describe(found: Sequence[Import], file: str) -> str:
 
 
 def standard_library(python: str) -> frozenset[str]:
-    """Return the modules of the standard library of a version of Python, as 3.12."""
+    """Return the modules of the standard library of a Python version such as 3.12."""
     minor = int(python.partition(".")[2] or sys.version_info[1])
     gone = [removed for since, removed in REMOVED.items() if minor >= since]
     later = [added for since, added in ADDED.items() if minor < since]
@@ -175,7 +176,7 @@ def standard_library(python: str) -> frozenset[str]:
 
 
 def is_in(module: str, distributions: Collection[str]) -> bool:
-    """Return whether one of these distributions is likely to have a module."""
+    """Return whether one of these distributions probably contains a module."""
     plain, known = canonicalize_name(module), DISTRIBUTIONS.get(module, "")
     if {plain, f"py{plain}", known} & set(distributions):
         return True
@@ -188,12 +189,12 @@ def is_in(module: str, distributions: Collection[str]) -> bool:
 
 @functools.cache
 def _installed() -> Mapping[str, Sequence[str]]:
-    """Return the distributions on this machine by their modules; it takes a second."""
+    """Return the distributions installed on this machine, by module. This takes a second."""
     return importlib.metadata.packages_distributions()
 
 
 def imports(tree: ast.AST, file: str) -> Iterator[Import]:
-    """Yield the modules that a file imports by absolute names, without those that may be missing."""
+    """Yield the absolute imports of a file, except imports that are allowed to fail."""
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, is_conditional = waiting.pop()
@@ -211,7 +212,7 @@ def imports(tree: ast.AST, file: str) -> Iterator[Import]:
 
 
 def _modules_of(wheels: Sequence[Path]) -> set[str]:
-    """Return the first names of the modules in wheels of this machine."""
+    """Return the top-level names of the modules in local wheels."""
     found: set[str] = set()
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:

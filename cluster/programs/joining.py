@@ -1,4 +1,4 @@
-"""Find in a program's sources how its ranks join into one training; choose the launcher by that."""
+"""Detect from a program's sources how its ranks join into one training, and choose the launcher accordingly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _CALLS: Final = {
     "jax.distributed.initialize": PLAIN,
     "keras.distribution.initialize": PLAIN,
 }
-"""What joins the ranks, with the launcher that provides what it needs; also anything below these names."""
+"""Calls that join the ranks, with the launcher that they need. Names below these count too."""
 _LIBRARIES: Final = dict.fromkeys(
     [
         *("torch.distributed", "torch.nn.parallel.DistributedDataParallel", "accelerate", "lightning", "trl"),
@@ -64,7 +64,7 @@ _LIBRARIES: Final = dict.fromkeys(
     ],
     TORCHRUN,
 )
-"""Libraries that can join the ranks. They count if nothing of `_CALLS` is found."""
+"""Libraries that can join the ranks. They count only if no name in `_CALLS` is found."""
 _TORCHS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
 _HOROVODS: Final = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
@@ -76,7 +76,7 @@ _VARIABLES: Final = {
     TORCHRUN: (*_TORCHS, *_EVERYONES),
     PLAIN: (*_TORCHS, "TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "DEEPCDK_RANK", *_EVERYONES),
 }
-"""The variables with a rank's place that each launcher sets."""
+"""Variables that each launcher sets to describe a rank's position."""
 _NAMES: Final = frozenset(name for names in _VARIABLES.values() for name in names)
 _OF_MPI: Final = {"OMPI_COMM_WORLD_RANK": "rank", "PMIX_RANK": "rank", "OMPI_COMM_WORLD_SIZE": "world_size"}
 _OTHERS: Final = {
@@ -84,9 +84,9 @@ _OTHERS: Final = {
     **dict.fromkeys(("SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK"), "rank"),
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"), "world_size"),
 }
-"""The variables of Open MPI (with `--controller mpi`), Slurm and other MPIs, with the placeholder of the same value."""
+"""Variables of Open MPI (with `--controller mpi`), Slurm and other MPIs, with the placeholder for the same value."""
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
-"""The launchers whose programs another one also serves: `plain` sets all variables of PyTorch's `env://`."""
+"""The launchers whose programs each launcher can also start: `plain` sets all variables of PyTorch's `env://`."""
 _TORCHRUN: Final = ("nnodes",), ("node_rank", "rdzv_endpoint", "rdzv_backend")
 _ACCELERATE: Final = ("num_machines",), ("machine_rank", "rdzv_backend")
 _FABRIC: Final = ("num_nodes",), ("node_rank",)
@@ -99,24 +99,24 @@ _OWN_LAUNCHERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "colossalai": (("hostfile", "host", "H"), ()),
     **dict.fromkeys(("horovodrun", "mpirun", "mpiexec"), ((), ())),
 }
-"""Launchers that an entry may start by itself: of each the flags for several nodes, and those for the node's place.
+"""Launchers that an entry may start itself, each with its flags for several nodes and for the node's position.
 
-Without one flag of each group, the launcher starts ranks of one node only. `_` in a flag stands also for `-`.
+Without a flag from each group, the launcher starts ranks on one node only. `_` in a flag also stands for `-`.
 """
 _ADDRESSES: Final = {
     **{name: ("master_addr", "rdzv_endpoint") for name, flags in _OWN_LAUNCHERS.items() if flags == _TORCHRUN},
     **{name: ("main_address",) for name, flags in _OWN_LAUNCHERS.items() if flags == _FABRIC},
 }
-"""The flags for the meeting place of launchers that use localhost by default."""
+"""Flags for the rendezvous address, for launchers that use localhost by default."""
 _VERBS: Final = {
     "accelerate": ("launch", "test"),
     **dict.fromkeys(("fabric", "lightning", "colossalai", "tune"), ("run",)),
 }
-"""The first words with which programs of several uses are launchers."""
+"""Subcommands with which a multi-purpose program acts as a launcher."""
 _PLACES: Final = ("node_rank", "machine_rank")
 _GPU_TYPES: Final = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
 _GPU_FLAGS: Final = {"multi_gpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"}
-"""Types in accelerate's configuration, and flags, for which it starts torchrun."""
+"""Types in accelerate's configuration, and flags, for which accelerate starts torchrun."""
 _HOROVODS_OWN: Final = ("horovodrun", "mpirun", "mpiexec")
 _BEFORE: Final = frozenset(
     (
@@ -137,20 +137,20 @@ _BEFORE: Final = frozenset(
         *("sudo", "srun", "if", "elif", "then", "else", "do", "while", "until", "!", "{", "$"),
     )
 )
-"""Words of a shell text before which no other command stands, and which start the command behind them."""
+"""Shell words that are followed by the command that they start."""
 _RUNNERS: Final = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm", "pixi", "rye", "hatch")
-"""Programs whose `run` starts the command behind it."""
+"""Programs with a `run` subcommand that starts the command after it."""
 _ARGUMENT: Final = re.compile(r"\$(?:[@*1]|\{[@*1][^}]*\})")
-"""Where a shell text uses the words behind it."""
+"""Matches where a shell text uses its arguments."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
 _LIGHTNING: Final = re.compile(
     r"(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b(\.\w+)?"
 )
-"""What is called; in group 1 a method of the class."""
+"""A call of Lightning; group 1 is a method of the class."""
 _TARGET: Final = re.compile(
     r"_target_['\"]?:\s*['\"]?(?:lightning|pytorch_lightning|lightning_fabric)\.[\w.]*\b(?:Trainer|Fabric)\b"
 )
-"""What a configuration of Hydra calls."""
+"""A call of Lightning in a Hydra configuration."""
 _NUM_NODES: Final = re.compile(
     r"num[_-]nodes(?!['\"]?\s*[:=]\s*['\"]?1['\"]?[ \t\r]*(?:[,;)}\]#'\"]|$))", re.IGNORECASE | re.MULTILINE
 )
@@ -177,7 +177,7 @@ _IS_GUARD: Final = re.compile(r"cuda|gpu|is_available|accelerator", re.IGNORECAS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Use:
-    """One place in the sources that tells how ranks join, or that they do not."""
+    """One place in the sources that shows how ranks join, or that they do not."""
 
     file: str
     line: int
@@ -186,7 +186,7 @@ class Use:
     is_guarded: bool = False
     """Whether it comes from an import that may fail."""
     on_cpus: str = ""
-    """What to change on nodes without GPUs, if that alone lets several ranks join; one rank works as it is."""
+    """The change needed on nodes without GPUs so that several ranks can join. One rank works without it."""
 
     def __str__(self) -> str:
         verb = "starts" if self.launcher and not self.line else "uses"
@@ -195,61 +195,63 @@ class Use:
 
 @dataclasses.dataclass(kw_only=True)
 class Joining:
-    """What the sources of a program tell of how its ranks join."""
+    """What a program's sources show about how its ranks join."""
 
     files: list[str] = dataclasses.field(default_factory=list)
-    """Its Python files, the entry's first."""
+    """The program's Python files, the entry's file first."""
     calls: list[Use] = dataclasses.field(default_factory=list)
     libraries: list[Use] = dataclasses.field(default_factory=list)
     variables: list[Use] = dataclasses.field(default_factory=list)
     others: list[Use] = dataclasses.field(default_factory=list)
-    """Variables of other launchers, such as Slurm, that a process reads whatever the launcher gives."""
+    """Variables of other launchers, such as Slurm, that a process reads whatever launcher is used."""
     launchers: list[Use] = dataclasses.field(default_factory=list)
-    """Launchers that the entry starts by itself."""
+    """Launchers that the entry starts itself."""
     colliding: list[Use] = dataclasses.field(default_factory=list)
-    """Those that listen at the port of `--launcher torchrun`."""
+    """Launchers in the entry that would listen at the port of `--launcher torchrun`."""
     groups: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    """The calls that make a process group: the function around each, and why it excludes other nodes, or ""."""
+    """Calls that create a process group: the function around each, and why it excludes other nodes, or ""."""
     addresses: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    """The function around each assignment of the own node's address, and the reason."""
+    """The function around each assignment of the node's own address, and the reason why other nodes cannot join."""
     names: set[str] = dataclasses.field(default_factory=set)
     """All names that the files use."""
     sure_names: set[str] = dataclasses.field(default_factory=set)
-    """The names among them that a process below the launcher uses, whatever the launcher gives."""
+    """Names used by a process that a launcher started, whatever variables the launcher sets."""
     free_names: set[str] = dataclasses.field(default_factory=set)
-    """The names among these that no condition of the program's own precedes."""
+    """Names among `sure_names` that do not depend on a condition in the program."""
     trainers: list[tuple[Use, bool]] = dataclasses.field(default_factory=list)
-    """The calls of Lightning's Trainer and the like, and whether each may get unknown settings."""
+    """Calls of Lightning's Trainer and similar classes, and whether each may receive settings that are not visible
+    here.
+    """
     one_node: str = ""
-    """Why Lightning would train on one node, "" if its number of nodes is set."""
+    """Why Lightning would train on one node; "" if its number of nodes is set."""
     launched_alone: list[str] = dataclasses.field(default_factory=list)
-    """Why launchers of the entry do not join the nodes, unless variables such as PET_NNODES set their flags."""
+    """Why the entry's launchers do not join the nodes, unless variables such as PET_NNODES set their flags."""
     alone: list[str] = dataclasses.field(default_factory=list)
-    """Why the ranks of different nodes do not join, in words."""
+    """Why the ranks of different nodes do not join."""
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
     has_placeholder: bool = False
 
     @property
     def uses(self) -> list[Use]:
-        """Return what joins the ranks."""
+        """Return the uses that join the ranks."""
         return self.calls or [use for use in self.libraries if not use.is_guarded] or self.libraries
 
     @property
     def _groups(self) -> list[Use]:
-        """Return what joins ranks without Horovod, except trainers, which can use Horovod."""
+        """Return the uses that join ranks without Horovod. Trainers are not included, because they can use Horovod."""
         return [use for use in self.calls if use.launcher != HOROVOD and not _TRAINER.search(use.name)]
 
     def choose(self, horovods: str = "") -> tuple[str, str]:
-        """Return the launcher and the reason. `horovods`: a setting of Horovod that the user gave.
+        """Return the launcher and the reason for it. `horovods` is a Horovod flag that the user gave.
 
-        What the entry starts by itself counts first, then what joins ranks in the entry's own file, in the modules
-        that it imports, and the variables that the program reads. Trainers such as Lightning's also run on Horovod, so
-        that Horovod wins over them. Raises UsageError if two launchers remain.
+        A launcher in the entry takes precedence, then calls in the entry's own file, calls in imported modules, and
+        variables that the program reads. Trainers such as Lightning's also run on Horovod, so Horovod wins over them.
+        Raises UsageError if two launchers remain.
         """
         if horovods:
             return HOROVOD, f"{horovods} is a setting of Horovod"
         if self.launchers:
-            return PLAIN, f"{self.launchers[0]} itself"  # which is one process on each node
+            return PLAIN, f"{self.launchers[0]} itself"  # it is started as one process on each node
         if any(use.name.startswith("horovod") for use in self.calls) and not self._groups:
             return HOROVOD, str(next(use for use in self.calls if use.name.startswith("horovod")))
         own = [use for use in self.uses if self.files and use.file == self.files[0]]
@@ -270,11 +272,11 @@ class Joining:
     def trouble(
         self, launcher: str, controller: str, *, nodes: int, variables: Mapping[str, str] = types.MappingProxyType({})
     ) -> str:
-        """Return why the ranks would not train together, "" if the sources show nothing of that.
+        """Return why the ranks would not train together, or "" if the sources show no problem.
 
-        `variables`: what --env sets.
+        `variables` are those set with --env.
         """
-        has_flags = any(name.startswith("PET_") for name in variables)  # torchrun reads its flags from them.
+        has_flags = any(name.startswith("PET_") for name in variables)  # torchrun reads its flags from them
         alone = [*([] if has_flags else self.launched_alone), *self.alone]
         if nodes > 1 and alone:
             return alone[0]
@@ -312,24 +314,24 @@ class Joining:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """Something that an entry starts: a Python file, a Python text, a module of a package, or a shell text."""
+    """Something that an entry starts: a Python file or text, an installed module, a shell text or a launcher."""
 
     kind: str
     """python, module, shell or launcher."""
     name: str
-    """What it is called in a message; of a module its dotted name."""
+    """Name to show in a message; the dotted name of a module."""
     path: Path | None = None
     text: str = ""
     words: tuple[str, ...] = ()
-    """Of a launcher, the words behind it."""
+    """Of a launcher, the words after it."""
     roots: tuple[Path, ...] = ()
-    """The directories in which Python looks for the modules of the program's own."""
+    """Directories where Python looks for the program's own modules."""
     module: str = ""
-    """Of a module that is started with -m, its first name."""
+    """Top-level name of a module started with -m."""
 
 
 def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
-    """Yield what the words of an entry start, also through shells, shell scripts, `env` and launchers."""
+    """Yield what an entry starts, directly or through shells, shell scripts, `env` and launchers."""
     yield from _starts(words, directory, [directory], set())
 
 
@@ -360,7 +362,7 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
                     roots=tuple(bases),
                     module=rest[0].partition(".")[0],
                 )
-                if path is None:  # It may start what follows, such as cProfile, pdb or coverage.
+                if path is None:  # it may start the following words, as cProfile, pdb or coverage do
                     yield from _starts(rest[1:], directory, bases, seen)
                 return
         elif re.fullmatch(r"-[a-z]*c", word) and rest and (before in SHELLS or _PYTHON.fullmatch(before)):
@@ -386,18 +388,18 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
 
 
 def _is_launcher(name: str, rest: Sequence[str]) -> bool:
-    """Return whether a program that can be a launcher is one with these words behind it."""
+    """Return whether a program that can be a launcher acts as one with these words after it."""
     return bool(rest) and rest[0] in _VERBS.get(name, rest[:1])
 
 
 def _command(words: Sequence[str]) -> int:
-    """Return the place of the word that is the command: behind assignments, `env`, `exec`, `numactl` and the like."""
+    """Return the index of the command word, after assignments, `env`, `exec`, `numactl` and similar prefixes."""
     index = 0
     while index < len(words):
         word, following = words[index], next(iter(words[index + 1 :]), "")
         name = Path(word).name
         if name == "command" and following.startswith("-"):
-            break  # It prints where a command is.
+            break  # `command -v` prints the path of a command
         if name in _RUNNERS and following == "run":
             index += 2
         elif name in _BEFORE or re.match(r"\w+=", word) or (index and re.fullmatch(r"[\d.,]+[smhd]?|--", word)):
@@ -411,7 +413,9 @@ def _command(words: Sequence[str]) -> int:
 
 
 def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path | None:
-    """Return the module of the program that its pyproject.toml, setup.cfg or setup.py gives a command of this name."""
+    """Return the module file of a console script that pyproject.toml, setup.cfg or setup.py declares
+    under this name.
+    """
     target: object = None
     try:
         found = tomllib.loads(_text(directory / "pyproject.toml"))
@@ -431,7 +435,7 @@ def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path |
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file, "" if it cannot be read or is too large for settings."""
+    """Return the text of a file; "" if it cannot be read or is too large for a settings file."""
     try:
         if path.stat().st_size > _MAX_TEXT_BYTES:
             return ""
@@ -443,7 +447,7 @@ def _text(path: Path) -> str:
 def _commands_start(
     text: str, words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]
 ) -> Iterator[Start]:
-    """Yield what the commands of a shell text start; it uses `words` as `$@`."""
+    """Yield what the commands of a shell text start. `words` replace `$@`."""
     bases = list(bases)
     for line in _commands(text):
         command = [
@@ -460,7 +464,7 @@ def _commands_start(
 
 
 def _commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command of a shell text, as far as it can be read without running it."""
+    """Yield the words of each simple command in a shell text, as far as that is possible without running it."""
     end = ""
     for line in re.sub(r"\\\n", " ", text).splitlines():
         if end:
@@ -472,7 +476,7 @@ def _commands(text: str) -> Iterator[list[str]]:
         lexer.whitespace_split, lexer.commenters = True, "#"
         try:
             words = list(lexer)
-        except ValueError:  # A quotation or a document of several lines.
+        except ValueError:  # a quotation or a here-document over several lines
             words = line.split()
         command: list[str] = []
         for word in (*words, ";"):
@@ -485,7 +489,7 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def _file(word: str, bases: Sequence[Path]) -> Path | None:
-    """Return the file of the program that a word names; `$DIR/train.py` counts as `train.py`."""
+    """Return the program's file that a word names. `$DIR/train.py` counts as `train.py`."""
     for name in (word, re.sub(r"^\$(?:\w+|\{[^}]*\})/", "", word), *([Path(word).name] if "$" in word else [])):
         if not name or name.startswith(("-", "/")) or "\0" in name or len(name) > 1000 or ".." in Path(name).parts:
             continue
@@ -518,9 +522,9 @@ def _shown(path: Path | None, directory: Path) -> str:
 
 
 def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Sequence[Path] = ()) -> Joining:
-    """Read the sources of a program, from what its entry starts on; the first words may have placeholders.
+    """Analyse a program's sources, starting from its entry. The first `entry_words` words may contain placeholders.
 
-    `configs`: its further files, relative to the directory, in which settings such as num_nodes may be.
+    `configs` are configuration files, relative to the directory, that may contain settings such as num_nodes.
     """
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
     for before, word in zip(("", *words), words, strict=False):
@@ -537,7 +541,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
             settings = _settings(start.words, directory)
             launched.setdefault(start.name, []).append(settings)
             if start.name.startswith("accelerate") and not _names_device(settings):
-                # It sets ACCELERATE_USE_CPU=False, and the ranks do not join.
+                # Without --cpu, accelerate sets ACCELERATE_USE_CPU=False, and the ranks do not join.
                 instead = f"give --cpu to {start.name}"
                 found.needs_gpus.append(
                     Use(file="the entry", line=0, name=f"{start.name} without --cpu", on_cpus=instead)
@@ -563,10 +567,10 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
             _follow(found, directory, start.path, seen)
     for name, given in launched.items():
         if any("PET_" in text for text in (*words, *shells)):
-            continue  # Variables may hold torchrun's flags.
+            continue  # variables may contain torchrun's flags
         reasons = [_reason_alone(name, settings) for settings in given]
         places = {tuple(settings.get(flag) for flag in _PLACES) for settings in given}
-        if all(reasons) and len(places) == 1:  # Several starts may be those of different nodes.
+        if all(reasons) and len(places) == 1:  # several starts may be for different nodes
             instead = HOROVOD if name in _HOROVODS_OWN else TORCHRUN
             found.launched_alone.append(
                 f"{reasons[0]}: leave it out, and give what it starts, with --launcher {instead}"
@@ -584,7 +588,9 @@ def _names_device(settings: Mapping[str, str]) -> bool:
 
 
 def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) -> Iterator[Use]:
-    """Yield where the entry asks Lightning for GPUs: by a word, or by a configuration of Hydra that a word chooses."""
+    """Yield the places where the entry asks Lightning for GPUs: in a word, or in a Hydra configuration that a word
+    selects.
+    """
     given = re.findall(r"(?:^|[\s.+-])accelerator[= ](\w+)", " ".join(words))
     if given:
         if given[-1] in _GPUS:
@@ -599,7 +605,9 @@ def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) 
 
 
 def _alone(found: Joining) -> Iterator[str]:
-    """Yield why process groups exclude other nodes, unless nothing calls that code or another call makes a group."""
+    """Yield why process groups exclude other nodes, unless that code is never called or another call
+    creates a group.
+    """
 
     def is_called(function: str, names: Collection[str]) -> bool:
         return function in ("", "main") or function.startswith("__") or function in names
@@ -614,7 +622,7 @@ def _alone(found: Joining) -> Iterator[str]:
 
 
 def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path], configs: Sequence[Path]) -> str:
-    """Return what is wrong with a Trainer or Fabric of Lightning whose number of nodes nothing sets."""
+    """Describe a Lightning Trainer or Fabric if nothing sets its number of nodes; "" otherwise."""
     use = next((use for use in found.calls if _LIGHTNING.match(use.name) and not use.is_guarded), None)
     if use is None or found.launchers or any(each.launcher == HOROVOD for each in found.calls):
         return ""
@@ -622,7 +630,7 @@ def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path]
         return ""
     texts = list(map(_text, configs))
     if not found.trainers and not any(map(_TARGET.search, texts)):
-        return ""  # It is imported as a type.
+        return ""  # it is only imported as a type
     if any(map(_NUM_NODES.search, (*words, *texts, *map(_text, sources)))):
         return ""
     use = found.trainers[0][0] if found.trainers else use
@@ -630,7 +638,9 @@ def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path]
 
 
 def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
-    """Return the settings of a launcher: its own flags, without the program's, over those of --config_file."""
+    """Return a launcher's settings: its own flags, without the program's, and below them the values in
+    --config_file.
+    """
     found: dict[str, str] = {}
     words = [each for word in words for each in (word.split("=", 1) if word.startswith("--") else [word])]
     for index, word in enumerate(words):
@@ -640,17 +650,17 @@ def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
             following = next(iter(words[index + 1 :]), "")
             found[word.strip("-").replace("-", "_")] = "" if following.startswith("--") else following
         elif word.startswith("$") and not (index and words[index - 1].startswith("--")):
-            found["$"] = word  # It may hold further flags.
+            found["$"] = word  # it may contain further flags
     if (config := found.get("config_file")) and (file := _file(config, [directory])):
         lines = re.findall(r"^(\w+):[ \t]*['\"]?([^'\"\s#]*)", _text(file), re.MULTILINE)
         found = {name: value for name, value in lines if value} | found
-    elif config:  # It is on the nodes.
+    elif config:  # the file is on the nodes
         found |= dict.fromkeys(("num_machines", "machine_rank"), found["config_file"])
     return found
 
 
 def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
-    """Return why a launcher with these settings starts ranks that do not join those of other nodes, else ""."""
+    """Return why a launcher with these settings starts ranks that do not join those on other nodes, or ""."""
     counts, places = _OWN_LAUNCHERS[name]
     given = [settings[flag] for flag in counts if flag in settings]
     is_one = any(re.fullmatch(r"1(:1)?", value) for value in given)
@@ -668,7 +678,7 @@ def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
         return f"{name} in the entry has no --main_process_ip, and no node finds the others"
     addresses = _ADDRESSES.get(name, ())
     if settings.get("rdzv_backend") == "c10d":
-        addresses = tuple(flag for flag in addresses if flag != "master_addr")  # It is not read then.
+        addresses = tuple(flag for flag in addresses if flag != "master_addr")  # torchrun does not read it then
     if addresses and is_whole and not settings.keys() & set(addresses):
         flag = addresses[0].replace("_", "-")
         return f"{name} in the entry has no --{flag}, and each node meets itself alone at localhost"
@@ -676,14 +686,14 @@ def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
 
 
 def _is_same_port(settings: Mapping[str, str]) -> bool:
-    """Return whether torchrun with these settings listens at the port of the torchrun that starts the entry."""
+    """Return whether this torchrun would listen at the port of the torchrun that starts the entry."""
     port = settings.get("master_port") or settings.get("rdzv_endpoint", "").rpartition(":")[2]
     is_same = port in ("", str(MASTER_PORT), "{master_port}") or "MASTER_PORT" in port
     return is_same and not settings.keys() & {"standalone", "$"}
 
 
 def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> None:
-    """Note what a script and the modules that it imports tell."""
+    """Analyse a script and the modules that it imports."""
     if script not in seen:
         for path, tree in modules(directory, script, named=True):
             if path not in seen:
@@ -693,7 +703,7 @@ def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> N
 
 
 def _note(found: Joining, file: str, line: int, name: str, *, is_guarded: bool = False) -> None:
-    """Note a name that joins the ranks."""
+    """Record a name that joins the ranks."""
     for known, uses in ((_CALLS, found.calls), (_LIBRARIES, found.libraries)):
         for prefix, launcher in known.items():
             if f"{name}.".startswith(f"{prefix}."):
@@ -703,7 +713,7 @@ def _note(found: Joining, file: str, line: int, name: str, *, is_guarded: bool =
 
 
 def _read(found: Joining, file: str, tree: ast.AST) -> None:
-    """Note what one module tells."""
+    """Analyse one module and record its uses."""
     names, optional = import_names(tree), _optional(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -747,7 +757,7 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
 
 
 def _meant(name: str, names: dict[str, str]) -> str:
-    """Return the full name that a dotted name of a module stands for; "" if nothing that it imports begins it."""
+    """Expand a dotted name to its full name by the module's imports; "" if no import matches."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         if known := names.get(".".join(parts[:count])):
@@ -756,7 +766,7 @@ def _meant(name: str, names: dict[str, str]) -> str:
 
 
 def _optional(tree: ast.AST) -> set[str]:
-    """Return the first names of the packages that a module imports only where their absence is handled."""
+    """Return the top-level names of packages that a module imports only where their absence is handled."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     guarded = {id(each) for node in ast.walk(tree) if is_guard(node) for each in ast.walk(node)}
     tops: tuple[set[str], set[str]] = (set(), set())
@@ -766,7 +776,9 @@ def _optional(tree: ast.AST) -> set[str]:
 
 
 def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
-    """Return the ids of the nodes that run only by what the launcher gives, after an error, or as a script."""
+    """Return the ids of AST nodes that run only depending on the launcher's variables, after an error,
+    or as a script.
+    """
     asked, known = set[int](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and (names_in(node.value) & _READS or _strings(node.value) & _NAMES):
@@ -779,7 +791,7 @@ def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
 
 
 def _chosen(tree: ast.AST) -> set[int]:
-    """Return the ids of the nodes that run only by a condition of the program's own, such as a flag `--local`."""
+    """Return the ids of AST nodes that run only under a condition in the program, such as a flag `--local`."""
 
     def is_choice(node: ast.AST) -> bool:
         return isinstance(node, ast.If) and "__name__" not in names_in(node.test)
@@ -789,7 +801,7 @@ def _chosen(tree: ast.AST) -> set[int]:
 
 
 def _behind(tree: ast.AST, is_choice: Callable[[ast.AST], bool], exits: type | types.UnionType) -> set[int]:
-    """Return the ids of the nodes that run only if no branch of a choice before them left the function or program."""
+    """Return the ids of AST nodes that run only if no branch of an earlier choice left the function or program."""
     found = set[int]()
     for scope in ast.walk(tree):
         if not isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -815,7 +827,7 @@ def _quits(statement: ast.Expr) -> bool:
 
 
 def _names_outside(tree: ast.AST, left_out: Collection[int]) -> set[str]:
-    """Return the names and attributes that a module uses outside of some nodes."""
+    """Return the names and attributes that a module uses outside of the given AST nodes."""
     walked = [node for node in ast.walk(tree) if id(node) not in left_out]
     names = {node.id for node in walked if isinstance(node, ast.Name)}
     return names | {node.attr for node in walked if isinstance(node, ast.Attribute)}
@@ -831,7 +843,7 @@ def _targets(target: ast.AST) -> Iterator[str]:
 
 
 def _functions(tree: ast.AST) -> dict[int, str]:
-    """Return the name of the innermost function around each node, by the node's id; "" for one with a decorator."""
+    """Map each AST node's id to the name of its innermost function; "" if that function has a decorator."""
     found: dict[int, str] = {}
     for node in ast.walk(tree):  # the outer ones first
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -840,7 +852,9 @@ def _functions(tree: ast.AST) -> dict[int, str]:
 
 
 def _own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-    """Yield the value and the name of each variable that excludes other nodes: an own address, or a world of one."""
+    """Yield value and name of each variable setting that excludes other nodes: a local address, or a
+    world size of 1.
+    """
     values = dict[str, list[ast.AST]]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -857,7 +871,7 @@ def _own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 
 
 def _settings_of(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr]]:
-    """Yield the dictionary, the key and the value that a statement `d["key"] = value` or a call `d.update` sets."""
+    """Yield the dictionary, key and value that a statement `d["key"] = value` or a call `d.update` sets."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
@@ -873,11 +887,11 @@ def _settings_of(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr]]:
 
 
 def _call_alone(call: ast.Call) -> str:
-    """Return how a call of init_process_group excludes other nodes, "" if it does not, as far as its words tell."""
+    """Describe how a call that creates a process group excludes other nodes; "" if its arguments show no problem."""
     given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
     first = [word.value for word in call.args[:2] if isinstance(word, ast.Constant)]
     places = [*first, given.get("init_method")]
-    if dotted(call.func).rpartition(".")[2] == "initialize":  # of JAX, whose address has no scheme
+    if dotted(call.func).rpartition(".")[2] == "initialize":  # JAX's address has no scheme
         named = (*first[:1], given.get("coordinator_address"))
         places = [f"tcp://{place}" for place in named if isinstance(place, str)]
     if any(_OWN_ADDRESS.match(str(place)) for place in places):
@@ -886,14 +900,16 @@ def _call_alone(call: ast.Call) -> str:
 
 
 def _asks(node: ast.AST, known: Collection[str]) -> bool:
-    """Return whether a statement depends on what the launcher gives, or on an error; `known`: names that hold it."""
+    """Return whether a statement depends on an error or on the launcher's variables. `known` are names
+    that hold them.
+    """
     if isinstance(node, ast.ExceptHandler):
         return True
     return isinstance(node, ast.If) and bool(names_in(node.test) & {*_ASKS, *known} or _strings(node.test) & _NAMES)
 
 
 def _is_own(value: ast.AST, values: Mapping[str, list[ast.AST]]) -> bool:
-    """Return whether a value is an address of the own node for certain; `values`: what the names in it are set to."""
+    """Return whether a value is certainly a local address. `values` maps names to the values assigned to them."""
     owners = {id(node.value) for node in ast.walk(value) if isinstance(node, ast.Attribute)}
     names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name) and id(node) not in owners}
     parts = [value, *(each for name in names for each in values.get(name, ()))]
@@ -908,7 +924,7 @@ def _strings(node: ast.AST) -> set[str]:
 
 
 def _unguarded(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield all calls that no condition on the device guards."""
+    """Yield the calls that are not guarded by a condition on the device."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Find in a program's source what Horovod and Keras 3 do wrong together, before anything is spent on it."""
+"""Find uses of Horovod in a program that fail or train wrongly with Keras 3, before anything costs money."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Trap:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the program would go on and train wrongly."""
+        """Return whether the program would continue and train wrongly, without an error."""
         return self.name in SILENT
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Trap:
 
 
 class KerasTrapError(DeepcdkError):
-    """Report a program that would train wrongly without an error; `traps` are all that were found."""
+    """Report a program that would train wrongly without an error. `traps` are the uses that cause it."""
 
     def __init__(self, traps: list[Trap]) -> None:
         self.traps = traps
@@ -66,7 +66,7 @@ def find(directory: Path, script: Path) -> list[Trap]:
 
 
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each trap, whatever the program calls Horovod's modules."""
+    """Yield line and name of each trap, also if the program renames Horovod's modules."""
     names = import_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and (name := _trap(dotted(node), names)):
@@ -74,7 +74,7 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def import_names(tree: ast.AST) -> dict[str, str]:
-    """Return the names that a module's imports bind, each with the full name that it stands for."""
+    """Map the names that a module's imports bind to their full names."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -87,7 +87,7 @@ def import_names(tree: ast.AST) -> dict[str, str]:
 
 
 def dotted(node: ast.expr) -> str:
-    """Return a name with its attributes, such as `hvd.callbacks`; what is no name counts as ""."""
+    """Return a name with its attributes, such as `hvd.callbacks`. Any other expression at its start becomes ""."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)
@@ -96,7 +96,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def _trap(name: str, names: dict[str, str]) -> str:
-    """Return the trap's name where a dotted name of the program means one, else ""."""
+    """Return the name of the trap that a dotted name refers to, or ""."""
     for known, meant in names.items():
         if f"{name}.".startswith(f"{known}."):
             return _TRAP_OF.get(meant + name[len(known) :], "")
@@ -104,11 +104,11 @@ def _trap(name: str, names: dict[str, str]) -> str:
 
 
 def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[tuple[Path, ast.AST]]:
-    """Yield the script and all modules of the directory that it imports, directly or through others, each with its AST.
+    """Yield the script and all modules of the directory that it imports, directly or indirectly, each with its AST.
 
-    `named`: follow also names of Python files in strings, which the program may start or execute.
+    With `named`, also follow names of Python files in strings, which the program may start or execute.
 
-    Files that cannot be parsed are skipped: the script's own syntax is checked elsewhere, and a module may never be
+    Files that cannot be parsed are skipped. The script's own syntax is checked elsewhere, and a module may never be
     imported.
     """
     waiting, seen = [script], {script}
@@ -124,7 +124,7 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
 
 
 def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
-    """Yield where the modules that one imports may be."""
+    """Yield the paths where the modules imported by `path` may be."""
     roots = (directory, path.parent, directory / "src")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -145,7 +145,7 @@ def _is_script(value: object) -> TypeGuard[str]:
 
 
 def parsed(path: Path) -> ast.AST | None:
-    """Return the AST of a Python file, None if it cannot be parsed."""
+    """Return the AST of a Python file; None if it cannot be parsed."""
     try:
         return parsed_text(path.read_bytes())
     except OSError:
@@ -153,17 +153,17 @@ def parsed(path: Path) -> ast.AST | None:
 
 
 def parsed_text(source: str | bytes) -> ast.AST | None:
-    """Return the AST of a Python text, None if it cannot be parsed; its warnings are no matter of this project."""
+    """Return the AST of a Python text; None if it cannot be parsed. Python's warnings are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # The last two: an expression is too long.
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: an expression is too long
             return None
 
 
 def is_guard(node: ast.AST) -> bool:
-    """Return whether imports in a statement may fail: it handles their error."""
+    """Return whether a statement handles the error of a failed import inside of it."""
     if isinstance(node, ast.Try):
         return any(handler.type is None or names_in(handler.type) & _GUARDS for handler in node.handlers)
     return isinstance(node, ast.With) and any(names_in(item.context_expr) & _GUARDS for item in node.items)
@@ -177,7 +177,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def imports(tree: ast.AST, *, relative: bool = True) -> Iterator[str]:
-    """Yield the dotted names that a module imports, anywhere in it; without `relative` only absolute imports."""
+    """Yield the dotted names that a module imports anywhere. Without `relative`, only absolute imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

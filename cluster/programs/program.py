@@ -1,4 +1,4 @@
-"""A program of the user's own: its directory, and what each rank runs in it. Checked before AWS is asked."""
+"""A user program: its directory and the command that each rank runs. It is checked before AWS is asked."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import expanded, is_directory, is_file, resolved
 
 MAX_WORD_BYTES: Final = 128 * 1024 - 1
-"""Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
+"""Maximum size of one argument or NAME=VALUE in Linux, without the terminating byte."""
 PYTHONS: Final = ("python", "python3")
 _OPERATOR: Final = re.compile(
     r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|"""
     r"""((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s)|(?<=\s)&$|(?<=\s)[0-9&]?(?:>>?|<)\S*|\$(?:\w+|[{(])|`)""",
     re.DOTALL,
 )
-"""Quoted parts of an entry, and in group 1 what only a shell reads."""
+"""Quoted parts of an entry; group 1 is syntax that only a shell understands."""
 _IPYTHON: Final = "get_ipython"
 _MAGICS: Final = ("system", "getoutput", "run_line_magic", "run_cell_magic", "magic")
-"""What nbconvert makes of `!` and `%` commands."""
+"""IPython functions into which nbconvert translates `!` and `%` commands."""
 _FRAMEWORKS: Final = re.compile(rb"horovod|tensorflow|keras|torch")
-"""What a file names that imports anything that decides the environment."""
+"""Words in files whose imports may decide the environment."""
 MAX_TREE_BYTES: Final = 1 << 30
-"""Of a program's directory: code, not data. It is held in memory while it is packed."""
+"""Maximum size of a program's directory. It is meant for code, not data, and is packed in memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """A user's own program, checked when it is built: its files must exist, be uploaded and compile."""
+    """A user program. Creating one checks that its files exist, are uploaded, and compile."""
 
     directory: Path
     entry: tuple[str, ...]
     """Words that each rank runs: `train.py --flag v`, `-m package --flag v`, or a command and its arguments."""
 
     requirements: str = ""
-    """Path of the file that lists its packages, relative to the directory if it is in there; empty: none."""
+    """Path of the file that lists its packages, relative to the directory if it is inside; "" for none."""
     extras: tuple[str, ...] = ()
     """Optional dependencies of pyproject.toml or uv.lock to install."""
     groups: tuple[str, ...] = ()
     """Dependency groups of pyproject.toml or uv.lock to install."""
     keras: int = 3
-    """What tf.keras and keras mean to it: 3, or 2."""
+    """Keras version of tf.keras and keras in the program: 3 or 2."""
     entry_words: int = 0
-    """Number of the first words that come from --entry, in which placeholders are expanded."""
+    """Number of words that come from --entry. Placeholders are expanded only in these."""
     is_keras_chosen: bool = False
-    """Whether the user has said which, and so that the program bears it."""
+    """Whether the user chose the Keras version, which also confirms that the program works with it."""
 
     def __post_init__(self) -> None:
         if not is_directory(self.directory):
@@ -84,7 +84,7 @@ class Program:
         self._check_command()
 
     def _check_command(self) -> None:
-        """Raise UsageError for a module or a script, other than a Python file, that a node could not start."""
+        """Raise UsageError for a command that a node could not start. Python files are checked elsewhere."""
         first, *rest = self._words
         if self.script is not None:
             return
@@ -95,7 +95,7 @@ class Program:
         elif Path(first).name in SHELLS:
             while rest and re.fullmatch(r"-[abefhklmnpuvx]+", rest[0]):
                 del rest[0]
-            if rest and not rest[0].startswith("-"):  # not `sh -c COMMAND`
+            if rest and not rest[0].startswith("-"):  # not for `sh -c COMMAND`
                 self._check_script(rest[0])
         elif "/" in first and not Path(first).is_absolute():
             self._check_script(first)
@@ -119,9 +119,9 @@ class Program:
             raise UsageError("--entry", f"-m {module}", rule)
 
     def _check_script(self, name: str) -> None:
-        """Raise UsageError for a script that the nodes would not find, or could not read for its line ends."""
+        """Raise UsageError for a script that is not uploaded, or has Windows line ends."""
         if Path(name).is_absolute():
-            return  # It is on the nodes.
+            return  # it is on the nodes
         self.check_travels("--entry", name, Path(os.path.normpath(name)))
         with (self.directory / name).open("rb") as file:
             first_line = file.readline(MAX_WORD_BYTES)
@@ -131,7 +131,7 @@ class Program:
             raise UsageError("--entry", name, rule)
 
     def check_travels(self, flag: str, given: str, file: Path) -> None:
-        """Raise UsageError for a file that the nodes would not find."""
+        """Raise UsageError for a file that does not exist or is not uploaded."""
         if not is_file(self.directory / file):
             raise UsageError(flag, given, f"is not a file in {self.directory}")
         if reason := self.upload.reason_against(file):
@@ -149,12 +149,12 @@ class Program:
         extras: Sequence[str] = (),
         groups: Sequence[str] = (),
     ) -> Program:
-        """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`.
+        """Build a program from --payload, --entry, which is split as a shell would, and the words after `--`.
 
-        Paths in --entry and --requirements are relative to the payload or else to the current directory.
+        Paths in --entry and --requirements are relative to the payload, or else to the current directory.
 
-        Raises KerasTrapError for one that would train wrongly without an error, unless --keras is given, or its
-        requirements may bring another Keras: that is known once they are resolved.
+        Raises UsageError for invalid values. Raises KerasTrapError for a program that would train wrongly without an
+        error, unless --keras is given. With requirements that check comes later, because they may bring another Keras.
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")
@@ -190,13 +190,13 @@ class Program:
         return program
 
     def check_keras_traps(self) -> None:
-        """Raise KerasTrapError where it would train wrongly with Keras 3 without an error."""
+        """Raise KerasTrapError if the program would train wrongly with Keras 3 without an error."""
         silent = [trap for trap in self.keras_traps() if trap.is_silent]
         if silent and not self.is_keras_chosen:
             raise KerasTrapError(silent)
 
     def wanted(self, *, horovod: bool) -> Wanted:
-        """Return what it asks of its environment; `horovod`: Horovod starts it."""
+        """Return what the program requires of its environment. `horovod` says whether Horovod starts it."""
         return Wanted(
             directory=self.directory,
             requirements=self.requirements,
@@ -210,7 +210,7 @@ class Program:
 
     @functools.cached_property
     def _modules(self) -> frozenset[str]:
-        """Return what its script and the modules that it imports import; without a script, what any file imports."""
+        """Return the modules imported by the script and its modules; without a script, by any uploaded file."""
         trees: Iterator[ast.AST | None]
         if self.script is not None:
             trees = (tree for _, tree in modules(self.directory, self.script, named=True))
@@ -220,7 +220,7 @@ class Program:
         return frozenset(module for tree in trees if tree for module in imports(tree, relative=False))
 
     def keras_traps(self) -> list[Trap]:
-        """Find what the program does with Horovod that Keras 3 does not bear; with Keras 2 all is well."""
+        """Find the program's uses of Horovod that do not work with Keras 3; empty with Keras 2."""
         return self._traps if self.keras == 3 else []
 
     @functools.cached_property
@@ -234,7 +234,7 @@ class Program:
 
     @property
     def script(self) -> Path | None:
-        """Return the Python file that the entry names, or the module's; None for another command."""
+        """Return the Python file that the entry starts, directly or with -m; None for another command."""
         first, *rest = self._words
         if first == "-m" and rest:
             parts = rest[0].split(".")
@@ -248,7 +248,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        """Return what runs of it are called: `train` for `train.py`, and for `-m package.train`."""
+        """Return the label for runs of this program: `train` for `train.py` and for `-m package.train`."""
         is_module = self._words[0] == "-m"
         first = next(iter(self._words[is_module:]), "program")
         if not is_module and "/" not in first and not first.endswith(".py"):  # `sh -c`, `env`, `accelerate launch`, ...
@@ -260,23 +260,23 @@ class Program:
 
     @functools.cached_property
     def joining(self) -> Joining:
-        """Return what its sources tell of how its ranks join."""
+        """Return what the sources show about how the ranks join."""
         configs = [name for name in self.upload.files if name.suffix in (".yaml", ".yml", ".json", ".toml")]
         return examine(self.directory, self.entry, self.entry_words, configs)
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Return what each rank runs."""
+        """Return the command that each rank runs."""
         return self.entry
 
     @functools.cached_property
     def upload(self) -> Upload:
-        """Return what is uploaded, listed once: the files that are checked are those that are packed."""
+        """Return the files to upload. They are listed once, so that the checked files are the packed ones."""
         return survey(self.directory)
 
     def tree(self, lock: str = "") -> Tree:
-        """Pack it, with the lock file of an environment of its own beside it.
+        """Pack the program. `lock` is the lock file of its environment, to be stored next to it.
 
-        Raises UsageError where it is too large to be code, and UploadError for a file that cannot be read.
+        Raises UsageError if it is too large to be code, and UploadError for a file that cannot be read.
         """
         found = self.upload
         try:
@@ -294,7 +294,7 @@ class Program:
 
 
 def check_word(flag: str, word: str) -> None:
-    """Raise UsageError for what no program can be given as one argument."""
+    """Raise UsageError for a word that cannot be passed to a program as an argument."""
     if "\0" in word:
         raise UsageError(flag, None, "holds a NUL, which no program can be given")
     try:
@@ -306,7 +306,7 @@ def check_word(flag: str, word: str) -> None:
 
 
 def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
-    """Return what is wrong with the first word of an entry that no node can start; "" if nothing is."""
+    """Explain why nodes cannot start the first word of an entry; "" if they can."""
     if re.match(r"[A-Za-z_]\w*=", first):
         return "sets a variable, which takes a shell or `env`: put `env` before it, or give --env NAME=VALUE"
     if first in ("cd", "source", ".", "export", "set"):
@@ -322,12 +322,12 @@ def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # To pack it reports that.
+    except OSError:  # packing the file reports the error
         return b""
 
 
 def _line_of_magic(text: bytes) -> int:
-    """Return the first line outside of any block that calls IPython, as nbconvert writes `!pip` and `%cd`; else 0."""
+    """Return the first top-level line that calls IPython, as nbconvert writes `!pip` and `%cd`; 0 if there is none."""
     if b"get_ipython()." not in text:
         return 0
     tree = parsed_text(text)
@@ -335,7 +335,7 @@ def _line_of_magic(text: bytes) -> int:
         return 0
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            return 0  # It may define get_ipython.
+            return 0  # it may define get_ipython
         call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _MAGICS:
             made = call.func.value
@@ -345,7 +345,9 @@ def _line_of_magic(text: bytes) -> int:
 
 
 def _gives_ipython(node: ast.AST) -> bool:
-    """Return whether a part of a program defines or looks up get_ipython. IPython's own returns None in a script."""
+    """Return whether a part of a program defines or looks up get_ipython itself. IPython's own returns None in a
+    script.
+    """
     if isinstance(node, ast.ImportFrom):
         is_own = (node.module or "").partition(".")[0] != "IPython"
         return any((name.asname or name.name) == _IPYTHON and is_own for name in node.names)
@@ -363,9 +365,10 @@ def _begins_with(path: Path, *starts: bytes) -> bool:
 
 
 def _located(flag: str, given: str, directory: Path) -> str:
-    """Return the path of a file as seen from the program's directory, or the absolute path of a file elsewhere.
+    """Return a file's path relative to the program's directory, or the absolute path of a file elsewhere.
 
-    A relative path is one from the program's directory or else from the current directory. Raises UsageError.
+    A relative path is looked up in the program's directory, then in the current one. Raises UsageError if it is in
+    neither.
     """
     typed = expanded(given)
     if not typed.is_absolute() and ".." not in typed.parts and is_file(directory / typed):
@@ -378,18 +381,18 @@ def _located(flag: str, given: str, directory: Path) -> str:
 
 
 def _with_located_script(words: Sequence[str], directory: Path) -> list[str]:
-    """Return the words of --entry with the path of the program's own script as seen from its directory.
+    """Return the words of --entry with the script's path relative to the program's directory.
 
-    Raises UsageError for a script that is not uploaded.
+    Raises UsageError for a script outside of the directory.
     """
     own = _without_python(words)
     word, at = own[0] if own else "", len(words) - len(own)
     if not word.endswith(".py"):
         place = Path.cwd() / expanded(word)
         if "/" not in word or not is_file(place) or (is_file(directory / word) and not Path(word).is_absolute()):
-            return list(words)  # A command, a path as it must be, or a missing file, which is reported elsewhere.
+            return list(words)  # a command, a correct path, or a missing file, which is reported elsewhere
         if Path(word).is_absolute() and not resolved(word).is_relative_to(directory):
-            return list(words)  # A command of the nodes, such as /usr/bin/env.
+            return list(words)  # a command on the nodes, such as /usr/bin/env
     script = _located("--entry", word, directory)
     if Path(script).is_absolute():
         rule = f"is {script}, outside of the uploaded directory {directory}; give --payload a directory with both"

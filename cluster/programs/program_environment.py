@@ -1,4 +1,4 @@
-"""Choose the environment of a program before anything is pushed or started, by its requirements and the nodes."""
+"""Choose the environment of a program from its requirements and the nodes, before anything is pushed or started."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cluster.terminal.status_line import doing
 
 WHEELS: Final = "wheels"
 LOCKS: Final = Path("agent") / "environment"
-"""Where a checkout has the lock files of the runtime."""
+"""Directory of the runtime's lock files in a checkout."""
 
 
 def kind_of_hosts(nodes: Sequence[Node], count: int) -> RuntimeKind | None:
-    """Return what the environment of a run on `count` workers is made for, None where nothing tells.
+    """Return the kind of runtime for a run on `count` workers; None if no node has reported its Python.
 
-    Workers that are not there yet are taken for such as are, and where none is, for such as the master. Raises
-    DeepcdkError for workers of two kinds.
+    Missing workers are assumed to be like the existing ones, or like the master if there are none. Raises DeepcdkError
+    if the workers are of two kinds.
     """
     known = workers(nodes)[:count] or [node for node in nodes if node.name == MASTER_NAME]
     if not known:
@@ -45,18 +45,18 @@ def kind_of_hosts(nodes: Sequence[Node], count: int) -> RuntimeKind | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedProgram:
-    """A program as it is pushed, with the environment that its ranks run in."""
+    """A program that is ready to push, with the environment for its ranks."""
 
     tree: Tree
     wheels: Tree | None = None
-    """Wheels of the laptop that the nodes install."""
+    """Local wheels for the nodes to install."""
     environment: Environment
     kind: RuntimeKind | None
-    """Of the hosts that the environment was resolved for; None where it was not resolved."""
+    """Kind of the hosts that the environment was resolved for; None if it was not resolved."""
 
     @property
     def trees(self) -> tuple[Tree, ...]:
-        """Return what is pushed."""
+        """Return the trees to push."""
         return (*((self.wheels,) if self.wheels else ()), self.tree)
 
 
@@ -72,8 +72,8 @@ def pack(
 ) -> PackedProgram:
     """Resolve the environment of a program on `count` of the live `nodes`, and pack both.
 
-    `project` is the checkout; `variables` are the names of those that the ranks get; `report` gets a line for what the
-    user should know. Raises RequirementsError, and KerasTrapError for a program that would train wrongly there.
+    `project` is the checkout. `variables` are the names of the ranks' variables. `report` is called with each note for
+    the user. Raises RequirementsError, and KerasTrapError for a program that would train wrongly in this environment.
     """
     for note in program.upload.notes():
         report(note)
@@ -114,26 +114,28 @@ def pack(
     wheels = wheels_tree(environment.wheels)
     lock = environment.lock
     if wheels:
-        lock = f"--find-links ../../{wheels.name}/{WHEELS}\n{lock}"  # from the program's directory on the nodes
+        lock = f"--find-links ../../{wheels.name}/{WHEELS}\n{lock}"  # relative to the program's directory on the nodes
     return PackedProgram(tree=program.tree(lock), wheels=wheels, environment=environment, kind=kind)
 
 
 def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
-    """Pack wheels of the laptop apart from the program, so that an edit of the program does not upload them again."""
+    """Pack local wheels separately, so that an edit of the program does not upload them again. Returns None without
+    wheels.
+    """
     return push.pack(Path(), (), WHEELS, {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}) if wheels else None
 
 
 def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: Callable[[str], None]) -> Environment:
-    """Return the environment for what a program wants on hosts of this kind.
+    """Return the environment that a program needs on hosts of this kind.
 
-    Raises RequirementsError, and UnresolvedHereError if this machine cannot resolve it.
+    Raises RequirementsError, or UnresolvedHereError if this machine cannot resolve the requirements.
     """
     if kind is None:
         raise RequirementsError(
             f"{wanted.file} cannot be resolved: no node has reported its Python",
             remedy="`fab status` shows the nodes; replace those that an older version booted with `fab replace`",
         )
-    # Not at the top: most programs have no requirements, and start without reading these.
+    # Import late: most programs have no requirements and start faster without these modules.
     from cluster.programs.resolution import Resolver
 
     with doing(f"resolving {wanted.requirements or 'the program'} with uv"):

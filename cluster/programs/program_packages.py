@@ -1,7 +1,7 @@
-"""What a program asks of its environment, and what it gets: the nodes' runtime, or packages of its own.
+"""What a program requires of its environment, and the environment that it gets: the nodes' runtime or its own packages.
 
-Apart from `cluster.programs.resolution`, which finds the one for the other, since most programs have no requirements
-and start without reading that.
+This is separate from `cluster.programs.resolution`, which resolves requirements, so that programs without requirements
+start without importing it.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ RUNTIME_MODULES: Final = frozenset(
         "threadpoolctl", "typing_extensions", "urllib3", "werkzeug", "wheel", "wrapt", "yaml"
     }
 )  # fmt: skip
-"""Modules of the nodes' runtime, which a program without requirements can import."""
+"""Modules of the nodes' runtime. A program without requirements can import them."""
 _PIN: Final = re.compile(
     r"^([A-Za-z0-9][\w.-]*)(?:==([^\s;\\]+)| @ \S*/[^-/\s]+-([^-/\s]+)-[^/\s]+\.whl)", re.MULTILINE
 )
 
 
 def pinned(lock: str) -> dict[str, str]:
-    """Return the versions of the packages of a lock file, by their names."""
+    """Return the package versions in a lock file, by name."""
     return {name: version or unquote(other) for name, version, other in _PIN.findall(lock)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a program asks of its environment."""
+    """What a program requires of its environment."""
 
     directory: Path
     requirements: str
-    """Path of the file that lists its packages, relative to the directory or absolute; empty: none."""
+    """Path of the file that lists its packages, relative to the directory or absolute; "" for none."""
     extras: tuple[str, ...] = ()
-    """Optional dependencies that --extra chooses."""
+    """Optional dependencies selected with --extra."""
     groups: tuple[str, ...] = ()
-    """Dependency groups that --group chooses."""
+    """Dependency groups selected with --group."""
     files: tuple[str, ...] = ()
-    """What uv reads: files, with the options that belong to them."""
+    """Arguments for uv: the files to read, with their options."""
     lines: tuple[str, ...] = ()
-    """Further requirements, from a format that uv does not read here."""
+    """Further requirements, from a format that uv cannot read here."""
     uploaded: frozenset[Path] = frozenset()
-    """Its uploaded files, relative to the directory."""
+    """The program's uploaded files, relative to the directory."""
     modules: frozenset[str]
-    """What its files import, as `horovod.torch`."""
+    """Modules that its files import, such as `horovod.torch`."""
     keras: int = 3
-    """The version that it is to have, as --keras says."""
+    """Keras version selected with --keras."""
     horovod: bool = True
-    """Whether Horovod starts it."""
+    """Whether Horovod starts the program."""
 
     @property
     def uses_torch(self) -> bool:
@@ -69,12 +69,12 @@ class Wanted:
 
     @property
     def uses_tensorflow(self) -> bool:
-        """Return whether it needs TensorFlow, whether its requirements name it or not."""
+        """Return whether Horovod must be built for TensorFlow, even if the requirements do not name it."""
         return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
 
     @property
     def file(self) -> str:
-        """Return what its requirements are called in a message."""
+        """Return the name to use for the requirements in a message."""
         return self.requirements or "the program, which has no requirements.txt,"
 
     def _imports(self, name: str) -> bool:
@@ -83,39 +83,39 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What the ranks of a program run in."""
+    """The Python environment for a program's ranks."""
 
     lock: str = ""
-    """The text of its lock file; empty: the runtime alone."""
+    """Text of its lock file; "" for the runtime alone."""
     over_runtime: bool = False
-    """Whether the packages are laid over the runtime. Otherwise the environment is the program's own."""
+    """Whether the packages are installed on top of the runtime. Otherwise the program has its own environment."""
     wheels: tuple[Path, ...] = ()
-    """Files of this machine that the nodes need beside the program."""
+    """Local files that the nodes need in addition to the program."""
     download_bytes: int = 0
-    """Size of the packages that one node downloads."""
+    """Bytes of packages that one node downloads."""
     notes: tuple[str, ...] = ()
-    """What the user should know of the choice of packages."""
+    """Notes for the user on the choice of packages."""
     horovod_for: tuple[str, ...] = ()
-    """The frameworks that Horovod is built for there."""
+    """The frameworks that Horovod is built for in this environment."""
     keras: int = 3
-    """The version of Keras that comes with its TensorFlow: 3, or 2."""
+    """Version of Keras that belongs to its TensorFlow: 3 or 2."""
     tf_keras: bool = False
-    """Whether it has Keras 2 beside it, for a program that is to have that."""
+    """Whether Keras 2 is installed too (tf-keras), for a program that needs it."""
     why: str = ""
-    """Why it is not the runtime."""
+    """Why the runtime alone is not enough."""
 
     @property
     def own(self) -> bool:
-        """Return whether it is the program's own, not the runtime."""
+        """Return whether this is the program's own environment, not the runtime."""
         return bool(self.lock) and not self.over_runtime
 
     @property
     def packages(self) -> dict[str, str]:
-        """Return the versions of its packages; empty for the runtime."""
+        """Return the versions of its packages; empty for the runtime alone."""
         return pinned(self.lock)
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Describe the environment in one line."""
         shown = [f"{name} {self.packages[name]}" for name in _TOLD if name in self.packages]
         horovod = [f"Horovod {HOROVOD_VERSION} for {' and '.join(self.horovod_for)}"] if self.horovod_for else []
         count = len(self.packages)
@@ -130,7 +130,7 @@ class Environment:
 
 
 def megabytes(count: int) -> str:
-    """Return a size in MB, with one decimal below 10."""
+    """Format a size in MB, with one decimal below 10."""
     return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 

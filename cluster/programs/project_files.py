@@ -1,4 +1,4 @@
-"""Find the file that lists a program's packages, and give uv the formats that it does not read itself."""
+"""Find the file that lists a program's packages, and convert formats that uv cannot read itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PYLOCK: Final = "pylock.toml"
 PYPROJECT: Final = "pyproject.toml"
 UV_SETTINGS: Final = "uv.toml"
 READ: Final = (REQUIREMENTS, UV_LOCK, PYLOCK, PYPROJECT)
-"""The first of these files that the program's directory contains lists its packages."""
+"""Supported files. The first one in the program's directory that lists packages is used."""
 INDEX_VARIABLES: Final = (
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
@@ -42,17 +42,17 @@ EXPORTS: Final = {
     "setup.py": "echo '-e .' > requirements.txt",
     "setup.cfg": "echo '-e .' > requirements.txt",
 }
-"""Files that are not read, each with the command that exports it to a file that is."""
+"""Unsupported files, each with the command that exports it to a supported format."""
 
 
 def chosen_file(directory: Path) -> str:
-    """Return the name of the file that lists the packages of the program in a directory; empty if there is none."""
+    """Return the name of the file in a program's directory that lists its packages; "" if there is none."""
     return next((name for name in READ if is_file(directory / name) and _lists_packages(directory / name)), "")
 
 
 def notes(directory: Path, chosen: str) -> list[str]:
-    """Return what to print about the choice: which of several files is used, or how to export one that is not read."""
-    # A requirement such as `.` reads setup.py.
+    """Return notes for the user: which of several files is used, or how to export an unsupported one."""
+    # A requirement such as `.` uses setup.py.
     names = [name for name in (*READ, *EXPORTS) if name != chosen and not (chosen and name.startswith("setup."))]
     others = [name for name in names if is_file(directory / name)]
     others = [name for name in others if name not in READ or _lists_packages(directory / name)]
@@ -65,7 +65,7 @@ def notes(directory: Path, chosen: str) -> list[str]:
 
 
 def refuse_others(name: str) -> None:
-    """Raise UsageError for a file of --requirements that must be exported first."""
+    """Raise UsageError for a --requirements file in an unsupported format."""
     base = Path(name).name
     if export := EXPORTS.get(base):
         raise UsageError("--requirements", name, f"is not read; export it first: {export}")
@@ -74,21 +74,18 @@ def refuse_others(name: str) -> None:
 
 
 def is_pylock(name: str) -> bool:
-    """Return whether a file's name is one of PEP 751: pylock.toml or pylock.NAME.toml."""
+    """Return whether a file name follows PEP 751: pylock.toml or pylock.NAME.toml."""
     base = Path(name).name
     return base.startswith("pylock.") and base.endswith(".toml")
 
 
 def reads_as_text(name: str) -> bool:
-    """Return whether a file is one of requirements, line by line."""
+    """Return whether a file lists requirements line by line."""
     return bool(name) and Path(name).name not in (UV_LOCK, PYPROJECT) and not is_pylock(name)
 
 
 def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return what `uv pip compile` reads of a program: its arguments, and lines of requirements.
-
-    Raises RequirementsError.
-    """
+    """Return arguments and requirement lines for `uv pip compile`. Raises RequirementsError."""
     name, base = wanted.requirements, Path(wanted.requirements).name
     file = wanted.directory / name
     if (wanted.extras or wanted.groups) and base not in (UV_LOCK, PYPROJECT):
@@ -114,9 +111,9 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
 
 
 def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
-    """Return options for the indexes that this machine and the project name, so that nodes ask them too.
+    """Return index options for the nodes: the indexes that this machine's variables and the project configure.
 
-    Indexes with a password are left out: the lock file is uploaded, and this machine downloads what they have.
+    Indexes with a password are left out, because the lock file is uploaded. This machine downloads their files.
     """
     hidden = {urlsplit(address).hostname or address for address in credentials(directory, environ)}
     urls = {url for _, url in _indexes(directory, environ) if url.startswith("http") and "@" not in url}
@@ -126,7 +123,8 @@ def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
 def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return user and password of each host in netrc, and of each index that this machine signs in to.
 
-    An index has its URL without the user, as https://HOST:PORT/PATH. Invalid URLs are left out, and uv reports them.
+    The key of an index is its URL without the user, as https://HOST:PORT/PATH. Invalid URLs are skipped, because uv
+    reports them.
     """
     hosts = _netrc(expanded(environ.get("NETRC") or "~/.netrc"))
     found = dict(hosts)
@@ -144,7 +142,7 @@ def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[
 
 
 def _split(url: str) -> SplitResult | None:
-    """Return the parts of a URL, None if it is invalid."""
+    """Split a URL; None if it is invalid."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -153,7 +151,9 @@ def _split(url: str) -> SplitResult | None:
 
 @functools.cache
 def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
-    """Return user and password of each host in a netrc file. An unreadable file is left out, as uv leaves it out."""
+    """Return user and password of each host in a netrc file. An unreadable file is ignored with a
+    warning, as uv does.
+    """
     try:
         hosts = netrc.netrc(file).hosts if is_file(file) else {}
     except (OSError, ValueError, netrc.NetrcParseError) as error:
@@ -163,7 +163,7 @@ def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
 
 
 def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each index that this machine's variables and the project name; the name may be empty."""
+    """Yield name and URL of each index in this machine's variables and the project. The name may be ""."""
     words = [word for name in INDEX_VARIABLES for word in environ.get(name, "").split()]
     for word in words:
         found = re.match(r"([\w-]+)=(.*)", word)
@@ -173,19 +173,19 @@ def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _index_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each index in settings of uv. Malformed entries are left out, and uv reports them."""
+    """Yield name and URL of each index in uv's settings. Malformed entries are skipped, because uv reports them."""
     for index in _list(settings, "index"):
         if isinstance(index, Mapping):
             yield str(index.get("name", "")), str(index.get("url"))
 
 
 def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each index in UV_CONFIG_FILE, else in the project's and the user's settings of uv."""
+    """Yield name and URL of each index in UV_CONFIG_FILE, or else in the project's and the user's uv settings."""
     users = expanded(environ.get("XDG_CONFIG_HOME") or "~/.config") / "uv"
     files = [place / name for place in (directory, *directory.parents, users) for name in (UV_SETTINGS, PYPROJECT)]
     for file in [expanded(given)] if (given := environ.get("UV_CONFIG_FILE")) else files:
         document: Mapping[str, Any] = {}
-        with contextlib.suppress(RequirementsError):  # uv reports those that it reads.
+        with contextlib.suppress(RequirementsError):  # uv reports errors in files that it reads
             document = _toml(file) if is_file(file) else {}
         settings = _table(_table(document, "tool"), "uv") if file.name == PYPROJECT else document
         yield from _index_entries(settings)
@@ -194,7 +194,7 @@ def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterato
 
 
 def is_package(pyproject: Path) -> bool:
-    """Return whether uv would install the project itself: it names a build system, or `[tool.uv] package` says so."""
+    """Return whether uv would install the project itself: it has a build system, or `[tool.uv] package` is true."""
     document = _toml(pyproject)
     return bool(_table(_table(document, "tool"), "uv").get("package", "build-system" in document))
 
@@ -207,7 +207,7 @@ def _lists_packages(file: Path) -> bool:
 
 
 def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the lines of uv.lock, for all platforms, each with its marker."""
+    """Return the requirements in a uv.lock, for all platforms, with their markers. Raises RequirementsError."""
     command = [uv, "export", "--frozen", "--no-header", "--no-annotate", "--quiet"]
     done = subprocess.run(
         [*command, "--no-default-groups", "--format", "requirements.txt", *flags, "--directory", str(lock.parent)],
@@ -225,14 +225,14 @@ def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, s
 
 
 def _absolute(line: str, directory: Path) -> str:
-    """Return a line with the path of a local package absolute, and no longer editable."""
+    """Make the path of a local package absolute, and its installation non-editable."""
     path, marker = line.removeprefix("-e ").partition(" ;")[::2]
     is_path = path.startswith((".", "/")) or line.startswith("-e ")
     return f"{(directory / path).resolve()}{' ;' * bool(marker)}{marker}" if is_path else line
 
 
 def _pylock_lines(file: Path) -> list[str]:
-    """Return the packages of a file of PEP 751 as requirements. Raises RequirementsError."""
+    """Convert the packages of a PEP 751 lock file to requirements. Raises RequirementsError."""
     lines = []
     for package in _toml(file).get("packages", ()):
         name, marker = str(package.get("name")), package.get("marker")

@@ -1,7 +1,7 @@
-"""Read a program's requirements with the files that they include: what must reach the nodes beside the versions.
+"""Read requirements files with the files that they include, for facts that uv's answer leaves out.
 
-uv resolves the versions. Its answer leaves out where packages come from, which hashes the user allows for them, and
-what is asked of Horovod, which is built and not resolved.
+uv resolves the versions. Its answer does not contain the indexes, the allowed hashes, and the requirement of Horovod,
+which is built instead of resolved.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 class RequirementsError(DeepcdkError):
-    """Report requirements that no environment can have, in uv's words."""
+    """Report requirements that cannot be met or read. The message contains uv's reasons."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One requirement or option, its continuation lines joined and without its comment."""
+    """One requirement or option, with continuation lines joined and comments removed."""
 
     file: Path
-    """The file that has it, relative to the program's directory."""
+    """The file that contains it, relative to the program's directory."""
     text: str
 
     @property
     def requirement(self) -> Requirement | None:
-        """Return it as a requirement by name; None for an option, a path or a URL."""
+        """Parse the line as a requirement with a name; None for an option, a path or a URL."""
         try:
             return Requirement(re.split(r"\s--?[a-z]", self.text, maxsplit=1)[0])
         except InvalidRequirement:
@@ -52,21 +52,23 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RequirementsFile:
-    """A requirements file of a program, with those that it includes."""
+    """The requirements of a program, including those of included files."""
 
     directory: Path
-    """The program's."""
+    """The program's directory."""
     lines: tuple[Line, ...]
 
     @classmethod
     def read(cls, directory: Path, name: str, more: Sequence[str] = ()) -> RequirementsFile:
-        """Read the file of this path in the program's `directory`, and `more` lines. Raises RequirementsError."""
+        """Read a requirements file in the program's `directory`, and `more` lines. Raises RequirementsError."""
         lines = tuple(_lines(directory, Path(name), ())) if name else ()
         return cls(directory=directory, lines=(*lines, *(Line(file=Path(name), text=text) for text in more)))
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the options that name indexes: the nodes ask them too. Wheels of directories are uploaded."""
+        """Return the options that name indexes, which the nodes need too. Wheels in local directories are uploaded
+        instead.
+        """
         return tuple(
             line.text
             for line in self.lines
@@ -75,16 +77,16 @@ class RequirementsFile:
 
     @property
     def without_editable(self) -> tuple[str, ...]:
-        """Return all lines with editable git repositories as plain ones; empty if there are none.
+        """Return all lines with editable git repositories made non-editable; empty if there are no such lines.
 
-        `pip freeze` writes them; uv accepts only directories as editable.
+        `pip freeze` writes them, but uv accepts only directories as editable.
         """
         found = tuple(_EDITABLE.sub(_plain_repository, line.text) for line in self.lines)
         return found if found != tuple(line.text for line in self.lines) else ()
 
     @property
     def hashes(self) -> dict[str, frozenset[str]]:
-        """Return the hashes, as `sha256:...`, that the files of a package may have, by its normalized name."""
+        """Return the allowed hashes of each package, such as `sha256:...`, by its normalized name."""
         found: dict[str, frozenset[str]] = {}
         for line in self.lines:
             if (requirement := line.requirement) and (hashes := _HASH.findall(line.text)):
@@ -93,7 +95,7 @@ class RequirementsFile:
         return found
 
     def refusal(self, name: str, version: str, kind: RuntimeKind) -> str:
-        """Return the first requirement that does not allow this version of a package there; empty where none does."""
+        """Return the first requirement that rejects this version of a package on the nodes, or ""."""
         for line in self.lines:
             requirement = line.requirement
             if requirement is None or canonicalize_name(requirement.name) != name:
@@ -113,7 +115,7 @@ def _plain_repository(found: re.Match[str]) -> str:
 
 
 def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: frozenset[str] | None) -> frozenset[str]:
-    """Return those hashes of a package's files that the user's requirements allow; `allowed` None: all.
+    """Return the hashes of a package's files that the requirements allow. If `allowed` is None, all are allowed.
 
     Raises RequirementsError if the index has no file with an allowed hash.
     """
@@ -126,7 +128,7 @@ def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: froz
             "they were written, or the hashes are of another version",
             remedy="check that the index is the right one; then correct the hashes",
         )
-    # pip on the node compares hashes of an algorithm that the index does not report.
+    # pip on the node compares the hashes if the index does not report this algorithm.
     return kept or allowed
 
 
@@ -137,7 +139,7 @@ def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator
             yield Line(file=name, text=text)
             continue
         inner = name.parent / _unquoted(included[1])
-        # uv reads what is named by a URL; a circle of files it refuses in its own words.
+        # uv reads files given by URL. It rejects files that include each other, with its own message.
         if not _URL.match(included[1]) and inner not in (*including, name):
             yield from _lines(directory, inner, (*including, name))
 
@@ -154,7 +156,7 @@ def _text(directory: Path, name: Path) -> str:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield the logical lines of a requirements file, as pip joins them, without comments and blank lines."""
+    """Yield the logical lines of a requirements file, joined like in pip, without comments and blank lines."""
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
         if plain := re.sub(r"(^|\s)#.*", "", line).strip():
             yield plain

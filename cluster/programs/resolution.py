@@ -1,8 +1,8 @@
-"""Choose the environment that a program's requirements need, resolved by uv on the laptop before anything is pushed.
+"""Choose the environment for a program's requirements. uv resolves it on the laptop before anything is pushed.
 
-Requirements that the nodes' runtime allows are laid over it. Others get an environment of the program's own, where
-Horovod is built for its frameworks. Either way every package is resolved here, for the nodes' processor and Python, and
-locked by its hash. The nodes install those wheels and nothing else.
+If the nodes' runtime meets the requirements, missing packages are installed on top of it. Otherwise the program gets
+its own environment, in which Horovod is built for its frameworks. All packages are resolved here for the nodes'
+processor and Python, and locked by hash. The nodes install exactly those wheels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GPU_LOCK: Final = "requirements-gpu.txt"
 KERAS_2: Final = "tf-keras"
 FIRST_WITH_KERAS_3: Final = (2, 16)
 ONE_TENSORFLOW: Final = TENSORFLOW_PACKAGES[:2]
-"""Two names of one package: both install the same files, and the later one overwrites those of the other."""
+"""Two names of the same package. Both install the same files, so the later one overwrites the other."""
 HOROVOD: Final = "horovod"
 TORCH_BACKEND: Final = "UV_TORCH_BACKEND"
 NOTHING_DONE: Final = "nothing was pushed or started"
@@ -53,17 +53,17 @@ class Resolver:
     """Resolve the requirements of programs for the hosts of a run."""
 
     kind: RuntimeKind
-    """Of the hosts, with their Python."""
+    """Kind of the hosts, including their Python."""
     locks: Path
     """Directory of the runtime's lock files."""
     environ: Mapping[str, str]
     notes: list[str] = dataclasses.field(default_factory=list, compare=False)
-    """What the user should know of the choice of packages."""
+    """Notes for the user on the choice of packages."""
 
     def resolve(self, wanted: Wanted) -> Environment:
         """Return the environment for a program.
 
-        Raises RequirementsError; UnresolvedHereError if this machine reaches no index; UvError if uv does not run.
+        Raises RequirementsError; UnresolvedHereError if this machine cannot resolve them; UvError if uv does not run.
         """
         files, lines = project_files.sources(wanted, uv_compile.uv_program(), self.environ)
         reads_text = project_files.reads_as_text(wanted.requirements)
@@ -81,14 +81,17 @@ class Resolver:
         return self._locked(more, wanted, asked, Environment(over_runtime=True, tf_keras=wanted.keras == 2))
 
     def _runtime(self) -> dict[str, str]:
-        """Return the versions of the runtime's packages; TensorFlow has each of its names."""
+        """Return the versions of the runtime's packages. TensorFlow is included under each of its names."""
         name = GPU_LOCK if self.kind.has_gpus else LOCKS[self.kind.processor]
         there = pinned((self.locks / name).read_text(encoding="utf-8"))
         version = next(there[name] for name in TENSORFLOW_PACKAGES if name in there)
         return there | dict.fromkeys(ONE_TENSORFLOW, version)
 
     def _over_runtime(self, wanted: Wanted, there: Mapping[str, str], kept: Mapping[str, str]) -> Answer | None:
-        """Return the packages that meet the requirements over the runtime, which has `there`; None if none do."""
+        """Return packages that meet the requirements on top of the runtime; None if that is impossible.
+
+        `there` are all packages of the runtime. `kept` are those that must not change.
+        """
         roots = [_keras_2(there[TENSORFLOW])] if wanted.keras == 2 else []
         constraints = [f"{name}=={version}" for name, version in kept.items()]
         stand_ins = dict(there)
@@ -103,18 +106,20 @@ class Resolver:
         try:
             alone = asked("--no-index")
             if alone.fits and not alone.without_extra - kept.keys() and alone.packages.items() <= there.items():
-                return alone  # No index needs to be asked.
+                return alone  # no index is needed
         except UnresolvedHereError:
             pass
         found = asked()
         while found.fits and (lacking := (found.without_extra & stand_ins.keys()) - kept.keys()):
-            for name in lacking:  # A stand-in has no extras.
+            for name in lacking:  # a stand-in has no extras
                 del stand_ins[name]
             found = asked()
         return found if found.fits else None
 
     def _own(self, wanted: Wanted, asked: RequirementsFile, kept: Mapping[str, str]) -> Environment:
-        """Resolve an environment of the program's own, in place of the runtime, which has `kept`."""
+        """Resolve the program's own environment, which replaces the runtime. `kept` explains why the runtime is not
+        used.
+        """
         roots = [*(HOROVOD_NEEDS if wanted.horovod else ())]
         found = self._checked(wanted, [])
         if wanted.uses_torch and TORCH not in found.packages:
@@ -143,7 +148,7 @@ class Resolver:
     def _locked(
         self, packages: Sequence[Package], wanted: Wanted, asked: RequirementsFile, environment: Environment
     ) -> Environment:
-        """Return the environment with its lock file, after building the wheels that are missing.
+        """Add the lock file to an environment, after building the wheels that are missing.
 
         Raises RequirementsError.
         """
@@ -155,7 +160,7 @@ class Resolver:
             pin = f"{package.name}=={parse_wheel_filename(file.name)[1]}"
             if file.path is None:
                 downloaded += file.size_bytes
-                if "+" in pin or file.is_direct:  # Nodes may know no index that has it.
+                if "+" in pin or file.is_direct:  # the nodes may not have its index
                     pin = f"{package.name} @ {file.url}"
             elif (inside := Path(os.path.relpath(file.path, wanted.directory))) in wanted.uploaded:
                 options.add(f"--find-links {shlex.quote(inside.parent.as_posix())}")
@@ -168,7 +173,7 @@ class Resolver:
         )
 
     def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
-        """Return the wheel of a package, built here if it has none, with the hashes that its files may have."""
+        """Return the wheel of a package, built here if necessary, and the allowed hashes of its files."""
         credentials = project_files.credentials(wanted.directory, self.environ)
         builder = WheelBuilder(kind=self.kind, environ=self.environ, credentials=credentials)
         found = builder.best([file for file in package.wheels if not allowed or _may_be(file, allowed)])
@@ -193,7 +198,7 @@ class Resolver:
         return found, allowed_hashes(package.name, package.version, hashes, allowed)
 
     def _tensorflow_root(self) -> str:
-        """Return the requirement of TensorFlow, for these hosts, in a version that Horovod was built for."""
+        """Return a requirement of TensorFlow for these hosts, limited to versions that Horovod is built for."""
         package = TENSORFLOW_PACKAGES[0] if self.kind.processor == "x86_64" else TENSORFLOW
         if self.kind.has_gpus:
             package = f"{TENSORFLOW}[and-cuda]"
@@ -201,7 +206,7 @@ class Resolver:
         return f"{package}>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"
 
     def _checked(self, wanted: Wanted, roots: Sequence[str]) -> Answer:
-        """Resolve the requirements and `roots`, with TensorFlow under one name. Raises RequirementsError."""
+        """Resolve the requirements and `roots`, with TensorFlow under only one name. Raises RequirementsError."""
         answer = self._fitting(wanted, roots)
         names = [name for name in ONE_TENSORFLOW if name in answer.packages]
         if len(names) < 2:
@@ -209,11 +214,11 @@ class Resolver:
         keep = TENSORFLOW if self.kind.has_gpus else names[0]
         version = self._common_version(wanted, roots, {answer.packages[name] for name in names})
         others = [name for name in names if name != keep]
-        # Named as a root too: what needs it may know it by its other name alone.
+        # Include it in the roots: a package may depend on it only by its other name.
         return self._fitting(wanted, [*roots, keep], constraints=[f"{keep}=={version}"], excludes=others)
 
     def _common_version(self, wanted: Wanted, roots: Sequence[str], versions: Collection[str]) -> str:
-        """Return the version in which TensorFlow serves what asks for it by either name. Raises RequirementsError."""
+        """Return a TensorFlow version that meets the requirements under both names. Raises RequirementsError."""
         for version in sorted(versions, key=Version):
             if self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in ONE_TENSORFLOW]).fits:
                 return version
@@ -247,7 +252,7 @@ class Resolver:
         **more: Any,
     ) -> Answer:
         def asked(*options: str) -> Answer:
-            # Horovod is built for it; its source distribution cannot even be asked what it needs.
+            # Horovod is built separately. uv could not even read the requirements of its source distribution.
             left_out = [HOROVOD, *excludes]
             return uv_compile.ask(
                 wanted, self.kind, self.environ, roots=roots, excludes=left_out, options=options, **more
@@ -273,7 +278,7 @@ class Resolver:
 
 
 def check_tensorflow(version: str, wanted: Wanted) -> None:
-    """Raise RequirementsError for a TensorFlow that Horovod is not known to build on."""
+    """Raise RequirementsError for a TensorFlow version that Horovod is not known to support."""
     if not FIRST_TENSORFLOW <= _numbers(version) <= LAST_TENSORFLOW:
         first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
         raise RequirementsError(
@@ -283,7 +288,7 @@ def check_tensorflow(version: str, wanted: Wanted) -> None:
 
 
 def check_horovod(asked: RequirementsFile, wanted: Wanted, kind: RuntimeKind) -> None:
-    """Raise RequirementsError where the requirements ask for another Horovod than the one that is built."""
+    """Raise RequirementsError if the requirements exclude the version of Horovod that the nodes build."""
     if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, kind):
         raise RequirementsError(
             f"{wanted.file} asks for {refusal}, and the nodes build {HOROVOD_VERSION}",
@@ -292,7 +297,7 @@ def check_horovod(asked: RequirementsFile, wanted: Wanted, kind: RuntimeKind) ->
 
 
 def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted) -> str:
-    """Return in a few words why these packages cannot be laid over a runtime that has `kept`."""
+    """Return briefly why these packages cannot be installed on top of a runtime with the packages `kept`."""
     if wanted.uses_torch:
         return f"it imports {TORCH_MODULE}, and the runtime's Horovod is built for TensorFlow"
     differ = [f"{name} {kept[name]}" for name in KEPT if name in kept and packages.get(name, kept[name]) != kept[name]]

@@ -1,8 +1,8 @@
-"""Choose the files of a program's directory that are uploaded.
+"""Choose which files of a program's directory are uploaded.
 
-In a git repository: the files that git tracks or would track, and empty directories. Elsewhere: all files except caches
-and virtual environments. In both cases `.deepcdkignore` leaves out more, in the syntax of .gitignore; a line that
-begins with `!` uploads what would be left out. Private keys and passwords are never uploaded without such a line.
+In a git repository: files that git tracks or would track, and empty directories. Elsewhere: all files except caches and
+virtual environments. In both cases `.deepcdkignore` excludes more, in the syntax of .gitignore; a line that begins with
+`!` includes a file that would be excluded. Private keys and passwords are never uploaded without such a line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CACHES: Final = frozenset(
         *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox", ".eggs", ".direnv"),
     )
 )
-"""Never uploaded unless git tracks them."""
+"""Names that are not uploaded unless git tracks them."""
 _ENVIRONMENT_MARKS: Final = ("pyvenv.cfg", "conda-meta")
 _SECRET_NAME: Final = re.compile(
     r"\.env(rc)?|\.env\.(?!(example|sample|template|dist|defaults?)$).*|[._]netrc|\.pgpass|\.git-credentials|\.pypirc"
@@ -53,23 +53,23 @@ _SECRET_TEXT: Final = re.compile(
     re.MULTILINE,
 )
 _TEXT_SUFFIXES: Final = frozenset((".py", ".pyi", ".ipynb", ".md", ".rst"))
-"""Programs and texts may quote a key's first line. They are uploaded."""
+"""Programs and texts are uploaded, because they may quote a key's first line."""
 MAX_SECRET_BYTES: Final = 1 << 16
 _NO_REPOSITORY: Final = "not a git repository (or any"
 _GIT_PLACES: Final = frozenset(
     f"GIT_{name}"
     for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY", "NAMESPACE")
 )
-"""Set in hooks of another repository."""
+"""Variables that git sets in hooks. They would point to another repository."""
 _SHOWN: Final = 5
 
 
 class UploadError(DeepcdkError, OSError):
-    """Report a directory whose files cannot be listed or read."""
+    """Report a directory with files that cannot be listed or read."""
 
 
 def unreadable(path: Path, error: OSError) -> UploadError:
-    """Return the error for a path that cannot be read, or that vanished while it was read."""
+    """Return the error for a path that cannot be read or has disappeared."""
     if isinstance(error, FileNotFoundError):
         what, remedy = f"{path} vanished while it was read", "stop what writes there"
     else:
@@ -79,7 +79,7 @@ def unreadable(path: Path, error: OSError) -> UploadError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Upload:
-    """The files of a directory that are uploaded, and the names of those that are not. Paths are relative."""
+    """The files of a directory that are uploaded, and the names of excluded ones. Paths are relative."""
 
     root: Path
     files: tuple[Path, ...] = ()
@@ -88,17 +88,17 @@ class Upload:
     folders: tuple[Path, ...] = ()
     """Empty directories."""
     ignored: tuple[str, ...] = ()
-    """Left out because git ignores them; directories end with a slash."""
+    """Excluded because git ignores them. Names of directories end with a slash."""
     secrets: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
-    """Symbolic links that lead out of the directory."""
+    """Symbolic links to targets outside of the directory."""
     special: tuple[str, ...] = ()
     """Sockets, pipes and devices."""
     without_git: bool = False
-    """Whether it is a repository, and git is not installed."""
+    """Whether the directory is in a repository but git is not installed."""
 
     def notes(self) -> list[str]:
-        """Return a line for each kind of file that is left out."""
+        """Return one line for each kind of excluded files."""
         lines = []
         if self.secrets:
             lines.append(
@@ -126,7 +126,7 @@ class Upload:
         real = Path(os.path.relpath(os.path.realpath(self.root / file), os.path.realpath(self.root)))
         if file in self.files or real in self.files:
             return ""
-        for other in self.files:  # On a disk that ignores case, train.py is also found as Train.py.
+        for other in self.files:  # on a disk that ignores case, train.py is also found as Train.py
             if str(other).lower() == str(real).lower() and (self.root / other).samefile(self.root / file):
                 return f"its name is {other}; upper and lower case differ on the nodes"
         if real.parts[0] == "..":
@@ -148,14 +148,14 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def survey(root: Path) -> Upload:
-    """Return what is uploaded of a directory. Raises UploadError for what cannot be read."""
+    """List the files of a directory to upload. Raises UploadError if a file or directory cannot be read."""
     found = _Search(root)
     found.collect("")
     return found.result()
 
 
 class _Search:
-    """The search through one directory."""
+    """State of the search through one directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -167,15 +167,15 @@ class _Search:
         self.is_environment = functools.cache(_is_environment)
 
     def verdict(self, path: str) -> bool | None:
-        """Return True if `.deepcdkignore` leaves a path out, False if a line with `!` asks for it, else None."""
+        """Return True if `.deepcdkignore` excludes a path, False if a line with `!` includes it, else None."""
         return self.rules.check_file(path).include if self.rules else None
 
     def collect(self, below: str) -> None:
-        """Add the files below a directory, which may be a repository within another one."""
+        """Add the files below a directory, which may be a repository inside of another one."""
         directory = self.root / below
         is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialised
         listed = self._git(directory, "ls-files", "-cot", "--exclude-standard") if is_repository else None
-        if not listed:  # A repository that ignores the directory as a whole lists nothing.
+        if not listed:  # git lists nothing if the repository ignores the whole directory
             self._walk(below)
             return
         for line in listed:
@@ -183,7 +183,7 @@ class _Search:
             if state == "? " and self.verdict(name) is not False and self._is_cached(name):
                 continue
             if name.endswith("/") or ((self.root / name).is_dir() and not (self.root / name).is_symlink()):
-                self.collect(name.rstrip("/") + "/")  # A submodule, or a repository within this one.
+                self.collect(name.rstrip("/") + "/")  # a submodule, or a repository inside of this one
             else:
                 self.paths.add(name)
         self._add_folders(directory, below, self._add_ignored(directory, below))
@@ -202,7 +202,7 @@ class _Search:
             self.folders |= {below + name for name in empty if f"{name}/" not in dropped}
 
     def _empty_below(self, name: str, ignored: Collection[str]) -> Iterator[str]:
-        """Yield the empty directories below a directory, and itself if it is one."""
+        """Yield the empty directories below a directory, or the directory itself if it is empty."""
         if name not in ignored and not self._is_cached(name):
             folders, others = self._entries(name)
             if not folders and not others:
@@ -211,7 +211,9 @@ class _Search:
                 yield from self._empty_below(folder, ignored)
 
     def _add_ignored(self, directory: Path, below: str) -> set[str]:
-        """Add the names that git ignores, and the files among them that `.deepcdkignore` asks for; return the names."""
+        """Add the names that git ignores, and files among them that `.deepcdkignore` includes. Return the ignored
+        names.
+        """
         options = ("ls-files", "-oi", "--exclude-standard")
         names = {below + name for name in self._git(directory, *options, "--directory") or []}
         self.ignored |= {name for name in names if not self._is_cached(name) and self.verdict(name) is None}
@@ -221,7 +223,7 @@ class _Search:
         return names
 
     def _walk(self, below: str) -> None:
-        """Add all files below a directory, except caches and environments."""
+        """Add all files below a directory, except caches and virtual environments."""
         waiting = [below]
         while waiting:
             name = waiting.pop()
@@ -244,7 +246,7 @@ class _Search:
                         others.append(name)
                     elif not self.is_environment(self.root / name) and self.verdict(f"{name}/") is not True:
                         folders.append(f"{name}/")
-        except FileNotFoundError:  # It was removed after its parent was read.
+        except FileNotFoundError:  # it was removed after its parent was read
             if not below:
                 raise
         except OSError as error:
@@ -252,14 +254,14 @@ class _Search:
         return folders, others
 
     def _is_cached(self, name: str) -> bool:
-        """Return whether a path is a cache, or in a cache or a virtual environment."""
+        """Return whether a path is a cache, or is in a cache or a virtual environment."""
         parts = name.rstrip("/").split("/")
         if any(part in CACHES for part in parts) or parts[-1].endswith((".pyc", ".pyo")):
             return True
         return any(self.is_environment(self.root.joinpath(*parts[: n + 1])) for n in range(len(parts)))
 
     def _git(self, directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
-        """Return the names that git lists, None outside of a repository. Raises UploadError for git's own errors."""
+        """Return the names that git lists; None outside of a repository. Raises UploadError for other git errors."""
         try:
             done = subprocess.run(
                 ["git", "-c", "core.fsmonitor=false", *words, "-z"],
@@ -275,7 +277,7 @@ class _Search:
         except OSError as error:
             raise unreadable(directory, error) from None
         trouble = os.fsdecode(done.stderr).strip()
-        if done.returncode != 0 and trouble.startswith(("xcrun:", "xcode-select:")):  # Apple's stand-in for git.
+        if done.returncode != 0 and trouble.startswith(("xcrun:", "xcode-select:")):  # Apple's placeholder for git
             self._note_no_git(directory)
             return None
         if _NO_REPOSITORY in trouble:
@@ -297,7 +299,7 @@ class _Search:
         self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
-        """Sort the paths that were found by their kinds."""
+        """Sort the found paths by kind."""
         files, links, outside, special = [], [], [], []
         secrets = {name for name in self.ignored if _has_secret_name(name)}
         for name in sorted(self.paths):
@@ -316,11 +318,11 @@ class _Search:
                     if target:
                         links.append((Path(name), target))
                     else:
-                        outside.append(f"{name} -> {os.readlink(path)}")  # noqa: PTH115  # as it is written
+                        outside.append(f"{name} -> {os.readlink(path)}")  # noqa: PTH115  # the text of the link
                 elif not stat.S_ISDIR(state.st_mode):
                     special.append(name)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # Removed since, or deleted in the working tree.
+                continue  # removed since then, or deleted in the working tree
             except OSError as error:
                 raise unreadable(path, error) from None
         return Upload(
@@ -337,7 +339,7 @@ class _Search:
 
 
 def is_secret(path: Path, name: str, size: int) -> bool:
-    """Return whether a file has the name or the content of a private key or of passwords. Raises OSError."""
+    """Return whether a file's name or content suggests a private key or passwords. Raises OSError."""
     if _has_secret_name(name):
         return True
     if path.suffix in _TEXT_SUFFIXES or size > MAX_SECRET_BYTES:
@@ -346,17 +348,17 @@ def is_secret(path: Path, name: str, size: int) -> bool:
         return has_secret_text(read_regular(path, 2 * MAX_SECRET_BYTES), name)
     except PermissionError:
         raise
-    except OSError:  # It changes in this moment; to pack it reports that.
+    except OSError:  # the file is changing; packing it reports the error
         return False
 
 
 def has_secret_text(content: bytes, name: str) -> bool:
-    """Return whether a text, from a file of this name, has a private key or a password in it."""
+    """Return whether a text from a file with this name contains a private key or a password."""
     return Path(name).suffix not in _TEXT_SUFFIXES and _SECRET_TEXT.search(content) is not None
 
 
 def stays(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the names that stay on the laptop: those of secrets, and those that `.deepcdkignore` leaves out."""
+    """Return the names that are not uploaded: secrets, and names that `.deepcdkignore` excludes."""
     rules = _read_rules(root / IGNORE_FILE)
     verdicts = {name: rules.check_file(name).include if rules else None for name in names}
     return [name for name, out in verdicts.items() if out or (out is None and _has_secret_name(name))]
@@ -372,7 +374,7 @@ def _is_environment(path: Path) -> bool:
 
 
 def _target_within(root: Path, link: Path) -> str:
-    """Return a link's target, relative to the link; "" for a target outside of the directory."""
+    """Return a link's target relative to the link; "" if the target is outside of the directory."""
     top, real = os.path.realpath(root), os.path.realpath(link)
     if real != top and not real.startswith(f"{top}/"):
         return ""
@@ -380,7 +382,7 @@ def _target_within(root: Path, link: Path) -> str:
 
 
 def _read_rules(file: Path) -> GitIgnoreSpec | None:
-    from pathspec import GitIgnoreSpec  # Not at the top: most tasks upload no program.
+    from pathspec import GitIgnoreSpec  # import late: most tasks upload no program
 
     try:
         text = file.read_bytes().decode("utf-8-sig", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Have uv resolve requirements to a lock file for the processor and Python of nodes, and read its answer."""
+"""Resolve requirements with uv to a lock file for the nodes' processor and Python, and read uv's answer."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from cluster.errors import DeepcdkError
 from cluster.programs.program_packages import Wanted
 
 LIBC: Final = "manylinux_2_34"
-"""Of Amazon Linux 2023; Debian 12, 13 and Ubuntu 24.04 have newer ones, which run what is built for this one."""
+"""The glibc of Amazon Linux 2023. Debian 12 and 13 and Ubuntu 24.04 have newer versions, which also run such wheels."""
 PIP_VARIABLES: Final = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
     "PIP_EXTRA_INDEX_URL": "UV_INDEX",
     "PIP_FIND_LINKS": "UV_FIND_LINKS",
 }
-"""Where packages come from, as pip's variables say it, and uv's of the same meaning. uv reads its own configuration."""
+"""pip's variables for package sources, with uv's equivalents. uv reads its own configuration itself."""
 PATIENCE: Final = {"UV_HTTP_RETRIES": "1", "UV_HTTP_CONNECT_TIMEOUT": "5"}
-"""For an index that this machine does not reach: the nodes may reach one."""
+"""Short timeouts for an index that this machine cannot reach. The nodes may reach one."""
 BEST_OF_ALL: Final = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-"""As pip: the best version of all indexes, not that of the first one that has any."""
+"""Like pip: choose the best version of all indexes, not only of the first index that has the package."""
 ONE_BY_ONE: Final = ("--index-strategy", "first-index")
-"""Only so does uv report an index that rejects a password."""
+"""Only with this strategy does uv report an index that rejects a password."""
 UNREACHABLE: Final = re.compile(r"Failed to fetch|Request failed after")
 UNPREPARED: Final = re.compile(
     r"Failed to build|Failed to download and build|build backend returned|Git operation failed"
 )
-"""uv must build what has no wheel, or lies in a repository, to learn what it needs."""
+"""Errors when uv must build a package without a wheel, or fetch one from a repository, to read its requirements."""
 PLAIN: Final = ("--no-header", "--no-annotate", "--no-universal", "--deps", "--color", "never")
-"""The form of a lock file: `[tool.uv.pip]` of the program's own pyproject.toml may ask for others."""
+"""Options for the lock file's form, because the program's `[tool.uv.pip]` may ask for another."""
 _AFTER_USER: Final = (
     r"(?:(?!\d{1,5}[/?#])[^\s/?#@]*[/?#](?:(?!://)\S)*@"
     r"|[^\s/?#]+@(?:[^\s/?#@.:]+[/?#](?:(?!://)\S)*@(?=[a-z])|(?:(?!://)\S)+@(?=[\w.-]+\.[a-z]{2,}(?![\w.-])))?)"
 )
-"""The password behind `USER:` in a URL. It may contain `/`, `?`, `#` and `@`, unlike a port.
+"""The password after `USER:` in a URL. Unlike a port, it may contain `/`, `?`, `#` and `@`.
 
 In `USER:a@b/c@d`, `b/c` is a part of the password if `b` cannot be a host's full name, or `d` can.
 """
@@ -71,20 +71,22 @@ class UvError(DeepcdkError):
 
 
 class UnresolvedHereError(DeepcdkError):
-    """Report requirements that this machine cannot resolve, while the nodes may: no index, or no compiler."""
+    """Report requirements that this machine cannot resolve: it reaches no index or lacks a compiler. The nodes may
+    succeed.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of a package: where it is, and what is known of it."""
+    """A file of a package: its location, hashes and size."""
 
     url: str
     hashes: frozenset[str] = frozenset()
-    """As `sha256:...`."""
+    """Such as `sha256:...`."""
     size_bytes: int = 0
-    """0: the index does not report it."""
+    """0 if the index does not report it."""
     is_direct: bool = False
-    """Whether the requirements name its URL, so that no index needs to have it."""
+    """Whether the requirements give its URL, so that no index needs to have it."""
 
     @property
     def name(self) -> str:
@@ -93,17 +95,17 @@ class File:
 
     @property
     def path(self) -> Path | None:
-        """Return its path on this machine; None for a file of a server."""
+        """Return its path on this machine; None for a file on a server."""
         return Path(unquote(urlsplit(self.url).path)) if self.url.startswith("file:") else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Package:
-    """A package that uv chose, with its files that fit the nodes."""
+    """A package chosen by uv, with its files that fit the nodes."""
 
     name: str
     version: str = ""
-    """Empty: only a build tells it."""
+    """"" if only a build can determine it."""
     wheels: tuple[File, ...] = ()
     sdist: File | None = None
     directory: Path | None = None
@@ -116,7 +118,7 @@ class Package:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What uv said."""
+    """uv's answer: whether the requirements can be met, the packages, and its messages."""
 
     fits: bool
     found: tuple[Package, ...] = ()
@@ -124,22 +126,22 @@ class Answer:
 
     @property
     def packages(self) -> dict[str, str]:
-        """Return the versions of the packages, by their names."""
+        """Return the versions of the packages, by name."""
         return {package.name: package.version for package in self.found}
 
     @property
     def tensorflow(self) -> str:
-        """Return the version of TensorFlow; empty without."""
+        """Return the version of TensorFlow; "" without it."""
         return next((self.packages[name] for name in TENSORFLOW_PACKAGES if name in self.packages), "")
 
     @property
     def without_extra(self) -> frozenset[str]:
-        """Return the packages whose extra was ignored because the chosen version does not have it."""
+        """Return the packages whose extra uv ignored, because the chosen version does not have it."""
         return frozenset(_NO_EXTRA.findall(self.words))
 
     @property
     def reasons(self) -> str:
-        """Return uv's words without its notes."""
+        """Return uv's messages without its progress notes."""
         return "\n".join(line for line in self.words.splitlines() if not line.startswith(_NOTES))
 
 
@@ -155,14 +157,15 @@ def ask(
     preferred: Mapping[str, str] = {},
     options: Sequence[str] = (),
 ) -> Answer:
-    """Have uv resolve a program's requirements and `roots` for nodes of a kind.
+    """Resolve a program's requirements and `roots` with uv, for nodes of a kind.
 
-    `constraints`: versions that packages must have if anything needs them. `excludes`: packages to leave out, whatever
-    needs them. `find_links`: one more directory of wheels. `preferred`: versions to choose if they are allowed.
-    Raises UnresolvedHereError if this machine cannot resolve them, and UvError if uv does not run.
+    `constraints` limit the versions of packages that are needed. `excludes` are packages to leave out even if they are
+    needed. `find_links` is an additional directory of wheels. `preferred` versions are chosen if they are allowed.
+
+    Raises UnresolvedHereError if this machine cannot resolve the requirements, and UvError if uv does not run.
     """
     with tempfile.TemporaryDirectory() as name:
-        # In a file of our own: `output-file` in the program's pyproject.toml names one of the user's.
+        # Use our own output file: `output-file` in the program's pyproject.toml may name a file of the user.
         lock, limits, left_out = (
             Path(name) / part for part in ("pylock.program.toml", "constraints.txt", "excludes.txt")
         )
@@ -198,7 +201,7 @@ def ask(
 
 
 def _packages(lock: Path, directory: Path) -> tuple[Package, ...]:
-    """Read the packages of a lock file by PEP 751, as uv writes it for one platform. Raises UvError."""
+    """Read the packages from uv's PEP 751 lock file for one platform. Raises UvError."""
     try:
         document = tomllib.loads(lock.read_text(encoding="utf-8"))
         return tuple(_package(each, lock.parent, directory) for each in document.get("packages", ()))
@@ -236,13 +239,13 @@ def _file(entry: Mapping[str, Any], beside: Path) -> File:
 
 
 def _resolved(path: str, beside: Path, directory: Path) -> Path:
-    """Return a source directory. uv writes it relative to the lock file, or as it was given."""
+    """Return the path of a source directory. uv writes it relative to the lock file, or as it was given."""
     places = [beside / path, directory / path]
     return next((place.resolve() for place in places if place.is_dir()), places[0])
 
 
 def check_answer(answer: Answer, status: int) -> None:
-    """Raise UnresolvedHereError or UvError where uv ended with this status and its words are no answer."""
+    """Raise UnresolvedHereError or UvError if uv failed for a reason other than the requirements themselves."""
     if status == 0:
         return
     last = answer.words.splitlines()[-1].strip().removeprefix("cause: ") if answer.words else ""
@@ -269,7 +272,7 @@ def check_answer(answer: Answer, status: int) -> None:
 
 
 def masked(words: str) -> str:
-    """Return a text without the passwords and tokens in its URLs. A user alone is a token, except with SSH."""
+    """Mask the passwords and tokens in a text's URLs. A user without a password counts as a token, except with SSH."""
     words = re.sub(
         rf"(https?://)(?:(?!\[)[^\s/?#:@]*:{_AFTER_USER}|[^\s/?#]+@)", r"\1****@", words, flags=re.IGNORECASE
     )
@@ -278,7 +281,7 @@ def masked(words: str) -> str:
 
 
 def uv_program() -> str:
-    """Return the path of uv, which is installed beside this project. Raises UvError."""
+    """Return the path of uv, which is installed together with this project. Raises UvError."""
     try:
         from uv import find_uv_bin
 
@@ -291,9 +294,9 @@ def uv_program() -> str:
 
 
 def uv_environment(environ: Mapping[str, str], find_links: str = "") -> dict[str, str]:
-    """Return the environment for uv, to which pip's variables name places of packages as its own do.
+    """Return the environment for uv. pip's variables for package sources apply if uv's own are not set.
 
-    `find_links` is one more directory of wheels.
+    `find_links` is an additional directory of wheels.
     """
     found = {**PATIENCE, **environ}
     for pips, uvs in PIP_VARIABLES.items():
@@ -305,7 +308,9 @@ def uv_environment(environ: Mapping[str, str], find_links: str = "") -> dict[str
 
 
 def write_stand_in(directory: Path, name: str, version: str) -> None:
-    """Write a wheel of metadata alone: what the runtime has is there, also where no index is asked."""
+    """Write a wheel that has only metadata. It represents a package of the runtime, so that uv needs no
+    index for it.
+    """
     stem = f"{name.replace('-', '_')}-{version}"
     with zipfile.ZipFile(directory / f"{stem}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

@@ -1,6 +1,7 @@
-"""Build wheels on the laptop of what has none: git repositories, directories and source distributions.
+"""Build wheels on the laptop for packages without one: git repositories, directories and source distributions.
 
-Nodes have neither git nor the user's files. A built wheel is kept by its source, so that the next run has the same one.
+Nodes have neither git nor the user's files. A built wheel is cached by its source, so that the next run uses the same
+file.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.uv_compile import LIBC, File, Package, masked, uv_environment, uv_program
 
 DATE: Final = {"SOURCE_DATE_EPOCH": "315532800"}
-"""The same sources make the same wheel, and so the same environment on the nodes."""
+"""A fixed date, so that the same sources make the same wheel and therefore the same environment on the nodes."""
 LINES: Final = 15
 PYPI_FILES: Final = "files.pythonhosted.org"
 REFUSED: Final = (401, 403, 404)
-"""How servers answer a request without a password; GitHub does not even say that the file exists."""
+"""Responses of servers to a request without a password. GitHub answers as if the file did not exist."""
 _GLIBC: Final = re.compile(rb"GLIBC_2\.(\d+)")
 
 
@@ -51,11 +52,11 @@ class WheelBuilder:
     kind: RuntimeKind
     environ: Mapping[str, str]
     credentials: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict, repr=False)
-    """User and password of each host in netrc, by its name, and of each index, by its URL without user."""
+    """User and password of each host in netrc, by host name, and of each index, by its URL without the user."""
 
     @property
     def tags(self) -> list[Tag]:
-        """Return the tags of wheels that the nodes can install, the best first."""
+        """Return the tags of wheels that the nodes can install, best first."""
         libc = int(LIBC.rpartition("_")[2])
         processor = self.kind.processor
         old = [f"manylinux{name}_{processor}" for name in ("2014", "2010", "1")]
@@ -72,7 +73,7 @@ class WheelBuilder:
         return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
     def build(self, package: Package) -> File:
-        """Return the wheel of a package that has none. Raises RequirementsError."""
+        """Build the wheel of a package that has none, or take it from the cache. Raises RequirementsError."""
         source = package.sdist.url if package.sdist else package.repository
         place = cache(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
         wheel = next(place.glob("*.whl"), None) if source else None
@@ -85,9 +86,10 @@ class WheelBuilder:
         return _described(wheel)
 
     def brought(self, package: Package, file: File) -> File:
-        """Return a wheel as a file of this machine if nodes cannot download it without a password or token.
+        """Download a wheel if the nodes cannot download it without a password or token; otherwise return it unchanged.
 
-        What they can is named by its URL: they do not know the index of a password. Raises RequirementsError.
+        A wheel of a password-protected index that can be downloaded freely gets `is_direct`, because the nodes do not
+        know that index. Raises RequirementsError.
         """
         parts = urlsplit(file.url)
         is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
@@ -108,13 +110,14 @@ class WheelBuilder:
         return {urlsplit(address).hostname or "" for address in self.credentials if "/" in address}
 
     def _may_ask_for_password(self, host: str) -> bool:
-        """Return whether netrc names a host, or it may have the files of an index that this machine signs in to."""
+        """Return whether netrc names a host, or it may serve files of an index that this machine signs in to."""
         return host in self.credentials or (bool(self._index_hosts) and host != PYPI_FILES)
 
     def _signed(self, url: str) -> tuple[str, str] | None:
-        """Return user and password for a URL: its own, else those of the index whose address begins most like it.
+        """Return user and password for a URL: its own, those of the closest index, or those of its host in netrc.
 
-        The host and port of the index must be the same. A link to http gets no password of an https index.
+        Host and port of the index must match, and the longest common path wins. An http URL never gets the password of
+        an https index.
         """
         parts = urlsplit(url)
         if parts.username:
@@ -144,7 +147,7 @@ class WheelBuilder:
         return next((scratch / "wheel").glob("*.whl"))
 
     def _source(self, package: Package, scratch: Path) -> Path:
-        """Return the package's sources on this machine."""
+        """Return the package's sources on this machine, downloaded or cloned if necessary."""
         if package.directory:
             return package.directory
         if package.sdist:
@@ -212,7 +215,7 @@ class WheelBuilder:
             )
 
     def _check(self, package: Package, wheel: Path) -> None:
-        """Raise RequirementsError for a wheel with code that was compiled for another platform than the nodes'."""
+        """Raise RequirementsError for a wheel with code compiled for another platform than the nodes'."""
         if self.best([File(url=wheel.as_uri())]) is None or _glibc(wheel) > int(LIBC.rpartition("_")[2]):
             raise RequirementsError(
                 f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
@@ -238,14 +241,14 @@ def _sha256(path: Path) -> str:
 
 
 def _keep(found: Path, place: Path) -> Path:
-    """Copy a wheel to a directory of the cache; return it there."""
+    """Copy a wheel to a directory of the cache. Return its new path."""
     place.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(found, partial := place / f".{found.name}.{os.getpid()}")
     return partial.rename(place / found.name)
 
 
 def _described(wheel: Path) -> File:
-    """Return a wheel of this machine with its hash and size."""
+    """Describe a local wheel with its hash and size."""
     return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
 
 
@@ -256,12 +259,12 @@ def _netloc(parts: SplitResult) -> str:
 
 
 def _is_open(url: str) -> bool:
-    """Return whether a server gives a file without a password; a page of HTML asks for one."""
+    """Return whether a server provides a file without a password. An HTML page counts as a login page."""
     try:
         with _opened(url, None) as answer:
             return answer.headers.get_content_type() != "text/html"
     except (OSError, http.client.HTTPException):
-        return False  # The download reports what is wrong.
+        return False  # the download reports the error
 
 
 def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
@@ -274,7 +277,9 @@ def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
 
 
 def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
-    """Open an address, with the password only where the server refuses without it, or answers with a page."""
+    """Open a URL. The password is sent only if the server rejects the request without it, or answers
+    with an HTML page.
+    """
     try:
         answer = _opened(url, None)
         if not signed or answer.headers.get_content_type() != "text/html":
@@ -287,7 +292,9 @@ def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPRespons
 
 
 def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
-    """Open an address, with the system's certificates and those of botocore: python.org's Python has none on a Mac."""
+    """Open a URL with the certificates of the system and of botocore. On a Mac, python.org's Python has none of its
+    own.
+    """
     from botocore.httpsession import get_cert_path
 
     context = ssl.create_default_context()
@@ -296,13 +303,13 @@ def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPRespons
     request = urllib.request.Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))  # noqa: S310
     if signed:
         word = base64.b64encode(":".join(signed).encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {word}")  # A redirect may lead to another host.
+        request.add_unredirected_header("Authorization", f"Basic {word}")  # a redirect may lead to another host
     opened: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=60, context=context)  # noqa: S310  # uv chose it
     return opened
 
 
 def _leftovers(source: Path) -> set[Path]:
-    """Return what build backends leave in a source directory."""
+    """Return the directories that build backends leave in a source directory."""
     return (
         {*source.glob("build"), *source.glob("*.egg-info"), *source.glob("src/*.egg-info")}
         if source.is_dir()
@@ -318,7 +325,7 @@ def _tags(name: str) -> frozenset[Tag]:
 
 
 def _glibc(wheel: Path) -> int:
-    """Return the minor version of glibc 2 that the libraries of a wheel for this machine need; 0 for others."""
+    """Return the minor version of glibc 2 that a locally built wheel's libraries need; 0 for other wheels."""
     if "-linux_" not in wheel.name:
         return 0
     with zipfile.ZipFile(wheel) as archive:
