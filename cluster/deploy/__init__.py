@@ -1,1 +1,1 @@
-"""Deployments: change sets and what they mean, the CDK CLI, the key pair, and what outlives a stack."""
+"""Deployments: change sets and their effects, the CDK CLI, the key pair, and the data that remains after a stack."""

@@ -1,7 +1,7 @@
-"""The CDK's bootstrap of an account and region: what it lacks, and the command that makes it.
+"""The CDK bootstrap of an account and region: check whether it is complete, and create it.
 
-It counts by its qualifier, as in the templates: the parameter /cdk-bootstrap/QUALIFIER/version and the bucket for
-templates. The name of its stack matters only to `cdk bootstrap`.
+It is identified by its qualifier, as in the templates: the parameter /cdk-bootstrap/QUALIFIER/version and the bucket
+for templates. The name of its stack matters only to `cdk bootstrap`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TOOLKIT: Final = "CDKToolkit"
 QUALIFIER: Final = "hnb659fds"
 LEAST_VERSION: Final = 6
-"""What the templates ask for (the rule CheckBootstrapVersion)."""
+"""Version that the templates require (the rule CheckBootstrapVersion)."""
 BUSY_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 2.0
 _QUALIFIER_KEY: Final = "@aws-cdk/core:bootstrapQualifier"
@@ -37,14 +37,14 @@ _NOT_THERE: Final = ("404", "NoSuchBucket", "NotFound")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Names:
-    """The names by which the CDK CLI finds the bootstrap."""
+    """Names that the CDK CLI uses to find the bootstrap."""
 
     toolkit: str = TOOLKIT
     qualifier: str = QUALIFIER
 
     @classmethod
     def read(cls, project: Path, home: Path, environ: Mapping[str, str]) -> Names:
-        """Read the settings as the CDK CLI does: ~/.cdk.json, then the project's, then CDK_TOOLKIT_STACK_NAME."""
+        """Read the names from the CDK CLI's settings: ~/.cdk.json, then the project's, then CDK_TOOLKIT_STACK_NAME."""
         toolkit, qualifier = TOOLKIT, QUALIFIER
         for path in (home / ".cdk.json", project / "cdk.json", project / "cdk.context.json"):
             settings = _json(path)
@@ -81,17 +81,17 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bootstrap:
-    """What an account and region has of a bootstrap."""
+    """State of the CDK bootstrap in an account and region."""
 
     names: Names
     account: str
     region: str
     version: int | None
-    """Of the parameter; None without it."""
+    """Version in the parameter; None if the parameter does not exist."""
     bucket_exists: bool | None
-    """None if AWS does not let this user see it."""
+    """None if the user has no permission to see it."""
     status: str
-    """The status of the toolkit's stack, "" without one."""
+    """Status of the toolkit's stack; "" if there is none."""
 
     @property
     def bucket(self) -> str:
@@ -105,12 +105,12 @@ class Bootstrap:
 
     @property
     def place(self) -> str:
-        """Return where it is, in words."""
+        """Return a description of account, region and qualifier."""
         custom = "" if self.names.qualifier == QUALIFIER else f" with qualifier {self.names.qualifier}"
         return f"account {self.account} in {self.region}{custom}"
 
     def check(self) -> None:
-        """Raise CdkError if a half of it is missing, which `cdk bootstrap` cannot mend."""
+        """Raise CdkError if half of it is missing, which `cdk bootstrap` cannot repair."""
         toolkit, bucket = self.names.toolkit, self.bucket
         gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
         if self.version is None and gone and self.bucket_exists:
@@ -131,14 +131,14 @@ class Bootstrap:
             )
 
     def question(self) -> str:
-        """Return what to ask before it is made or updated."""
+        """Return the question to ask before it is created or updated."""
         makes = "a bucket, an image repository and roles, one of which may create everything that `fab up` deploys"
         if self.version is None:
             return f"bootstrap {self.place} for the CDK, once: stack {self.names.toolkit} with {makes}."
         return f"update the CDK's bootstrap of {self.place} from version {self.version}: stack {self.names.toolkit}."
 
     def command(self, cli: Path) -> list[str]:
-        """Return the command that makes it; to run outside of a project, so that it runs no app."""
+        """Return the command that creates it. Run it outside of a project, so that it does not run an app."""
         words = [str(cli), "bootstrap", f"aws://{self.account}/{self.region}"]
         if self.names.toolkit != TOOLKIT:
             words += ["--toolkit-stack-name", self.names.toolkit]
@@ -148,7 +148,7 @@ class Bootstrap:
 
 
 def examine(aws: Aws, names: Names) -> Bootstrap:
-    """Ask AWS what there is of the bootstrap."""
+    """Read the state of the bootstrap from AWS."""
     with aws_errors("reading the account's id"):
         account = aws.client("sts").get_caller_identity()["Account"]
     stack = describe_stack(aws, names.toolkit)
@@ -166,7 +166,7 @@ def examine(aws: Aws, names: Names) -> Bootstrap:
 
 
 def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
-    """Return whether the account has a bucket. Raises ClientError with 403 if AWS does not say."""
+    """Return whether the account has a bucket. Raises ClientError with 403 if the user may not see it."""
     with IgnoredCodes(*_NOT_THERE):
         aws.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
         return True
@@ -174,7 +174,7 @@ def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
 
 
 def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:
-    """Return the version by its parameter; without the right to read it, by the output of the toolkit's stack."""
+    """Return the version from its parameter or, without permission to read it, from the toolkit stack's output."""
     try:
         with aws_errors(f"reading {names.parameter}"), IgnoredCodes("ParameterNotFound"):
             value = aws.client("ssm").get_parameter(Name=names.parameter)["Parameter"]["Value"]
@@ -191,7 +191,7 @@ def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | N
 def make(
     aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Bootstrap the account and region; another machine may be doing it at the same time."""
+    """Bootstrap the account and region. Another machine may be doing it at the same time."""
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(
         noun="the bootstrap", doing=f"bootstrapping {found.place}", remedy="correct the cause, then repeat `fab up`"
@@ -201,7 +201,7 @@ def make(
             command = found.command(cdk.find_cli(project))
             cdk.run(command, Path(empty), operation, aws.environment(), events=events)
         except CdkError:
-            # CloudFormation executes one change set of a stack: of two bootstraps at the same time one fails.
+            # CloudFormation executes one change set of a stack at a time, so one of two concurrent bootstraps fails.
             for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):
                 if not _is_busy(describe_stack(aws, found.names.toolkit)):
                     break
@@ -216,5 +216,5 @@ def _is_busy(stack: Mapping[str, Any] | None) -> bool:
 
 
 def names_of(project: Path) -> Names:
-    """Return the names for a project on this laptop."""
+    """Return the bootstrap's names for a project on this laptop."""
     return Names.read(project, Path.home(), os.environ)

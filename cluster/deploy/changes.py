@@ -1,6 +1,6 @@
-"""Parse a CloudFormation change set: the resources that are added, changed, replaced or removed.
+"""Parse a CloudFormation change set into the resources that are added, changed, replaced or removed.
 
-Pure: from the answer of DescribeChangeSet and the templates before and after.
+All functions are pure. Their inputs are the answer of DescribeChangeSet and the templates before and after.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ REPLACED: Final = "REPLACED"
 PERHAPS_REPLACED: Final = "perhaps REPLACED"
 REMOVED: Final = "REMOVED"
 ACTIONS: Final = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
-"""What happens to a resource, the worst first."""
+"""What happens to a resource, worst first."""
 
 GROUP: Final = "AWS::AutoScaling::AutoScalingGroup"
-# Properties for which only an update policy makes a group anew (`conditionalCreateOnlyProperties` of its schema).
+# Properties that replace a group only if its update policy says so (`conditionalCreateOnlyProperties` of its schema).
 _BY_POLICY: Final = frozenset(
     {"LaunchConfigurationName", "LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier"}
 )
 _TEXT_LENGTH: Final = 40
-"""Longer values, such as user data, are not shown."""
+"""Maximum length of a value to show. Longer ones, such as user data, are omitted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One value that differs."""
+    """One value that differs between the templates."""
 
     name: str
-    """Path of the property, such as LaunchTemplateData.InstanceType; or just the name if the path is unknown."""
+    """Path of the property, such as LaunchTemplateData.InstanceType, or only its name if the path is unknown."""
     before: str
-    """"" if there was none, or it is unknown or too long."""
+    """"" if there was no value, or if it is unknown or too long."""
     after: str
 
     def __str__(self) -> str:
@@ -58,16 +58,16 @@ class Change:
     path: str
     """Path of its construct, such as Workers/Template; the logical id if the template has none."""
     properties: frozenset[str]
-    """Top-level properties that change, or may change because of another change; also Tags."""
+    """Top-level properties that change, or may change because of another change. Can include Tags."""
     recreating: tuple[str, ...]
-    """Those of them that require a replacement."""
+    """Properties among them that require a replacement."""
     follows: frozenset[str]
-    """Resources whose identity alone decides whether it is replaced; empty if something else decides too."""
+    """Resources whose identity alone decides whether this resource is replaced; empty if something else decides too."""
     policies: tuple[str, ...]
     """Other attributes that change, such as DeletionPolicy."""
     differences: tuple[Difference, ...]
     kept: bool
-    """Whether the present resource outlives its replacement or removal."""
+    """Whether the present resource is kept after its replacement or removal."""
 
     @property
     def ends(self) -> bool:
@@ -81,9 +81,9 @@ def parse(
     after: Mapping[str, Any],
     parameters: Mapping[str, tuple[str, str]],
 ) -> tuple[Change, ...]:
-    """Parse the answer of DescribeChangeSet, the worst change first.
+    """Parse the answer of DescribeChangeSet into changes, worst first.
 
-    `before` and `after` are the templates; `parameters` maps those that change to their values before and after.
+    `before` and `after` are the templates. `parameters` maps each changed parameter to its values before and after.
     """
     found = [
         _change(each["ResourceChange"], before, after, parameters)
@@ -94,10 +94,11 @@ def parse(
 
 
 def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
-    """Decide what CloudFormation leaves open although the template says it.
+    """Resolve conditional replacements that the template decides.
 
-    It reports an Auto Scaling group as conditionally replaced for any change of its launch template, though only one
-    update policy replaces it; and likewise what refers to such a resource, though its identity does not change.
+    CloudFormation reports an Auto Scaling group as conditionally replaced for any change of its launch template, but
+    only one update policy replaces it. It does the same for resources that refer to such a resource, even if its
+    identity stays.
     """
     changes = {change.logical_id: change for change in found}
     for change in found:
@@ -179,7 +180,7 @@ def _action(entry: Mapping[str, Any]) -> str:
         return ADDED
     if entry["Action"] == "Remove":
         return REMOVED
-    # The outcome of `Dynamic`, which only nested stacks have, is unknown.
+    # The outcome of `Dynamic` is unknown. It occurs only with nested stacks.
     unknown = "Conditional" if entry["Action"] == "Dynamic" else "False"
     return {"True": REPLACED, "Conditional": PERHAPS_REPLACED}.get(entry.get("Replacement", unknown), CHANGED)
 
@@ -193,7 +194,7 @@ def _is_kept(entry: Mapping[str, Any], old: Mapping[str, Any], action: str) -> b
 
 
 def _path(declaration: Mapping[str, Any], name: str) -> str:
-    """Return the construct's path without the name of the stack and without the last part for the resource itself."""
+    """Return the construct's path without the name of the stack and the last part for the resource itself."""
     words = str(declaration.get("Metadata", {}).get("aws:cdk:path", "")).split("/")[1:]
     if words[-1:] in (["Resource"], ["Default"], ["ASG"]):
         words.pop()
@@ -206,7 +207,7 @@ def differences(
     details: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Iterator[Difference]:
-    """Yield the values in which a resource differs between the templates, then those by changed parameters."""
+    """Yield the values that differ between a resource's templates, then those that changed parameters cause."""
     yield from compare(old.get("Properties", {}), new.get("Properties", {}))
     for cause in sorted({str(detail.get("CausingEntity")) for detail in details} & parameters.keys()):
         for path in _uses(new.get("Properties", {}), cause):
@@ -227,7 +228,7 @@ def _uses(value: Any, parameter: str, path: str = "") -> Iterator[str]:
 
 
 def compare(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the plain values in which two values of a template differ; a function counts as one value."""
+    """Yield the plain values that differ between two values of a template. A function counts as one value."""
     if old == new:
         return
     if _is_object(old) and _is_object(new):
@@ -258,7 +259,7 @@ def _shown(value: Any) -> str:
 def changed_parameters(
     stack: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str]]:
-    """Return before and after of each parameter that changes, from DescribeStacks and DescribeChangeSet."""
+    """Return each changed parameter's values before and after, from DescribeStacks and DescribeChangeSet."""
 
     def values(parameters: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         return {

@@ -1,4 +1,4 @@
-"""The effects of changes, in plain words: the kind of resource, what is lost with it, whether it ends a live run."""
+"""Describe the effects of changes: the kind of resource, what is lost with it, and whether a live run would end."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NODE_PROPERTIES: Final = frozenset(
     }
 )
 _MOST_ADDED: Final = 8
-"""More additions than these are counted by kind instead of listed."""
+"""Maximum number of additions to list. More are counted by kind."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A type of resource, in plain words."""
+    """A description of one resource type."""
 
     noun: str
     loss: str = ""
-    """What is lost with a resource that is replaced or removed and not kept."""
+    """What is lost if a resource is replaced or removed and not kept."""
     ends_run: bool = False
     """Whether a live run ends with it."""
 
@@ -92,19 +92,19 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def noun(type_name: str) -> str:
-    """Return the plain name of a resource type; the type itself if there is none."""
+    """Return a readable name for a resource type, or the type itself if there is none."""
     kind = KINDS.get(type_name)
     return kind.noun if kind else type_name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """One change in words."""
+    """The described effect of one change."""
 
     action: str
     noun: str
     what: str
-    """Noun and place."""
+    """Noun and path of the construct."""
     details: str
     ends_run: str
     """Why a live run would end; "" if it would not."""
@@ -113,9 +113,9 @@ class Effect:
 
 
 def describe_effect(change: Change, template: Mapping[str, Any], size: int | None) -> Effect:
-    """Describe what a change does.
+    """Describe the effect of a change.
 
-    `template` is the one after the change; `size` is the desired size of a group now, None for other resources.
+    `template` is the template after the change. `size` is a group's current desired size, None for other resources.
     """
     kind = KINDS.get(change.type, Kind(noun=change.type))
     what = f"{kind.noun} {change.path}"
@@ -143,7 +143,7 @@ def describe_effect(change: Change, template: Mapping[str, Any], size: int | Non
 
 
 def describe_login_user(before: str, after: str) -> Effect:
-    """Describe that the tasks log in as another user, whom nodes that run already do not have."""
+    """Describe the effect of a changed login user: running nodes do not have the new user."""
     details = f"{before} -> {after}; nodes that run keep {before} and refuse {after}: the tasks no longer reach the "
     details += f"master until its instance is replaced. `--set login_user={before}` keeps the user"
     return Effect(action=CHANGED, noun="login user", what="login user", details=details, ends_run="", loses=True)
@@ -163,7 +163,7 @@ def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
     if kind.loss and not change.kept:
         details.append(kind.loss)
     loses = bool(kind.loss) and not change.kept
-    # A resource that is kept still exists, but the nodes no longer use it.
+    # The nodes stop using a replaced or removed resource even if it is kept.
     reason = f"{what}: {change.action.lower() if change.action != REMOVED else 'removed'}" if kind.ends_run else ""
     return Effect(
         action=change.action, noun=kind.noun, what=what, details="; ".join(details), ends_run=reason, loses=loses
@@ -175,7 +175,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | None) -> tuple[str, str]:
-    """Return what happens to a group's nodes, and why a run would not survive it."""
+    """Describe what happens to a group's nodes, and why a run would not survive it."""
     texts, reasons = [], []
     policy = declaration.get("UpdatePolicy") or {}
     obsolete = sorted(change.properties & _NODE_PROPERTIES)
@@ -225,14 +225,14 @@ def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
         declared = str(template.get("Resources", {}).get(logical_id, {}).get(name, "Delete"))
         return "outlives the stack from now on" if declared.startswith("Retain") else "GOES WITH THE STACK from now on"
     return {
-        "UpdateReplacePolicy": "",  # Set together with DeletionPolicy, with the same meaning for a replacement.
-        "CreationPolicy": "",  # Only used while a group is created.
+        "UpdateReplacePolicy": "",  # set together with DeletionPolicy, with the same meaning for a replacement
+        "CreationPolicy": "",  # used only while a group is created
         "UpdatePolicy": "another update policy",
     }.get(name, name)
 
 
 def change_table(stack: str, effects: Sequence[Effect]) -> Table:
-    """Return the table of effects, the worst first; many additions are counted by kind."""
+    """Build the table of effects, worst first. Many additions are counted by kind."""
     rows = [(each.action, each.what, each.details) for each in effects if each.action != ADDED]
     added = [each for each in effects if each.action == ADDED]
     if len(added) > _MOST_ADDED:
@@ -250,7 +250,7 @@ def _counted(effects: Sequence[Effect]) -> Iterator[str]:
 
 
 def summary(effects: Sequence[Effect]) -> str:
-    """Return the number of effects by action, in one line: `1 REPLACED, 2 changed, 3 added`."""
+    """Count the effects by action in one line: `1 REPLACED, 2 changed, 3 added`."""
     counts = Counter(each.action for each in effects)
     order = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
     return ", ".join(f"{counts[action]} {action}" for action in order if counts[action]) or "outputs or metadata only"

@@ -1,4 +1,4 @@
-"""What a first deployment starts, what that costs an hour, what bounds the bill, and what goes on costing."""
+"""Describe what a first deployment starts, its hourly price, what limits the bill, and what continues to cost money."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stacks.config_keys.network import ONE_NAT_GATEWAY
 from stacks.instance_types import find
 
 _MONTH_H: Final = 730
-"""Hours of a month, as AWS's pricing calculator counts them."""
+"""Hours per month, as in AWS's pricing calculator."""
 _BASELINES: Final = {
     "nano": 0.05,
     "micro": 0.1,
@@ -34,15 +34,17 @@ _BASELINES: Final = {
     "xlarge": 0.4,
     "2xlarge": 0.4,
 }
-"""Share of its vCPUs that the price of a burstable type includes, by its size (EC2 user guide, "Key concepts for
-burstable performance instances")."""
+"""Share of its vCPUs that the price of a burstable instance includes, by size (EC2 user guide, "Key concepts for
+burstable performance instances").
+"""
 _CREDITS: Final = {"t3": T3_CREDITS, "t3a": T3_CREDITS, "t4g": T4G_CREDITS}
-"""The families whose use above that share AWS bills by default (EC2 user guide, "Unlimited mode for burstable
-performance instances"), and the price of a vCPU hour."""
+"""Burstable families for which AWS bills use above that share by default (EC2 user guide, "Unlimited mode for burstable
+performance instances"), with the item for the price of a vCPU hour.
+"""
 
 
 def describe_deployment(session: Session) -> str:
-    """Return a sentence on what a deployment starts and what it costs, as far as the prices are known."""
+    """Return a sentence on what a deployment starts and costs, as far as the prices are known."""
     config = session.config
     kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
     instances = total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0))
@@ -63,7 +65,7 @@ def describe_deployment(session: Session) -> str:
 
 
 def describe_bounds(config: ClusterConfig) -> str:
-    """Return a sentence on what bounds the bill of a cluster by itself."""
+    """Return a sentence on what limits a cluster's bill automatically."""
     ends = [f"idle without a live run for {span(config.idle_minutes * 60)}"] if config.idle_minutes else []
     ends += [f"there for {span(config.max_hours * 3600)}"] if config.max_hours else []
     ends += ["done with the last run"] if config.then_stop else []
@@ -80,7 +82,7 @@ def describe_bounds(config: ClusterConfig) -> str:
 
 
 def describe_rest(session: Session) -> str:
-    """Return a sentence on what a cluster goes on costing without workers, as far as the prices are known."""
+    """Return a sentence on the costs of a cluster without workers, as far as the prices are known."""
     config, kind = session.config, session.config.master_instance_type
     master = session.prices.per_hour([kind], wait_s=3.0)[kind]
     volumes = root_volumes(config, session.prices, 0)
@@ -96,7 +98,9 @@ def describe_rest(session: Session) -> str:
 def further_costs(
     config: ClusterConfig, prices: Prices, instance_types: Sequence[str], volumes: Mapping[str, float]
 ) -> list[str]:
-    """Return what costs beside what has a price by the hour, traffic excluded. `volumes` are those with a price."""
+    """Return what else costs money, besides items with an hourly price and traffic. `volumes` are the
+    priced volumes.
+    """
     usd = {kind: credits_per_hour(kind, prices) for kind in instance_types}
     kinds = [kind for kind in instance_types if usd[kind] != 0]
     most, names = total_per_hour(kinds, usd), ", ".join(dict.fromkeys(kinds))
@@ -111,7 +115,7 @@ def further_costs(
 
 
 def credits_per_hour(instance_type: str, prices: Prices) -> float | None:
-    """Return what AWS bills for CPU credits of an instance that is always busy, USD; None if the price is unknown."""
+    """Return the hourly price of CPU credits for an instance that is always busy, USD; None if unknown."""
     family, _, size = instance_type.partition(".")
     if family not in _CREDITS:
         return 0.0
@@ -120,7 +124,7 @@ def credits_per_hour(instance_type: str, prices: Prices) -> float | None:
 
 
 def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None]:
-    """Return what costs by the hour beside instances: gateways, addresses, endpoints; None where unknown."""
+    """Return hourly costs besides instances, USD: gateways, addresses, endpoints. An unknown price is None."""
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port
     endpoints = len(config.interface_endpoints) * config.availability_zones
@@ -134,7 +138,7 @@ def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None
 
 
 def root_volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, float]:
-    """Return the cost of the root volumes of the master and of workers, USD an hour; empty if a price is unknown."""
+    """Return the hourly cost of the root volumes of the master and the workers, USD; empty if a price is unknown."""
     master = (config.master_volume_gib, config.master_volume_iops, config.master_volume_mib_s)
     worker = (config.worker_volume_gib, config.worker_volume_iops, config.worker_volume_mib_s)
     gib, iops, mib_s = (one + each * workers for one, each in zip(master, worker, strict=True))

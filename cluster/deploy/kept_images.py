@@ -1,4 +1,4 @@
-"""The machine images that a deployed cluster keeps although newer ones are published under the same parameters."""
+"""Machine images that a deployed cluster keeps, although newer ones are published under the same parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def deployed(stack: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, str]:
-    """Return the image of each SSM parameter that a stack's launch templates name, from DescribeStacks."""
+    """Return the deployed image for each SSM parameter in a stack's launch templates. `stack` is from
+    DescribeStacks.
+    """
     parameters = {each["ParameterKey"]: each for each in stack.get("Parameters", ())}
     found: dict[str, str] = {}
     for resource in template.get("Resources", {}).values():
@@ -33,10 +35,7 @@ def deployed(stack: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str,
 
 
 def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
-    """Return the newest image of each parameter that no longer names the given one.
-
-    It is empty for a parameter that cannot be read.
-    """
+    """Return the newest image of each parameter that no longer refers to the given image; "" if it cannot be read."""
     newest: dict[str, str] = {}
     with contextlib.suppress(AwsError), aws_errors("reading the image parameters"):
         found = aws.client("ssm").get_parameters(Names=list(images))["Parameters"] if images else []
@@ -45,13 +44,13 @@ def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
 
 
 def context(images: Mapping[str, str], newest: Mapping[str, str]) -> dict[str, str]:
-    """Return the CDK's context that keeps the images which are superseded."""
+    """Return the CDK context that keeps the superseded images."""
     kept = {name: images[name] for name in newest}
     return {KEPT_IMAGES: json.dumps(kept)} if kept else {}
 
 
 def describe(images: Mapping[str, str], newest: Mapping[str, str]) -> list[str]:
-    """Return a line for each image that is kept."""
+    """Return a line for each kept image that has a known newer version."""
     return [
         f"image {images[name]} is kept; {name} names {image} now: `fab up --update-images` changes to that"
         for name, image in newest.items()

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cluster.aws.client import Aws
 
 KINDS = ("ssh-ed25519", "ssh-rsa")
-"""Types that EC2 imports: neither ECDSA nor DSA, nor keys of security keys (sk-...)."""
+"""Key types that EC2 imports. It accepts no ECDSA, DSA or hardware security keys (sk-...)."""
 _FIRST = ("id_ed25519", "id_rsa")
 
 
 class OtherKeyError(DeepcdkError):
-    """Report that the key pair does not hold a key of the user, who could not log in to any node."""
+    """Report that the key pair contains none of the user's keys, so that the user could not log in to any node."""
 
     def __init__(self, match: Match) -> None:
         self.match = match
@@ -37,32 +37,34 @@ class OtherKeyError(DeepcdkError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Match:
-    """The comparison of EC2's key pair with the user's keys."""
+    """Comparison of EC2's key pair with the user's keys."""
 
     name: str
     theirs: str
     """Fingerprint of EC2's public key; "" if EC2 does not show it."""
     yours: tuple[str, ...]
-    """Places of the user's keys."""
+    """Locations of the user's keys."""
     found: str
-    """The one that is the same; "" without one."""
+    """Location of the matching key; "" if none matches."""
 
     @property
     def differs(self) -> bool:
-        """Return whether the key pair is certainly not the user's."""
+        """Return whether the key pair certainly contains none of the user's keys."""
         return bool(self.theirs) and not self.found
 
 
 def own_keys(home: Path, key: str = "") -> tuple[UserKey, ...]:
-    """Return the user's keys: only that of `key` if it is given, else those in files and the agent.
+    """Return the user's keys: only `key` if it is given, else those in files and the agent.
 
-    Raises ConnectionFailedError if `key` is no key, or ssh rejects the user's settings.
+    Raises ConnectionFailedError if `key` is not a valid key, or ssh rejects the user's settings.
     """
     return user_keys.find(user_settings.read("deepcdk-master", home=home), home, key)
 
 
 def find_importable(keys: Sequence[UserKey]) -> UserKey:
-    """Return the key to import: one at a usual place before others. Raises DeepcdkError if EC2 takes none of them."""
+    """Return the key to import, preferably one with a standard file name. Raises DeepcdkError if EC2 accepts none of
+    them.
+    """
     ranked = sorted(keys, key=lambda each: _rank(each.place))
     for key in ranked:
         if key.algorithm in KINDS:
@@ -81,9 +83,9 @@ def _rank(place: str) -> int:
 
 
 def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
-    """Return the description of a key pair, with its public key; None if there is none of this name."""
+    """Return the description of a key pair with its public key; None if it does not exist."""
     with aws_errors(f"looking for key pair {name}"):
-        # A filter, since asking for a missing name directly is an error.
+        # Use a filter, because naming a missing key pair is an error.
         found = aws.client("ec2").describe_key_pairs(
             Filters=[{"Name": "key-name", "Values": [name]}], IncludePublicKey=True
         )["KeyPairs"]
@@ -91,7 +93,7 @@ def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
 
 
 def import_public_key(aws: Aws, name: str, key: UserKey) -> bool:
-    """Import a public key under this name; return whether the name was free."""
+    """Import a public key under this name. Return False if the name is taken."""
     with aws_errors(f"importing {key.place} as key pair {name}"), IgnoredCodes("InvalidKeyPair.Duplicate"):
         aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=key.public_text.encode())
         return True
@@ -101,7 +103,7 @@ def import_public_key(aws: Aws, name: str, key: UserKey) -> bool:
 def match(described: KeyPairInfoTypeDef, yours: Sequence[UserKey]) -> Match:
     """Compare EC2's description of a key pair with the user's keys."""
     found = user_keys.same(yours, described)
-    # A fingerprint of the private half says nothing of keys whose private half was not read.
+    # EC2 may show only a fingerprint of the private half, which cannot be compared with keys that were not read.
     shown = bool(user_keys.parse_public_key(described.get("PublicKey", "")))
     return Match(
         name=described["KeyName"],

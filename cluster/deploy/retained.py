@@ -1,4 +1,4 @@
-"""The data of a stack that outlives it, and the data that is deleted with it."""
+"""The data of a stack that is kept after its destruction, and the data that is deleted with it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BUCKET: Final = "AWS::S3::Bucket"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataResource:
-    """One resource of a stack that holds data, or is retained."""
+    """A resource of a stack that contains data or is retained."""
 
     noun: str
     type: str
     physical_id: str
     kept: bool
-    """Whether it outlives the stack."""
+    """Whether it is kept when the stack is deleted."""
 
     def __str__(self) -> str:
         """Return noun and id."""
@@ -35,7 +35,7 @@ class DataResource:
 def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
     """Raise DeepcdkError for a stack that is protected or being changed, before anything in it is stopped or emptied.
 
-    CloudFormation deletes a stack that it creates, and no other one that it is changing.
+    CloudFormation can delete a stack that is being created, but not one that is being changed otherwise.
     """
     status = str((description or {}).get("StackStatus", ""))
     if status.endswith("_IN_PROGRESS") and status.startswith(("UPDATE", "ROLLBACK")):
@@ -53,7 +53,7 @@ def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
 
 
 def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
-    """Find the resources of a deployed stack that hold data, and the others that its template retains."""
+    """Find the resources of a deployed stack that contain data, and the others that its template retains."""
     template = read_template(aws, stack)
     with aws_errors(f"listing the resources of {stack}"):
         client = aws.client("cloudformation")
@@ -62,7 +62,7 @@ def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
 
 
 def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tuple[DataResource, ...]:
-    """Join a template with the answer of ListStackResources; resources that do not exist are left out."""
+    """Combine a template with the answer of ListStackResources. Resources that do not exist are left out."""
     declared = template.get("Resources", {})
     found = []
     for each in there:
@@ -78,7 +78,7 @@ def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tu
 
 
 def describe_fate(resources: Sequence[DataResource]) -> str:
-    """Return a sentence on the data that outlives a stack, and the data that does not."""
+    """Return a sentence on the data that is kept and the data that is deleted with a stack."""
     stays = [each.noun for each in resources if each.kept]
     goes = [each.noun for each in resources if not each.kept]
     parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
@@ -88,7 +88,7 @@ def describe_fate(resources: Sequence[DataResource]) -> str:
 
 
 def describe_remains(resources: Sequence[DataResource], key_name: str) -> list[str]:
-    """Return lines on what is left after the destruction, and what of it costs money."""
+    """Return lines on what remains after the destruction and what it costs."""
     kept = [each for each in resources if each.kept]
     lines = ["gone: the nodes, the network and its NAT gateway; they cost nothing any more"]
     lines += [f"still there: {each}; AWS bills what it holds until you delete it" for each in kept]

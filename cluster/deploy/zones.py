@@ -1,4 +1,4 @@
-"""The zones of a cluster if cdk.json has none: `fab up` chooses them once, and the deployed stack keeps them."""
+"""Choose the zones of a cluster if cdk.json has none. `fab up` chooses them once, and the deployed stack keeps them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def node_types(config: ClusterConfig) -> list[str]:
 
 
 def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the zones of a cluster's subnets: those in cdk.json, those of the deployed template, or chosen ones.
+    """Return the zones of a cluster's subnets: from cdk.json, the existing subnets, the deployed template, or chosen
+    now.
 
     `template` is empty if the cluster is not deployed.
     """
@@ -42,7 +43,9 @@ def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[st
 
 
 def are_ours(config: ClusterConfig, template: Mapping[str, Any]) -> bool:
-    """Return whether `fab up` names the zones in the template: cdk.json, a VPC or CloudFormation decide otherwise."""
+    """Return whether `fab up` decides the zones in the template, instead of cdk.json, an existing VPC or
+    CloudFormation.
+    """
     return not (config.zones or config.vpc_id or (template and not named(template)))
 
 
@@ -54,23 +57,24 @@ def named(template: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def usual(aws: Aws) -> tuple[str, ...]:
-    """Return the zones that CloudFormation takes for a template without names, in its order.
+    """Return the zones that CloudFormation uses for a template that names none, in its order.
 
-    By its reference of Fn::GetAZs they are sorted by name. If any has a default subnet, the others are left out.
+    According to the reference of Fn::GetAZs, they are sorted by name. If any zone has a default subnet, zones without
+    one are left out.
     """
     zones, with_default = _listed(aws)
     return tuple(zone for zone in zones if not with_default or zone in with_default)
 
 
 def all_zones(aws: Aws) -> tuple[str, ...]:
-    """Return all zones of the region, first those with a default subnet: a zone that is named needs none."""
+    """Return all zones of the region, those with a default subnet first. A named zone needs no default subnet."""
     zones, with_default = _listed(aws)
     return tuple(sorted(zones, key=lambda zone: zone not in with_default))
 
 
 @functools.lru_cache(maxsize=1)
 def _listed(aws: Aws) -> tuple[list[str], set[str]]:
-    """Return the zones by name, and those that have a default subnet. A task asks AWS once."""
+    """Return all zones by name, and the zones with a default subnet. The answer is cached, so a task asks AWS once."""
     with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")
         listed = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
@@ -80,21 +84,21 @@ def _listed(aws: Aws) -> tuple[list[str], set[str]]:
 
 
 def _reserved(aws: Aws, config: ClusterConfig) -> str:
-    """Return the zone of the capacity reservation, "" if there is none or AWS does not show it."""
+    """Return the zone of the capacity reservation; "" if there is none or AWS does not show it."""
     wanted = config.capacity_reservation
     if not wanted.startswith("cr-"):
         return ""
     try:
         found = describe_reservation(aws, wanted)
     except AwsError:
-        return ""  # The check of the reservation reports it.
+        return ""  # the check of the reservation reports it
     return str(found["AvailabilityZone"]) if found else ""
 
 
 def describe_reservation(aws: Aws, reservation_id: str) -> Mapping[str, Any] | None:
-    """Return the entry of DescribeCapacityReservations, None if the account has no such reservation."""
+    """Return the entry of DescribeCapacityReservations; None if the account has no such reservation."""
     with aws_errors(f"describing {reservation_id}"):
-        # A filter, since asking for a missing id directly is an error.
+        # Use a filter, because naming a missing id is an error.
         found = aws.client("ec2").describe_capacity_reservations(
             Filters=[{"Name": "capacity-reservation-id", "Values": [reservation_id]}]
         )["CapacityReservations"]
@@ -102,7 +106,7 @@ def describe_reservation(aws: Aws, reservation_id: str) -> Mapping[str, Any] | N
 
 
 def offers(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
-    """Return the zones that offer each type."""
+    """Return the zones that offer each instance type."""
     with aws_errors("reading what the zones offer"):
         found = entries(
             aws.client("ec2"),
@@ -122,10 +126,10 @@ def choose(
     *,
     reserved: str = "",
 ) -> tuple[str, ...]:
-    """Choose as many zones as the subnets span: `kept` ones, then `reserved`, then those that offer the most types.
+    """Choose `availability_zones` zones: first the `kept` ones, then `reserved`, then those with the most worker types.
 
-    Several zones have one type of workers in common if possible. A zone without the master's type, or without any of
-    the workers', comes last, and the doctor reports it. Among equals the order is that of `listed`.
+    If possible, several zones have a common worker type. A zone without the master's type, or without any worker type,
+    comes last, and the doctor reports it. Ties are resolved by the order of `listed`.
     """
     count = config.availability_zones
     fit = [zone for zone in (*kept, *listed) if zone in offered[config.master_instance_type]]
