@@ -1,6 +1,7 @@
-"""The command line of the tasks: which task a word names, its flags, its errors, Ctrl-C.
+"""The command line of the tasks: task names, flags, errors, Ctrl-C.
 
-Here is what every command of `fab` needs before a task is imported: its directories, and how Ctrl-C ends it.
+This module has what every `fab` command needs before a task is imported: the directories, and the exit status after
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 CODE: Final = Path(__file__).resolve().parents[2]
-"""The directory of our packages: a checkout, or `deepcdk` in site-packages."""
+"""Directory of deepcdk's packages: a checkout, or `deepcdk` in site-packages."""
 IS_INSTALLED: Final = (CODE / "for_nodes").is_dir()
-"""Whether this is a wheel and not a checkout."""
+"""Whether this is an installed wheel, not a checkout."""
 FOR_NODES: Final = CODE / "for_nodes" if IS_INSTALLED else CODE
-"""The directory of `agent` and `payload` as nodes run them: a wheel's own ones import each other below `deepcdk`."""
+"""Directory of `agent` and `payload` in the form that nodes run. A wheel's importable copies are inside
+of `deepcdk`.
+"""
 
 
 def find_project() -> Path:
-    """Return the nearest directory, from the current one upwards, whose cdk.json describes a cluster.
+    """Return the nearest directory, upwards from the current one, with a cdk.json that describes a cluster.
 
-    Without one, return the checkout, or for a wheel the current directory.
+    If there is none, return the checkout or, for a wheel, the current directory.
     """
     try:
         here = Path.cwd()
-    except OSError:  # It was deleted.
+    except OSError:  # the current directory was deleted
         return CODE
     found = next((each for each in (here, *here.parents) if _describes_cluster(each / "cdk.json")), None)
     return found or (here if IS_INSTALLED else CODE)
 
 
 def _describes_cluster(file: Path) -> bool:
-    """Return whether a cdk.json is for deepcdk and not for another CDK app: its context.cluster is an object.
+    """Return whether a cdk.json belongs to deepcdk, not to another CDK app: its context.cluster is an object.
 
-    Invalid JSON with such a key counts, because the tasks report the mistake.
+    Invalid JSON with such a key counts, because the tasks report the error.
     """
     try:
         content = file.read_bytes()
@@ -67,8 +70,8 @@ def check_platform() -> None:
 
 
 def drop_output() -> None:
-    """Print nothing more if nothing can be printed: Python would report that at its exit, too."""
+    """Discard further output if stdout is broken. Otherwise Python would report the error again at exit."""
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):  # Its reader has gone, as `head` does, or its disk is full.
+    except (OSError, ValueError):  # the reader has exited, as `head` does, or the disk is full
         sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function

@@ -1,4 +1,4 @@
-"""Completion of a command line by a shell: the script for each shell, and the words that can come next."""
+"""Shell completion: a script for each shell, and the words that can come next."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ complete --command deepcdk --no-files --arguments '(__deepcdk_complete)'
 complete --command fab --no-files --arguments '(__deepcdk_complete)'
 """
 SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-"""Scripts that ask `deepcdk --complete -- WORDS` for the words that can come next. The shell keeps those that fit."""
+"""Scripts that run `deepcdk --complete -- WORDS` to get the possible next words. The shell keeps the matching ones."""
 
 
 def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]:
-    """Return the words that can come in place of the last one; `everywhere` are Fabric's own flags.
+    """Return the words that can replace the last one. `everywhere` are Fabric's own flags.
 
-    Return nothing if any text can come, such as a path. The shell then completes the names of files.
+    Returns nothing if any text is allowed, such as a path. The shell then completes file names.
     """
-    *before, last = [word for word in words if word != "="] or [""]  # bash splits --run=ID into three words.
+    *before, last = [word for word in words if word != "="] or [""]  # bash splits --run=ID into three words
     names = [name for names in loader.MODULES.values() for name in names]
     named = [word for word in before if word in names]
     tasks = loader.collection(named) if named else None
@@ -71,12 +71,12 @@ def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]
 
 
 def _values(flag: str) -> list[str]:
-    """Return the values of a flag that are known without asking AWS."""
+    """Return the known values of a flag, without asking AWS."""
     return _VALUES[flag]() if flag in _VALUES else []
 
 
 def _runs() -> list[str]:
-    """Return the ids of the runs that were fetched to this directory, the newest first."""
+    """Return the ids of the runs that were fetched to this directory, newest first."""
     from agent.spec.states import is_run_id
     from cluster.report.run_files import RUNS
 

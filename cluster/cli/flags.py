@@ -1,9 +1,9 @@
-"""Flags from declarations: a function's parameters, each annotated with its help, and dataclasses of such fields.
+"""Flags declared by a function's parameters, each annotated with its help text, and by dataclasses of such fields.
 
 stack: Annotated[str, "name of the stack"] = "deepcdk"      --stack=deepcdk
 force: Annotated[bool, "kill at once"] = False              --force
 env: Annotated[tuple[str, ...], "may be repeated"] = ()     --env A --env B
-nodes: Annotated[int, "worker nodes", whole(lowest=1)] = 2  --nodes=2; what follows the help reads the text
+nodes: Annotated[int, "worker nodes", whole(lowest=1)] = 2  --nodes=2; whole() parses the text
 cycle_time_ms: Annotated[float | None, "milliseconds"] = None
 knobs: Knobs                                                a group: the flags are the fields of the dataclass
 """
@@ -22,10 +22,12 @@ from cluster.errors import UsageError
 
 T = TypeVar("T")
 Reader = Callable[[str, str], Any]
-"""Takes a flag and the text that is given for it, returns the value. Raises UsageError that names the rule."""
+"""Function that converts the text given for a flag to its value: (flag, text) -> value. Raises UsageError with the
+rule.
+"""
 REPEATED: Final = tuple[str, ...]
 MOST: Final = 999_999_999
-"""More than any flag can mean; Python itself refuses to read numbers of thousands of digits."""
+"""More than any flag allows. Python itself rejects numbers with thousands of digits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,12 +35,12 @@ class Flag:
     """One flag of a task."""
 
     parameter: str
-    """As Python spells it: `batch_per_rank`, and `set_` for --set."""
+    """Python name of the parameter: `batch_per_rank`, or `set_` for --set."""
     kind: Any
     default: Any
     help: str
     reader: Reader | None
-    """None for plain text, a switch, and a flag that may be repeated."""
+    """None for plain text, switches and flags that may be repeated."""
 
     @property
     def name(self) -> str:
@@ -47,11 +49,11 @@ class Flag:
 
     @property
     def typed_default(self) -> Any:
-        """Return the default for Invoke, which takes the flag's type from it: None for text that has a reader."""
+        """Return the default for Invoke, which infers the flag's type from it. Text with a reader has None."""
         return None if self.reader else self.default
 
     def parse(self, value: Any) -> Any:
-        """Return the value that Invoke has read in the flag's type. Raises UsageError that names the flag."""
+        """Convert the value that Invoke has parsed. Raises UsageError with the flag's name."""
         if self.kind == REPEATED:
             return tuple(value)
         if not self.reader:
@@ -62,7 +64,7 @@ class Flag:
 
 
 def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
-    """Yield the flags of a function, or of a dataclass, in the order of their declaration."""
+    """Yield the flags of a function or dataclass, in the order of declaration."""
     hints = typing.get_type_hints(declared, include_extras=True)
     for name, parameter in inspect.signature(declared).parameters.items():
         hint = hints[name]
@@ -75,7 +77,7 @@ def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
 
 
 def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Call a function with the values of its flags, and each group among its parameters built from its own."""
+    """Call a function with the values of its flags. Parameters that are groups of flags are built first."""
     hints = typing.get_type_hints(declared)
     return declared(
         **{
@@ -86,9 +88,9 @@ def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
 
 
 def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, called: str = "") -> int:
-    """Parse a whole number of the flag `name`; `called` says what gives the highest its value.
+    """Parse a whole number given for the flag `name`. `called` describes where the highest value comes from.
 
-    Raises UsageError that names the rule.
+    Raises UsageError with the rule.
     """
     digits = text.lstrip("0")
     is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(MOST))
@@ -100,7 +102,7 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
 
 
 def parse_number(name: str, text: str) -> float:
-    """Parse a number of the flag `name`. Raises UsageError that names the rule."""
+    """Parse a number given for the flag `name`. Raises UsageError with the rule."""
     try:
         return float(text)
     except ValueError:
@@ -108,7 +110,9 @@ def parse_number(name: str, text: str) -> float:
 
 
 def parse_run_id(name: str, text: str) -> str:
-    """Return the id of a run. Raises UsageError for text that cannot be one, such as a flag or a path."""
+    """Check that a text can be a run's id, and return it. Raises UsageError otherwise, for example for a flag or a
+    path.
+    """
     if not is_run_id(text):
         raise UsageError(name, text, f"must be a run's id, {RUN_ID_RULE}; `fab runs` lists them")
     return text
@@ -124,7 +128,7 @@ def positive(*, highest: float, unit: str) -> Reader:
 
     def read(name: str, text: str) -> float:
         number = parse_number(name, text)
-        if not 0 < number <= highest:  # False for nan, too
+        if not 0 < number <= highest:  # also false for nan
             raise UsageError(name, text, f"must be {unit} above 0, at most {highest:g}")
         return number
 
@@ -132,4 +136,4 @@ def positive(*, highest: float, unit: str) -> Reader:
 
 
 _READERS: Final[Mapping[Any, Reader]] = {int | None: whole(lowest=0), float | None: parse_number}
-"""Of flags that name none."""
+"""Readers of flags that declare none, by type."""

@@ -1,4 +1,4 @@
-"""Which module holds which task: only those that the command line names are imported, for their imports take time."""
+"""Map tasks to modules, so that only the modules of the tasks on the command line are imported. Imports take time."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ MODULES: Final = {
     "web": ("notebook", "tensorboard"),
     "attach": ("attach", "resume"),
 }
-"""Tasks, as they are typed, by the module of `cluster.tasks` that holds them."""
+"""Tasks, as they are typed, by their module in `cluster.tasks`."""
 
 
 def flags_of_words(tasks: Collection) -> dict[str, str]:
-    """Return by each task's name the flag that its word without one stands for."""
+    """Return, by task name, the flag that a word without a flag stands for."""
     return {name: task.word for name, task in tasks.tasks.items() if task.word}
 
 
 def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the tasks by module: those of the modules that the words name, all where the first one names no task.
+    """Return the tasks to load, by module: those of all modules that the words name.
 
-    A word that only looks like a task, as the value of a flag may, costs no more than an import.
+    If the first word is not a task, all tasks are returned. A word that only looks like a task, such as a flag's value,
+    costs just an import.
     """
     known = {name for names in MODULES.values() for name in names}
     if not words or words[0] not in known:
@@ -51,7 +52,7 @@ def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def collection(words: Sequence[str] = ()) -> Collection:
-    """Return the tasks that a command line may mean; without words all."""
+    """Return the tasks that a command line may refer to; all tasks without words."""
     found = Collection()
     for module, names in wanted(words).items():
         bodies = importlib.import_module(f"..tasks.{module}", __package__)
@@ -61,7 +62,7 @@ def collection(words: Sequence[str] = ()) -> Collection:
 
 
 def listing() -> Collection:
-    """Return all tasks as `--list` shows them, by name and docstring, read from the source without importing it."""
+    """Return all tasks for `--list`, with name and docstring, which are read from the source without importing it."""
     found = Collection()
     for module, names in MODULES.items():
         source = ast.parse((TASKS / f"{module}.py").read_bytes())
@@ -72,10 +73,10 @@ def listing() -> Collection:
 
 
 class _Listed:
-    """The body of a task that is only listed."""
+    """Placeholder for the body of a task that is only listed."""
 
     def __init__(self, docstring: str | None) -> None:
         self.__doc__ = docstring
 
     def __call__(self, context: object) -> None:
-        """Do nothing: what is listed is not run."""
+        """Do nothing, because a listed task is not run."""

@@ -1,8 +1,8 @@
-"""The commands `fab` and `deepcdk`: Fabric's program, and three things more that it knows of our tasks.
+"""The commands `fab` and `deepcdk`: Fabric's program with three additions for deepcdk's tasks.
 
-Words without a flag get theirs (`fab ssh worker3`), a word that means nothing is answered with the nearest one, and
-only the modules of the named tasks are imported. Set-up installs it as `.venv/bin/fab` and `.venv/bin/deepcdk`, and
-the wheel as `deepcdk`. Fabric's own `fab` runs the same tasks from fabfile.py, with every flag written out.
+A word without a flag gets one (`fab ssh worker3`). For an unknown word, the closest known one is suggested. Only the
+modules of the named tasks are imported. Set-up installs the program as `.venv/bin/fab` and `.venv/bin/deepcdk`, and the
+wheel as `deepcdk`. Fabric's own `fab` runs the same tasks from fabfile.py, with every flag written out.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cluster.errors import SystemRefusedError
 
 
 def provide_user() -> None:
-    """Name the user by number if the password database has none, as in a container: many libraries ask for a name.
+    """Set USER to the uid if the password database lacks the user, as in a container. Many libraries need a user name.
 
-    Exits if there is no home either.
+    Exits if HOME is missing too.
     """
     try:
         pwd.getpwuid(os.getuid())
@@ -38,17 +38,17 @@ def provide_user() -> None:
 
 
 def provide_streams() -> None:
-    """Open the standard streams that are closed, as after `<&-`. Python has None for them."""
+    """Open standard streams that are closed, as after `<&-`. Python represents them as None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # for the whole life of the process
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  # open until the process exits
 
 
 class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
-    """Execute tasks as Fabric does, but for the words after `--`, which it would run on the hosts of -H."""
+    """Execute tasks like Fabric, except for the words after `--`, which Fabric would run on the hosts of -H."""
 
     def execute(self, *tasks: Any) -> Any:
-        """Execute the tasks. Raises Exit where words are given that none of them takes."""
+        """Execute the tasks. Raises Exit if there are words after `--` that none of the tasks accepts."""
         if self.core is not None and self.core.remainder:
             named = [self.collection[task.name] for task in tasks]
             if not any(getattr(task, "takes_words", False) for task in named):
@@ -58,21 +58,22 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
 
 
 class TasksConfig(Config):  # type: ignore[misc]  # fabric has no types
-    """Fabric's configuration with the values of this project's fabric.yaml, which a wheel does not have."""
+    """Fabric's configuration with the values of this project's fabric.yaml, which a wheel does not contain."""
 
     @staticmethod
     def global_defaults() -> Any:
-        """Return the defaults without ssh_config, since Fabric rejects lines that OpenSSH accepts."""
+        """Return the defaults without ssh_config, because Fabric rejects lines that OpenSSH accepts."""
         return {**Config.global_defaults(), "load_ssh_configs": False}
 
 
 class Program(Fab):  # type: ignore[misc]  # fabric has no types
-    """Fabric's program for the tasks of this project."""
+    """Fabric's program for deepcdk's tasks."""
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
-        """Run the command line. Ctrl-C ends it with 130 and a line at any time; Fabric's own ends with 1 and none.
+        """Run the command line. Ctrl-C exits with 130 and a message at any time; Fabric alone exits with 1 and no
+        message.
 
-        A reader that goes before the end, as `head` does, ends it with 1 and no message.
+        If the reader of its output exits early, as `head` does, it exits with 1 and no message.
         """
         try:
             provide_streams()
@@ -81,7 +82,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         except BrokenPipeError:
             drop_output()
             sys.exit(1)
-        except OSError as error:  # Fabric reads settings in the home, and prints its help.
+        except OSError as error:  # Fabric reads settings in the home and prints its help
             drop_output()
             print(f"deepcdk: {SystemRefusedError(error)}", file=sys.stderr)
             sys.exit(1)
@@ -92,7 +93,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             sys.exit(INTERRUPTED_STATUS)
 
     def parse_core_args(self) -> None:
-        """Parse Fabric's own flags, and answer those for the completion by a shell."""
+        """Parse Fabric's own flags, and handle those for shell completion."""
         super().parse_core_args()
         if shell := self.args["print-completion-script"].value:
             if shell not in completion.SCRIPTS:
@@ -102,21 +103,24 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             print(completion.SCRIPTS[shell], end="")
             raise Exit
         if self.args.complete.value and not self._names_collection():
-            _, *typed = self.core.remainder.split(" ")  # The first word is the program's name.
+            _, *typed = self.core.remainder.split(" ")  # the first word is the program's name
             print("\n".join(completion.next_words(typed, self.core[0].flags)))
             raise Exit
 
     def _names_collection(self) -> bool:
-        """Return whether the command line names another collection of tasks."""
+        """Return whether the command line selects another collection of tasks."""
         return bool(self.args.collection.value or self.args["search-root"].value)
 
     def print_version(self) -> None:
-        """Print our version before Fabric's."""
+        """Print deepcdk's version before Fabric's."""
         print(f"deepcdk {VERSION}")
         super().print_version()
 
     def load_collection(self) -> None:
-        """Load the tasks that the command line names, or all, for `--list` alone; another collection as Fabric does."""
+        """Load the tasks on the command line, or all of them. `--list` reads only their docstrings.
+
+        Another collection is loaded by Fabric.
+        """
         if self._names_collection() or self._remainder_only:
             super().load_collection()
             return
@@ -129,22 +133,22 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             self.collection = loader.collection([asked_help] if isinstance(asked_help, str) else self.core.unparsed)
 
     def parse_tasks(self) -> None:
-        """Parse the tasks and their flags. Raises Exit that names a word which means nothing, and the nearest one."""
-        # What Fabric loaded, or `--list`, has tasks of Invoke's own class: no words of theirs stand for flags.
+        """Parse the tasks and their flags. Raises Exit for an unknown word, with the closest known one."""
+        # Tasks loaded by Fabric or for `--list` are Invoke's own class and have no word that stands for a flag.
         if all(hasattr(task, "word") for task in self.collection.tasks.values()):
             typed, complaint = self._read(self.collection)
             if complaint:
-                raise Exit(self._read(loader.collection())[1], code=1)  # The nearest word is one of all tasks.
+                raise Exit(self._read(loader.collection())[1], code=1)  # look for the closest word among all tasks
             self.core.unparsed = typed
         super().parse_tasks()
 
     def _read(self, tasks: Collection) -> tuple[list[str], str]:
-        """Return the words with their flags, and what is to be said of one that means nothing."""
+        """Return the words with their flags added, and the message about an unknown word or ""."""
         contexts, flag_of = tasks.to_contexts(), loader.flags_of_words(tasks)
         typed = words.with_flags(self.core.unparsed, contexts, flag_of)
         return typed, words.complaint(typed, contexts, flag_of, self.core[0].flags)
 
 
 def make_program() -> Program:
-    """Return the program as it is before it has read a command line."""
+    """Return a new program that has not read a command line."""
     return Program(name="Fabric", version=fabric_version, executor_class=WordsExecutor, config_class=TasksConfig)

@@ -1,4 +1,4 @@
-"""A task of the command line: a function whose parameters are its flags, and whose errors end it with a message."""
+"""A task of the command line: a function with its parameters as flags. Errors are printed as messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
         )
 
     def argspec(self, body: Callable[..., None]) -> inspect.Signature:
-        """Return the flags as the signature that Invoke makes its arguments from."""
+        """Return the flags as a signature, from which Invoke creates its arguments."""
         empty = inspect.Parameter.empty
         return inspect.Signature(
             [
@@ -61,21 +61,21 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
                     inspect.Parameter.KEYWORD_ONLY,
                     default=empty
                     if flag.kind == REPEATED
-                    else flag.typed_default,  # Invoke would make it a tuple's flag.
+                    else flag.typed_default,  # Invoke would make it a flag for a tuple
                 )
                 for flag in self.flags
             ]
         )
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Return Invoke's arguments. It takes each help out of `help`, which is filled here for each time."""
+        """Return Invoke's arguments. Invoke removes each text from `help`, so it is filled again for each call."""
         self.help = {flag.parameter: flag.help for flag in self.flags}
         return super().get_arguments(ignore_unknown_help)
 
     def __call__(self, *args: Any, **values: Any) -> Any:
-        """Run the task. Turn its errors into a message and an exit status, here and nowhere else."""
+        """Run the task. All errors are converted to a message and an exit status here."""
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # A file's name need not be UTF-8, and to print it must not end the task; stderr is so by itself.
+            # File names need not be UTF-8, and printing one must not stop the task. stderr has this setting by default.
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             call(self.body, {flag.parameter: flag.parse(values[flag.parameter]) for flag in self.flags})
@@ -89,7 +89,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
             drop_output()
             raise Exit(code=1) from None
         except Exception as error:
-            explained: DeepcdkError | None = explain(error)  # What no `aws_errors` has caught.
+            explained: DeepcdkError | None = explain(error)  # errors that `aws_errors` has not caught
             if explained is None and isinstance(error, OSError) and error.errno:
                 drop_output()
                 explained = SystemRefusedError(error)
@@ -103,8 +103,8 @@ def task(
 ) -> Callable[[Callable[..., None]], Task]:
     """Return a decorator that makes a function a task.
 
-    `word`: the flag that a word without one stands for (`fab ssh worker3`). `takes_words`: those after `--` are the
-    task's. Without `short_flags` no flag has one letter too: for each of many, or a prefix of two, it would mean
-    nothing.
+    `word` is the flag that a word without a flag stands for (`fab ssh worker3`). `takes_words` passes the words after
+    `--` to the task. `short_flags=False` disables one-letter flags, which would be ambiguous in a task with many flags
+    or with similar names.
     """
     return lambda body: Task(body, word=word, takes_words=takes_words, short_flags=short_flags)

@@ -1,7 +1,7 @@
-"""The words of a command line: those without a flag get theirs, and one that means nothing is reported.
+"""Words on the command line: add flags to words without one, and report unknown words.
 
-Invoke knows positional arguments only as required ones. Here they are optional (`fab ssh worker3` for `fab ssh --node
-worker3`), so the flag is put in before Invoke parses the words.
+Invoke supports positional arguments only as required ones. Here they are optional (`fab ssh worker3` for `fab ssh
+--node worker3`), so the flag is inserted before Invoke parses the words.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 _MOST: Final = 3
-"""How many words a question names."""
+"""Maximum number of words to suggest."""
 
 
 def with_flags(words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str]) -> list[str]:
-    """Put a task's `flag_of` before its one word without a flag; `contexts` are Invoke's: which flags take values.
+    """Insert a task's flag from `flag_of` before its word without a flag. `contexts` are Invoke's; they list the flags.
 
-    A flag that may be repeated is put before each such word. A word that is a task's name begins the next task. What
-    has a flag already, or is a second word, is left as it is, for Invoke to refuse.
+    A flag that may be repeated is inserted before each such word. A task's name starts the next task. If the flag is
+    given already, or for a second word, nothing is inserted, and Invoke rejects the word.
     """
     flags_of = {context.name: context.flags for context in contexts}
     found: list[str] = []
@@ -50,10 +50,11 @@ def _is_repeated(flags: Mapping[str, Any], flag: str) -> bool:
 def complaint(
     words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str], everywhere: MutableMapping[str, Any]
 ) -> str:
-    """Return which word Invoke would not understand, and which is nearest; "" where it understands all.
+    """Return a message about the first word that Invoke would not understand, with the closest known one; "" if there
+    is none.
 
-    `words` are the tasks and their flags, words without a flag with theirs already (`flag_of` each task); `contexts`
-    are Invoke's for the tasks; `everywhere` are its own flags, which it takes behind a task too.
+    `words` are the tasks and their flags, after `with_flags`. `contexts` are Invoke's for the tasks. `flag_of` has each
+    task's flag for a word without one. `everywhere` are Invoke's own flags, which it also accepts after a task.
     """
     contexts = list(contexts)
     flags_of = {context.name: context.flags for context in contexts}
@@ -81,12 +82,12 @@ def complaint(
 
 
 def _is_negative(name: str, flags: Mapping[str, Any]) -> bool:
-    """Return whether this is --no-FLAG, by which Invoke switches off what is on by default."""
+    """Return whether a flag is --no-FLAG, which Invoke uses to switch off a flag that is on by default."""
     return name.startswith("--no-") and f"--{name.removeprefix('--no-')}" in flags
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
-    """Return a question that names the word or words that begin with this one, else the most similar; "" without."""
+    """Suggest up to three words that begin with this one, or else the most similar word; "" without any."""
     begun = sorted(each for each in known if each.startswith(word) and word.strip("-"))
     found = begun[:_MOST] or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {' or '.join(found)}?" if found else ""

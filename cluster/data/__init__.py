@@ -1,1 +1,1 @@
-"""Data staged to the nodes: what is sent, by which questions to the master, and what came of it."""
+"""Stage data to the nodes: read the source, send it through the master, and report the result."""

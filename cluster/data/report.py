@@ -1,4 +1,4 @@
-"""The reports of the nodes while data is staged, and the result."""
+"""Reports of the nodes while data is staged, and the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMEDIES: Final = {
 
 
 class StagingError(DeepcdkError, RuntimeError):
-    """Report the nodes on which staging failed; `failures` has each one's message."""
+    """Report that staging failed on some nodes. `failures` maps nodes to messages."""
 
     def __init__(self, failures: Mapping[str, str], kind: str) -> None:
         self.failures, self.kind = dict(failures), kind
@@ -48,24 +48,24 @@ class StagingResult:
     name: str
     source: str
     to: str
-    """shared, or local."""
+    """shared or local."""
     directory: str
-    """On the shared file system, or on each worker."""
+    """Directory on the shared file system, or on each worker."""
     files: int
-    """Of the whole data set."""
+    """Number of files in the whole data set."""
     bytes: int
     sha256: str
     """One hash for all names and contents."""
     uploaded_bytes: int
-    """From this machine; 0 if all files were there already, or came from a bucket."""
+    """Bytes sent from this machine; 0 if all files were there already or came from a bucket."""
     sharded: bool
     seconds: float
     """From the connection to the master to the end."""
     nodes: dict[str, dict[str, int]]
-    """By worker, with `local`: its files and bytes, and the bytes that came now."""
+    """For local staging, by worker: its files and bytes, and the newly received bytes."""
 
     def __str__(self) -> str:
-        """Return a few lines on the result."""
+        """Describe the result in a few lines."""
         came = f"{amount(self.uploaded_bytes)} uploaded" if self.uploaded_bytes else "nothing uploaded"
         lines = [f"{self.name}: {self.files:,} files, {amount(self.bytes)}, all checksums right; {came}"]
         for host, held in self.nodes.items():
@@ -85,7 +85,7 @@ _MESSAGE: Final = answers.fields(
 
 
 def _parse(line: bytes | str, where: str) -> dict[str, Any]:
-    """Parse the message of a node. Raises AnswerError."""
+    """Parse a node's message. Raises AnswerError if it is invalid."""
     text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
     parsed = answers.read(text, _MESSAGE, "the staging", where=where)
     message = {key: value for key, value in parsed.items() if value is not None}
@@ -96,24 +96,24 @@ def _parse(line: bytes | str, where: str) -> dict[str, Any]:
 
 
 class Reports:
-    """Collect the JSON lines of each node, and show their progress together."""
+    """Collect the JSON lines of all nodes, and show their total progress."""
 
     def __init__(self, progress: ProgressDisplay | None, where: str = "") -> None:
-        """Collect reports; `where` names the master in errors."""
+        """`where` names the master in errors."""
         self._display, self._where = progress, where
         self._rests: dict[str, bytes] = {}
         self._progress: dict[str, tuple[int, int]] = {}
         self.done: dict[str, dict[str, Any]] = {}
         self.paths: dict[str, list[tuple[str, str]]] = {"missing": [], "spoiled": [], "damaged": []}
-        """Node and path of files: missing on the shared file system, spoiled since an earlier staging, repaired."""
+        """Node and path of files: missing on the shared file system, damaged since an earlier staging, or repaired."""
         self.errors: dict[str, tuple[str, str]] = {}
-        """By node: its message and the kind of the error."""
+        """By node: its error message and the kind of the error."""
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Take the names of the nodes."""
+        """Accept the names of the nodes. They are not needed here."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Take some of a node's output."""
+        """Process a part of a node's output."""
         if stream != "stdout":
             return
         *lines, self._rests[host] = (self._rests.get(host, b"") + data).split(b"\n")
@@ -121,10 +121,10 @@ class Reports:
             self.take(host, line)
 
     def end(self, host: str) -> None:
-        """Take the end of a node's output."""
+        """Accept the end of a node's output."""
 
     def take(self, host: str, line: bytes | str) -> None:
-        """Take one line of a node's output."""
+        """Process one line of a node's output. Raises AnswerError if it is invalid."""
         message = _parse(line, self._where)
         if "files" in message:
             self._progress[host] = (message["files"], message["bytes"])

@@ -1,4 +1,4 @@
-"""Requests to the master while data is staged, over one connection: its Python starts once for all of them."""
+"""Send requests to the master while data is staged, over one connection. Its Python starts only once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cluster.ssh.stream_reader import BackgroundReader
 
 
 class StagingConnection:
-    """Send requests to `agent.staging.server serve` on the master, within a `with`."""
+    """Send requests to `agent.staging.server serve` on the master. Use it in a `with`."""
 
     def __init__(self, master: Master, command: Sequence[str], directory: str) -> None:
-        """Start the command in `directory`, a pushed tree."""
+        """Start `command` in `directory`, a pushed tree."""
         self._master = master
         self._sent: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._changed: SourceChangedError | None = None
@@ -43,7 +43,7 @@ class StagingConnection:
             self._changed = error
 
     def request(self, request: dict[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
-        """Send a request with its payload, and return the answer. Raises the error in it, or SilenceError."""
+        """Send a request with its payload and return the answer. Raises the error in the answer, or SilenceError."""
         self._sent.put((json.dumps(request).encode("ascii") + b"\n",))
         self._sent.put(payload)
         reports = Reports(None, self._master.where)

@@ -1,4 +1,4 @@
-"""The files on the laptop that are to be staged, and their hashes."""
+"""The files on the laptop to stage, and their hashes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from cluster.terminal.paths import is_directory, is_file, resolved
 
 READERS: Final = 4
 BATCH: Final = 16
-"""Files that a reader takes at once: handing over a small file takes longer than reading it."""
+"""Number of files that a reader takes at a time. Handing over one small file takes longer than reading it."""
 MAX_PATHS: Final = 5
-"""Paths in an error; the others are counted."""
+"""Maximum number of paths in an error. The others are counted."""
 S3: Final = "s3://"
 
 ProgressCallback = Callable[[int, int], None]
-"""Takes the number of files and bytes done."""
+"""Called with the number of files and bytes done."""
 
 
 class UnsupportedFilesError(DeepcdkError, ValueError):
-    """Report what cannot be staged: symbolic links unless followed, sockets, pipes, devices."""
+    """Report files that cannot be staged: symbolic links unless followed, sockets, pipes, devices."""
 
 
 def parse_name(name: str, source: str) -> str:
-    """Return the name of a data set: the given one, else the last part of its source. Raises UsageError."""
+    """Return the name of a data set: the given one, else the last part of its source. Raises UsageError if it is
+    invalid.
+    """
     last = source.rstrip("/").rpartition("/")[2] if source.startswith(S3) else resolved(source).name
     try:
         return check_name(name or last)
@@ -52,19 +54,19 @@ def is_bucket(source: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A directory or a file of the laptop, and the files to stage."""
+    """A directory or file on the laptop, and the files in it to stage."""
 
     root: Path
     files: tuple[tuple[str, int], ...]
-    """Path within `root` and size, by path."""
+    """Path within `root` and size of each file, sorted by path."""
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files together."""
+        """Return the total size of the files, bytes."""
         return sum(size for _, size in self.files)
 
     def manifest(self, report: ProgressCallback) -> Manifest:
-        """Read every file for its hash. Raises DeepcdkError for an unreadable one."""
+        """Hash every file. `report` is called with the progress. Raises DeepcdkError for an unreadable file."""
         done = [0, 0]
         entries = []
         paths = [path for path, _ in self.files]
@@ -93,7 +95,7 @@ class Source:
 
 
 class BackgroundManifest:
-    """Read a source's files in the background. Leaving the `with` stops that."""
+    """Hash a source's files in the background. Leaving the `with` stops it."""
 
     def __init__(self, source: Source, report: ProgressCallback) -> None:
         self._stopped = threading.Event()
@@ -112,14 +114,14 @@ class BackgroundManifest:
         self._stopped.set()
 
     def result(self) -> Manifest:
-        """Return the manifest once all files are read. Raises as `Source.manifest`."""
+        """Return the manifest when all files are hashed. Raises like `Source.manifest`."""
         return self._future.result()
 
 
 def survey(source: str, *, follow_links: bool) -> Source:
-    """Return the files of a directory, also hidden ones, or one file.
+    """List the files to stage: those in a directory, including hidden ones, or a single file.
 
-    Raises UsageError, or UnsupportedFilesError for sockets, pipes, devices, and symbolic links unless followed.
+    Raises UsageError, or UnsupportedFilesError for sockets, pipes, devices, and for symbolic links unless followed.
     """
     root = resolved(source)
     if is_file(root):
@@ -146,12 +148,14 @@ def _check_none(what: str, paths: list[str], remedy: str) -> None:
 def _walk(
     root: Path, below: str, follow: bool, links: list[str], special: list[str], above: tuple[tuple[int, int], ...]
 ) -> Iterator[tuple[str, int]]:
-    """Yield files with their sizes; collect links, and what is neither file nor directory."""
+    """Yield files with their sizes. Collect links that are not followed, and entries that are neither files nor
+    directories.
+    """
     here = root / below
     try:
         state = here.stat()
         if (state.st_dev, state.st_ino) in above:
-            links.append(below)  # A circle.
+            links.append(below)  # a loop of links
             return
         with os.scandir(here) as found:
             for entry in found:

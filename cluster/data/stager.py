@@ -1,4 +1,4 @@
-"""Stage data to the nodes: one upload for any number of nodes, and none from a bucket."""
+"""Stage data to the nodes: one upload from the laptop for any number of nodes, and no upload for data in a bucket."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from cluster.ssh.master import Master
 from cluster.terminal.progress import ProgressDisplay
 
 ROUNDS: Final = 2
-"""Uploads at most: files that are missing or damaged after one are sent again."""
+"""Maximum number of uploads. Files that are missing or damaged after the first one are sent again."""
 READER_FILES: Final = 2000
 READER_BYTES: Final = 128 << 20
-"""One worker reads so much back in about a second: for less, starting another one takes longer than it saves."""
+"""Files or bytes that one worker reads in about a second. For fewer, starting another worker takes longer than it
+saves.
+"""
 
 
 def readers(manifest: Manifest) -> int:
-    """Return the number of workers that read these files back; at least two, since each can err."""
+    """Return the number of workers that verify these files; at least two, because one can read wrongly."""
     return max(2, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
 
 
 class Stager:
-    """Stage one data set. Everything can be interrupted and repeated."""
+    """Stage one data set. Every step can be interrupted and repeated."""
 
     def __init__(
         self,
@@ -46,9 +48,9 @@ class Stager:
         workers: Sequence[Node],
         progress: ProgressDisplay,
     ) -> None:
-        """Stage with the agent in `directory` on the master, and on the workers with that in `shared_agent`.
+        """Use the agent in `directory` on the master, and the one in `shared_agent` on the workers.
 
-        `root` holds the data sets on the shared file system.
+        `root` is the directory of the data sets on the shared file system.
         """
         self._master, self._directory, self._root, self._name = master, directory, root, name
         self._shared_agent = shared_agent
@@ -56,19 +58,19 @@ class Stager:
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[StagingConnection]:
-        """Connect to the master, and reserve the data set there for the block. Raises StagingError where it is busy."""
+        """Connect to the master and reserve the data set for the block. Raises StagingError if it is busy."""
         with StagingConnection(self._master, self._command("serve"), self._directory) as connection:
             connection.request({"reserve": [self._root, self._name]})
             yield connection
 
     def upload(self, root: Path, manifest: Manifest) -> int:
-        """Upload files below `root` to the shared file system; return the bytes sent."""
+        """Upload files below `root` to the shared file system. Return the bytes sent."""
         return self._upload(root, manifest, lambda attempt: self.missing(manifest, attempt), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
-        """Upload files to the shared file system, and copy them to `disks`, a directory of each worker.
+        """Upload files to the shared file system, and copy them to `disks`, a directory on each worker.
 
-        Return the bytes sent, and the reports of the workers.
+        Returns the bytes sent and the reports of the workers.
         """
         rounds: list[Reports] = []
 
@@ -85,7 +87,7 @@ class Stager:
     def _upload(
         self, root: Path, manifest: Manifest, lacking: Callable[[int], tuple[Entry, ...]], *, packing: bool
     ) -> int:
-        """Send the files that are missing, and read them back; files still `lacking` are sent again, once."""
+        """Send the missing files and verify them. Files that are still `lacking` are sent once more."""
         place, text = [self._root, self._name], manifest.to_text().encode("ascii")
         with self._connect() as connection:
             status = connection.request({"begin": place, "bytes": len(text)}, (text,))
@@ -94,7 +96,7 @@ class Stager:
             if status["found"] == len(manifest.entries):
                 missing = lacking(0)
             elif status["found"]:
-                missing = self.missing(manifest) or lacking(0)  # Workers copy only complete data.
+                missing = self.missing(manifest) or lacking(0)  # workers copy only complete data
             sent = attempt = 0
             while missing and attempt < ROUNDS:
                 attempt += 1
@@ -111,19 +113,22 @@ class Stager:
         return sent
 
     def missing(self, manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
-        """Have workers read all files back, each a part; return the files that are missing or damaged.
+        """Have the workers verify all files, each a part. Return the files that are missing or damaged.
 
-        In another `attempt` each reads another part. `among` is the number of workers; None: by the amount of data.
+        In another `attempt`, each worker verifies another part. `among` is the number of workers; by default it depends
+        on the amount of data.
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
-        tree = self._shared_agent if self._workers else "."  # On the master that is the fan-out's own.
+        tree = self._shared_agent if self._workers else "."  # the master uses the agent that runs the fan-out
         words = [tree, "agent.staging.server", "check", self._root, self._name, "--round", str(attempt)]
         return self._lacking(
             manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), attempt
         )
 
     def _lacking(self, manifest: Manifest, reports: Reports, attempt: int) -> tuple[Entry, ...]:
-        """Return the files that the shared file system lacks; report those that were damaged since the last time."""
+        """Return the files that the shared file system lacks. Report files that were damaged since an
+        earlier staging.
+        """
         entries = manifest.by_path()
         for path in sorted({path for _, path in reports.paths["spoiled"]}) if not attempt else ():
             self._progress.note(f"damaged on the shared file system, staged again: {path!a}")
@@ -141,13 +146,13 @@ class Stager:
         return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
-        """Have each worker fetch a bucket's objects, or its shard of them, to its own disk."""
+        """Have each worker fetch a bucket's objects, or its shard of them, to its own disk. Return their reports."""
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
         self._progress.begin("fetching to the workers", times * len(manifest.entries), times * manifest.size)
         flags = ["--sharded"] if sharded else []
         words = self._command("fetch", root, self._name, address, region, *flags)
-        with self._connect():  # Reserved, or some workers would end with the data of another command.
+        with self._connect():  # reserve it, or some workers could end up with another command's data
             reports = self._check_reports(self._on_nodes(words, as_rank=True))
         if len({done["listing" if sharded else "digest"] for done in reports.done.values()}) > 1:
             hosts = ", ".join(short(host) for host in reports.done)
@@ -155,7 +160,9 @@ class Stager:
         return reports
 
     def fetch_shared(self, address: str, region: str) -> Manifest:
-        """Have the workers fetch a bucket's objects to the shared file system, each its part."""
+        """Have the workers fetch a bucket's objects to the shared file system, each a part. Return the verified
+        manifest.
+        """
         listed = self.listing(address, region)
         place, text = [self._root, self._name], listed.to_text().encode("ascii")
         with self._connect() as connection:
@@ -207,9 +214,9 @@ class Stager:
     def _on_nodes(
         self, words: Sequence[str], *, are_module: bool = False, among: int | None = None, as_rank: bool = False
     ) -> Reports:
-        """Run a command on all workers at once, or the first `among` of them, or on the master without workers.
+        """Run a command on all workers, or the first `among` of them; on the master if there are no workers.
 
-        `as_rank`: as the user for ranks, whose own the files are then; the shared file system is the login user's.
+        `as_rank` runs it as the ranks' user, who then owns the files. The shared file system belongs to the login user.
         """
         nodes = self._workers[:among]
         addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []
@@ -230,7 +237,7 @@ class Stager:
         return reports
 
     def _check_reports(self, reports: Reports) -> Reports:
-        """Report the damage that the workers found. Raises AnswerError if one succeeded without a report."""
+        """Report the damage that the workers found. Raises AnswerError if a worker succeeded without a report."""
         if missing := [node.name for node in self._workers if node.name not in reports.done]:
             what = f"{', '.join(missing)} reported nothing"
             raise AnswerError("the staging", sorted(reports.done), what, where=self._master.where)

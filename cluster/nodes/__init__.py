@@ -1,1 +1,1 @@
-"""The workers: grow, shrink and replace them, and what they are doing."""
+"""The workers: grow, shrink and replace them, and show their state and load."""

@@ -19,12 +19,12 @@ from cluster.ssh.master import Master
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupTask:
-    """A task that changes the worker group, with its connection to the master and what its flags allow."""
+    """A task that changes the worker group, with its connection to the master and its options."""
 
     session: Session
     master: Master
     name: str
-    """Name to show on other machines while the size is changed."""
+    """Name shown on other machines while this task changes the size."""
     yes: bool
     report: Callable[[str], None]
     force: bool = False
@@ -42,10 +42,10 @@ class GroupTask:
 
 
 def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node, ...]:
-    """Return the live nodes once `wanted` workers are among them; grow the group for that, after asking.
+    """Return the live nodes when `wanted` workers are among them. The group grows for that, after asking.
 
-    After the time-out `least` workers are enough, unless that is 0. From then on EC2 Auto Scaling terminates no worker
-    to balance zones.
+    If `least` is not 0, that many workers are enough after the timeout. From now on EC2 Auto Scaling does not terminate
+    workers to balance zones.
     """
     session, master, report = task.session, task.master, task.report
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
@@ -68,11 +68,11 @@ def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node,
 
 
 def _grow(task: GroupTask, wanted: int) -> int:
-    """Grow the worker group to `wanted` after asking, and never shrink it; return its size before.
+    """Grow the worker group to `wanted` after asking; never shrink it. Return its previous size.
 
-    The size is read again after the answer and after waiting for an alarm, while no other machine can change it. If one
-    has grown the group meanwhile, it stays; if it is smaller, so that more nodes would start than agreed to, the
-    question is asked again.
+    The size is read again after the answer and after waiting for an alarm, while no other machine can change it. If
+    another machine has grown the group in the meantime, its size stays. If the group is smaller, so that more nodes
+    would start than agreed, the question is asked again.
     """
     session, report, agreed = task.session, task.report, 0
     while True:

@@ -24,7 +24,7 @@ _SHARED: Final = answers.fields(
     items=_ITEMS, names=answers.maybe(answers.each(answers.text)), data=answers.maybe(answers.each(answers.text))
 )
 _BATCH: Final = 200
-"""So many paths in one command."""
+"""Number of paths in one command."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,18 +40,18 @@ class Leftover:
 
 
 class Leftovers:
-    """Ask the master, and through it the nodes, for directories that `fab clean` may remove."""
+    """Find and remove directories on the master and the workers for `fab clean`."""
 
     def __init__(self, master: Master, stack: Stack, directory: str, shared_agent: str) -> None:
-        """Call the agent in `directory` on the master, and in `shared_agent` on the workers."""
+        """Use the agent in `directory` on the master, and in `shared_agent` on the workers."""
         self._master, self._stack, self._directory, self._shared_agent = master, stack, directory, shared_agent
 
     def shared(self) -> list[Leftover]:
-        """Return what is on the shared file system, and the master's own agents."""
+        """Return the directories on the shared file system, and the master's own agents."""
         return self._of(SHARED, self._ask_master("shared", self._stack.efs_mount))
 
     def all(self, nodes: Sequence[Node]) -> list[Leftover]:
-        """Return what is on the shared file system and on these nodes."""
+        """Return the directories on the shared file system and on these nodes."""
         answer = self._ask_master("shared", self._stack.efs_mount)
         names, data = {*(answer.get("names") or ())}, {*(answer.get("data") or ())}
         found = [*self._of(SHARED, answer), *self._of(MASTER_NAME, self._ask_master("node"))]
@@ -66,7 +66,7 @@ class Leftovers:
         ]
 
     def remove(self, chosen: Iterable[Leftover], nodes: Sequence[Node]) -> list[Leftover]:
-        """Remove these directories unless a run needs them by now; return those that were removed."""
+        """Remove these directories unless a run has started to need them. Return the removed ones."""
         by_place: dict[str, list[Leftover]] = {}
         for each in chosen:
             by_place.setdefault(each.place, []).append(each)
@@ -90,7 +90,7 @@ class Leftovers:
         return removed
 
     def _of_workers(self) -> list[tuple[bool, tuple[str, ...]]]:
-        """Return the commands for workers, each with whether the user for ranks runs it."""
+        """Return the commands for workers, each with whether the ranks' user runs it."""
         roots = [f"{RANK_HOME}/data", *([f"{self._stack.scratch_mount}/data"] if self._stack.scratch_mount else [])]
         return [(False, ("node",)), *((True, ("data", root)) for root in roots)]
 
@@ -127,17 +127,17 @@ def _batches(paths: Sequence[str]) -> list[Sequence[str]]:
 
 
 def unused(found: Iterable[Leftover]) -> list[Leftover]:
-    """Return what no run needs, the largest first."""
+    """Return the directories that no run needs, largest first."""
     return sorted((each for each in found if not each.used), key=lambda each: -each.size)
 
 
 def size_of(found: Iterable[Leftover]) -> int:
-    """Return the bytes of these directories together."""
+    """Return the total size of these directories, bytes."""
     return sum(each.size for each in found)
 
 
 def table(found: Sequence[Leftover]) -> Table:
-    """Return the table of these directories."""
+    """Build the table of these directories."""
     rows = tuple((fanout.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found)
     return Table(
         title="no live, queued or kept run needs",
@@ -148,7 +148,7 @@ def table(found: Sequence[Leftover]) -> Table:
 
 
 def summary(found: Sequence[Leftover]) -> str:
-    """Return what is stored on the shared file system, and how much of it is unused, in one line."""
+    """Return one line on the uploads on the shared file system and how much of them `fab clean` can free."""
     kinds: dict[str, int] = {}
     for each in found:
         kinds[each.kind] = kinds.get(each.kind, 0) + each.size

@@ -1,4 +1,4 @@
-"""Check for live runs before something terminates their nodes, and stop them in order if that is forced."""
+"""Check for live runs before their nodes are terminated, and stop the runs properly if that is forced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EndsRunError(DeepcdkError):
-    """Report that something would end live runs, or might; carries their ids, none if they are unknown."""
+    """Report that an action would end live runs, or might. `run_ids` is empty if they are unknown."""
 
     def __init__(self, doing: str, run_ids: Sequence[str], why_unknown: str, reasons: Sequence[str]) -> None:
         self.run_ids, self.reasons = tuple(run_ids), tuple(reasons)
@@ -40,18 +40,18 @@ class EndsRunError(DeepcdkError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LiveRuns:
-    """The live runs."""
+    """The live runs, or why they are unknown."""
 
     run_ids: tuple[str, ...] = ()
-    """Oldest first; none if none is live, or it is not known."""
+    """Oldest first; empty if no run is live, or if that is unknown."""
     starters: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """Who started each of them, where that is known."""
+    """Who started each of them, if that is known."""
     why_unknown: str = ""
-    """Why it is not known; "" if it is."""
+    """Why it is unknown whether runs are live; "" if it is known."""
 
 
 def find_live_runs(session: Session) -> LiveRuns:
-    """Find the live runs. Without a master there is none, since the supervisors run there and end with it."""
+    """Find the live runs. Without a master there are none, because runs end with their supervisors on the master."""
     try:
         if not _has_master(session):
             return LiveRuns()
@@ -67,7 +67,7 @@ def find_live_runs(session: Session) -> LiveRuns:
 def _has_master(session: Session) -> bool:
     stack = session.deployed_stack
     if not (stack.master_group and stack.efs_mount) or stack.status == DELETING:
-        return False  # Its creation failed, or its destruction is decided.
+        return False  # its creation failed, or it is being deleted
     return any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances)
 
 
@@ -75,10 +75,11 @@ def _has_master(session: Session) -> bool:
 def every_node_held(
     session: Session, task: str, doing: str, reasons: Sequence[str], *, force: bool, report: Callable[[str], None]
 ) -> Iterator[None]:
-    """Hold every node for the block, so that no run begins between the look for live ones and the nodes' end.
+    """Hold every node during the block, so that no run starts between the check for live runs and the nodes'
+    termination.
 
-    Raises EndsRunError where one has begun since the look, or where the master does not answer, unless forced;
-    HeldNodesError where another machine is about to end nodes.
+    Raises EndsRunError if a run has started since the check. Raises it also if the master does not answer, unless
+    forced. Raises HeldNodesError if another machine is about to terminate nodes.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -98,7 +99,7 @@ def every_node_held(
 
 
 def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
-    """Return the live runs that would end. Raises EndsRunError for any, unless forced."""
+    """Return the live runs that would end. Raises EndsRunError if there are any or they are unknown, unless forced."""
     found = find_live_runs(session)
     if (found.run_ids or found.why_unknown) and not force:
         raise EndsRunError(doing, found.run_ids, found.why_unknown, reasons)
@@ -106,7 +107,7 @@ def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, for
 
 
 def stop_runs(session: Session, run_ids: Sequence[str], report: Callable[[str], None]) -> None:
-    """Take the waiting runs out of the queue, so that none starts next, and stop the live ones, with checkpoints."""
+    """Remove the waiting runs from the queue, so that none starts next, and stop the live runs with checkpoints."""
     if not run_ids:
         return
     with session.connect() as master:

@@ -1,4 +1,4 @@
-"""The load of all nodes, measured at once through the master: `fab status --load`."""
+"""Measure the load of all nodes at the same time, through the master, for `fab status --load`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cluster.ssh.master import Master
 
 Loads = Mapping[str, "Load | str"]
-"""By node name: its load, or why it is unknown."""
+"""By node name: its load, or why that is unknown."""
 
 
 def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
-    """Measure all nodes at once; takes little more than a second.
+    """Measure the load of all nodes at the same time. This takes little more than a second.
 
-    The master runs the agent in `directory`, below the login user's home, and the workers that in `shared_agent`.
+    The master runs the agent in `directory`, below the login user's home. The workers run the one in `shared_agent`.
     """
 
     def command(tree: str) -> tuple[str, ...]:
@@ -64,16 +64,18 @@ class Row:
 
     instance_id: str
     name: str
-    """Name within the cluster; empty before it has joined."""
+    """Name within the cluster; "" until it has joined."""
     load: Load | str
     run_id: str = ""
-    """The live run that has the node, "" without one."""
+    """The live run on this node; "" if there is none."""
 
 
 def rows(
     inventory: Inventory, nodes: Sequence[Node], loads: Loads, occupied: Occupancy | None = None
 ) -> tuple[Row, ...]:
-    """Pair every instance with its node, its load and the run that has it: the master, workers by number, the rest."""
+    """Pair every instance with its node, load and live run. The master comes first, then workers by number, then the
+    rest.
+    """
     occupied = occupied or Occupancy()
     by_instance = {node.instance_id: node for node in nodes}
     found = []
@@ -124,7 +126,7 @@ def _gib(size: float) -> str:
 
 
 def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows as JSON values: a load, or `trouble` in its place."""
+    """Return the rows as JSON values, each with a load or a `trouble`."""
     return [
         {
             "instance": row.instance_id,

@@ -1,4 +1,4 @@
-"""Which live runs have which nodes, and how many nodes the cluster needs for another run beside them."""
+"""Which nodes the live runs occupy, and how many nodes the cluster needs for one more run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cluster.errors import LiveRunError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Occupancy:
-    """The live runs of a cluster, and those that wait."""
+    """The live runs of a cluster with their nodes, and the queued runs."""
 
     hosts: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """By the id of each live run, oldest first: the names of its nodes."""
+    """Names of the nodes of each live run, by run id, oldest first."""
     queued: tuple[str, ...] = ()
-    """Ids of the runs that wait, the next one first."""
+    """Ids of the queued runs, the next one first."""
 
     starters: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """By the id of each live run: who started it, where that is known."""
+    """Who started each live run, by run id, if that is known."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Occupancy:
@@ -36,27 +36,27 @@ class Occupancy:
 
     @property
     def taken(self) -> int:
-        """Return how many nodes live runs have."""
+        """Return how many nodes live runs occupy."""
         return sum(map(len, self.hosts.values()))
 
     def run_on(self, name: str) -> str:
-        """Return the id of the live run that has the node of this name, "" where it is free."""
+        """Return the id of the live run on this node; "" if the node is free."""
         return next((run_id for run_id, hosts in self.hosts.items() if name in hosts), "")
 
     def choice(self, nodes: Sequence[Node], count: int, *, queueing: bool) -> tuple[Node, ...]:
-        """Return the nodes among which the hosts of a run are chosen: the free ones.
+        """Return the nodes that are candidates for a new run: the free ones.
 
-        With `queueing` all of them where too few are free: the master chooses anew when the run's turn comes.
+        With `queueing`, return all nodes if too few are free. The master chooses again when the run's turn comes.
         """
         free = tuple(node for node in nodes if not self.run_on(node.name))
         return tuple(nodes) if queueing and len(workers(free)) < count else free
 
     def size_for(self, count: int, there: int, *, queueing: bool) -> int:
-        """Return how many workers the cluster needs for a run on `count` nodes to begin.
+        """Return how many workers the cluster needs so that a run on `count` nodes can start.
 
-        `there` is how many it has or is starting. With `queueing` the run waits for nodes of others. Without, raises
-        LiveRunError where others wait, and where the cluster would have to grow since live runs have its nodes: that is
-        for the user to say, who may not know of them.
+        `there` is how many it has or is starting. With `queueing`, the run may wait for nodes of other runs. Without
+        it, raises LiveRunError if other runs are waiting, or if the cluster would have to grow because live runs occupy
+        its nodes. The user may not know of these runs and must decide.
         """
         if queueing:
             return count
@@ -69,14 +69,14 @@ class Occupancy:
 
 
 def describe_runs(run_ids: Sequence[str]) -> str:
-    """Return runs by their ids, in words."""
+    """Name runs by their ids, as in "run A" or "runs A, B"."""
     return f"run{'s' if run_ids[1:] else ''} {', '.join(run_ids)}"
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return the names of workers without their common beginning, neighbours as a range: worker1-3, worker7.
+    """Return workers' names in short form, with ranges: worker1-3, worker7.
 
-    What is no worker's name is left out: a rank can write any into its run's state.
+    Other names are left out, because a rank can write any name into its run's state.
     """
     good = (name for name in names if RULES["name"].fits(name) and name != MASTER_NAME)
     numbers = sorted(int(name.removeprefix(WORKER_PREFIX)) for name in good)

@@ -1,4 +1,4 @@
-"""Replace one worker: terminate its instance, and wait until the one that its group starts instead has joined."""
+"""Replace one worker: terminate its instance, and wait until its group's replacement has joined."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _COMMON: Final = WORKER_PREFIX.removesuffix("worker")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """The worker that went, and the one that came."""
+    """The replaced worker and its replacement."""
 
     node: str
-    """Name of the one that went; the id of an instance that had never joined."""
+    """Name of the replaced worker, or its instance id if it had never joined."""
     instance: str
     new_node: str
-    """Often the same name: a new node takes the lowest free one."""
+    """Often the same name, because a new node takes the lowest free one."""
     new_instance: str
     seconds: float
     stopped_run: str
-    """Id of the run that was stopped before, "" without one."""
+    """Id of the run that was stopped first; "" if there was none."""
 
     def __str__(self) -> str:
-        """Return one line on the replacement."""
+        """Describe the replacement in one line."""
         return (
             f"{self.node} ({self.instance}) is replaced by {self.new_node} ({self.new_instance}) "
             f"after {self.seconds:.0f} s"
@@ -48,9 +48,9 @@ class Replacement:
 
 
 def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tuple[Instance, str]:
-    """Return the worker given as worker3, 3, its full name or an instance id, and its name.
+    """Find the worker given as worker3, 3, its full name or an instance id. Return its instance and its name.
 
-    The name of a worker that has not joined is its instance id. Raises UsageError.
+    The name of a worker that has not joined is its instance id. Raises UsageError if there is no such worker.
     """
     names = {node.instance_id: node.name for node in workers(nodes)}
     word = text.strip().removeprefix(_COMMON)
@@ -68,9 +68,9 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
 
 
 def replace(task: GroupTask, node: str) -> Replacement:
-    """Replace a worker, after asking; one of a live run only if forced, after stopping the run.
+    """Replace a worker, after asking. With force, first stop a live run on it.
 
-    Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if the answer is no.
+    Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if a run is live on it or the answer is no.
     """
     session, supervisor, report = task.session, task.supervisor, task.report
     before = remaining(session.load_inventory())
@@ -88,12 +88,12 @@ def replace(task: GroupTask, node: str) -> Replacement:
         f"starts another one at the same price.{describe_others(occupied.starters, [busy])}",
         yes=task.yes,
     )
-    if now := _run_on(supervisor, name):  # One may have started while the question was open.
+    if now := _run_on(supervisor, name):  # a run may have started while the question was open
         if now != busy:
             raise LiveRunError(now)
         task.stop_run(now)
     timeout_s = session.config.ready_min * 60.0 + GONE_TIMEOUT_S
-    with supervisor.hold(task.name, {name: instance.id}):  # No run begins on it meanwhile.
+    with supervisor.hold(task.name, {name: instance.id}):  # no run may start on it now
         report(f"terminating {name} ({instance.id})")
         began = time.monotonic()
         with aws_errors(f"terminating {name} ({instance.id})"):
@@ -113,15 +113,15 @@ def replace(task: GroupTask, node: str) -> Replacement:
 
 
 def _run_on(supervisor: Supervisor, name: str) -> str:
-    """Return the id of the live run that has this node, "" without one."""
+    """Return the id of the live run on this node; "" if there is none."""
     return supervisor.occupancy().run_on(name)
 
 
 @doing("waiting for the new node", plain=False)
 def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: float) -> Node:
-    """Wait until the instance `gone` has left and one that is not in `before` has joined; return the new node.
+    """Wait until the instance `gone` has left and a new one, which is not in `before`, has joined. Return the new node.
 
-    Reports each change. Raises NotReadyError that says what is missing.
+    Each change is reported. Raises NotReadyError with the missing step after `timeout_s`.
     """
     session = task.session
     state, failures = "", LaunchFailures(session.aws, session.stack.worker_group)

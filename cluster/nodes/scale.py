@@ -24,24 +24,24 @@ from stacks.config import WORKER
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaleResult:
-    """How the worker group has changed."""
+    """The change of the worker group."""
 
     before: int
     after: int
     added: tuple[str, ...]
     """Names of the nodes that joined."""
     removed: tuple[str, ...]
-    """Names of the nodes that went; the id of an instance that had never joined."""
+    """Names of the removed nodes, or instance ids if they had never joined."""
     stopped_runs: tuple[str, ...]
-    """Ids of the runs that were stopped before."""
+    """Ids of the runs that were stopped first."""
     nodes: tuple[str, ...]
-    """Names of the workers now."""
+    """Names of all workers now."""
     usd_per_hour_before: float | None
-    """All instances together, the master included; None if a price is unknown."""
+    """Price of all instances, including the master; None if a price is unknown."""
     usd_per_hour: float | None
 
     def __str__(self) -> str:
-        """Return one line on the change."""
+        """Describe the change in one line."""
         if self.before == self.after and not self.added and not self.removed:
             return f"workers: {self.after}, as before"
         price = f", instances together {shown(self.usd_per_hour_before)} -> {shown(self.usd_per_hour)}"
@@ -50,7 +50,7 @@ class ScaleResult:
 
 
 def scale(task: GroupTask, wanted: int) -> ScaleResult:
-    """Bring the group to `wanted` workers, after asking; live runs keep their nodes unless forced.
+    """Bring the group to `wanted` workers, after asking. Live runs keep their nodes unless forced.
 
     Raises BusyNodesError, NotReadyError, or DeepcdkError if the answer is no.
     """
@@ -67,7 +67,7 @@ def scale(task: GroupTask, wanted: int) -> ScaleResult:
             with task.supervisor.hold(task.name, {}):
                 found = inventory.refresh(session.aws, session.stack)
                 if found.desired_workers > wanted >= len(shrink.remaining(found)):
-                    # The group has not started all it wants, so nothing that runs would be terminated.
+                    # The group has not started all the nodes it should, so no running node is terminated.
                     worker_group.resize(session.aws, session.stack, wanted)
         nodes = ensure_nodes(task, wanted)
     now = inventory.refresh(session.aws, session.stack)
@@ -86,10 +86,10 @@ def scale(task: GroupTask, wanted: int) -> ScaleResult:
 def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrink.Removal, ...], tuple[str, ...]]:
     """Terminate workers down to `wanted`, and wait until they are gone.
 
-    Return the nodes that are left, the workers that went, and the ids of the runs that were stopped before. Group and
-    runs are read again after the answer, and the question is asked again if other workers would have to go, such as
-    nodes that another machine has started meanwhile. While they are chosen and terminated no other machine can change
-    the size, and no run begins on them until they are gone.
+    Returns the remaining nodes, the removed workers, and the ids of the runs that were stopped first. Group and runs
+    are read again after the answer. If other workers would have to go, such as nodes that another machine has started
+    in the meantime, the question is asked again. While the workers are chosen and terminated, no other machine can
+    change the size, and no run can start on them.
     """
     session, master, supervisor, report = task.session, task.master, task.supervisor, task.report
 
@@ -124,7 +124,7 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
         agreed = frozenset(removal.instance_id for removal in removals)
         with contextlib.ExitStack() as held:
             with supervisor.hold(task.name, {}):
-                found, removals, hit_now = choose()  # A run may have started while the question was open.
+                found, removals, hit_now = choose()  # a run may have started while the question was open
                 if more := [run_id for run_id in hit_now if run_id not in hit]:
                     raise LiveRunError(more[0])
                 hit = hit_now

@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from cluster.ssh.master import Master
 
 GONE_TIMEOUT_S: Final = 300.0
-"""An instance terminates within two minutes, and leaves the nodes file a minute after its last heartbeat."""
+"""An instance terminates within two minutes. It leaves the nodes file a minute after its last heartbeat."""
 _ENDING: Final = ("shutting-down", "terminated", "stopping", "stopped")
 
 
 class BusyNodesError(DeepcdkError):
-    """Report that the group cannot shrink so far without taking nodes of live runs."""
+    """Report that the group cannot shrink that far without taking nodes of live runs."""
 
     def __init__(self, wanted: int, busy: Mapping[str, Sequence[str]], lowest: int) -> None:
-        """`busy` has the names of each run's nodes, by its id."""
+        """`busy` maps each run's id to the names of its nodes. `lowest` is the smallest size that takes no node of a
+        run.
+        """
         self.wanted, self.busy, self.lowest = wanted, dict(busy), lowest
         runs = ", and from ".join(f"run {run}, which is live on {', '.join(names)}" for run, names in busy.items())
         super().__init__(
@@ -45,7 +47,7 @@ class Removal:
 
     instance_id: str
     name: str
-    """Within the cluster; the id of an instance that has not joined."""
+    """Name within the cluster; the instance id if it has not joined."""
 
 
 def remaining(found: Inventory) -> tuple[Instance, ...]:
@@ -58,10 +60,11 @@ def remaining(found: Inventory) -> tuple[Instance, ...]:
 def choose(
     instances: Sequence[Instance], nodes: Sequence[Node], busy: Mapping[str, Sequence[str]], wanted: int, *, force: bool
 ) -> tuple[Removal, ...]:
-    """Choose the workers to terminate so that `wanted` are left: those that never joined, then the highest numbers.
+    """Choose the workers to terminate so that `wanted` are left: first those that never joined, then the highest
+    numbers.
 
-    `busy` maps the id of each live run to the names of its nodes. Raises BusyNodesError if only those are left to
-    choose from, unless forced.
+    `busy` maps each live run's id to the names of its nodes. Raises BusyNodesError if nodes of a live run would have to
+    be chosen, unless `force` is set.
     """
     joined = {node.instance_id: node for node in nodes}
     taken = {name for names in busy.values() for name in names}
@@ -83,16 +86,17 @@ def choose(
 
 
 def terminate(aws: Aws, stack: Stack, before: Inventory, removals: Sequence[Removal]) -> None:
-    """Terminate these workers and lower the size of the group by each, so that it starts no others in their place.
+    """Terminate these workers and reduce the group's size by each, so that the group does not replace them.
 
-    `before` is what they were chosen from. The group is read again: a size that was set since then, as in AWS's
-    console, holds, and no instance is terminated twice. The caller holds the size against other machines.
+    `before` is the inventory from which they were chosen. The group is read again. If its size has been set since then,
+    for example in AWS's console, the new size holds, and no instance is terminated twice. The caller holds the size
+    against other machines.
     """
     scaling = aws.client("autoscaling")
     now = inventory.refresh(aws, stack)
     there = {instance.id for instance in remaining(now)}
     if now.desired_workers == before.desired_workers > len(there):
-        # The group must not start any more the instances that it has not started yet.
+        # the group must not start the instances that it has not started so far
         resize(aws, stack, len(there))
     for removal in removals:
         if removal.instance_id not in there:
@@ -113,9 +117,9 @@ def wait_gone(
     report: Callable[[str], None],
     timeout_s: float = GONE_TIMEOUT_S,
 ) -> tuple[Node, ...]:
-    """Wait until EC2 runs none of these and the master lists none; return the nodes that it lists.
+    """Wait until EC2 runs none of these instances and the master lists none of them. Return the nodes that it lists.
 
-    `report` gets each change. Raises NotReadyError that names those that are left.
+    `report` is called on each change. Raises NotReadyError with the remaining ones after `timeout_s`.
     """
     names = {removal.instance_id: removal.name for removal in removals}
     reported = 0

@@ -1,4 +1,4 @@
-"""The status of a deployed cluster, as a table and as JSON: its nodes, what they cost, the limits on the workers."""
+"""The status of a deployed cluster as a table and as JSON: its nodes, their prices, the limits on the workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cluster.terminal.units import duration
 def status_table(
     inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime, dated: str = ""
 ) -> Table:
-    """Return the table of a cluster's nodes. `dated`: the day of the prices that are not today's."""
+    """Build the table of a cluster's nodes. `dated` is the date of the prices; "" if they are today's."""
     rows = tuple(
         (
             i.role,
@@ -50,14 +50,14 @@ def status_table(
 
 
 def _at_most(usd_per_hour: float | None, *, spot: bool) -> str:
-    """Format a price; a spot instance costs at most the on-demand price, which is the known one."""
+    """Format a price. A spot instance costs at most its on-demand price, which is the one given."""
     return f"{'at most ' if spot and usd_per_hour is not None else ''}{shown(usd_per_hour)}"
 
 
 def usd_so_far(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> float | None:
-    """Return the cost of the running instances since their launch, USD; None if a price is unknown.
+    """Return the cost of the current instances since their launch, USD; None if a price is unknown.
 
-    At on-demand prices, without terminated instances, storage and the NAT gateway.
+    It uses on-demand prices and does not include terminated instances, storage and the NAT gateway.
     """
     total = 0.0
     for instance in inventory.instances:
@@ -76,7 +76,7 @@ def _spent(inventory: Inventory, prices: Mapping[str, float | None], now: dateti
 def status_document(
     inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime, dated: str = ""
 ) -> dict[str, Any]:
-    """Return the same as JSON values: ages in seconds, prices in USD per hour, null if unknown."""
+    """Return the status as JSON values: ages in seconds, prices in USD per hour, null if unknown."""
     nodes = [
         {
             **{key: value for key, value in dataclasses.asdict(i).items() if key != "launched"},
@@ -97,7 +97,7 @@ def status_document(
 
 
 def read_status(found: Inventory, prices: Prices, *, wait_s: float) -> dict[str, Any]:
-    """Return the status as JSON values, with prices that are known within `wait_s` seconds."""
+    """Return the status as JSON values, with the prices that are known within `wait_s` seconds."""
     kinds = [i.type for i in found.instances]
     known, now = prices.per_hour(kinds, wait_s), datetime.datetime.now(datetime.UTC)
     return status_document(found, known, now, prices.dated(kinds))
@@ -112,9 +112,9 @@ def print_status(
     bound: tuple[Limit, ...] | str = (),
     failures: Sequence[str] = (),
 ) -> None:
-    """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the limits on its workers.
+    """Print a cluster's nodes and the limits on its workers, with the prices that are known within `wait_s` seconds.
 
-    `failures` are lines on launches that failed.
+    `bound` are the limits, or the reason why they are unknown. `failures` are lines on failed launches.
     """
     now = datetime.datetime.now(datetime.UTC)
     if as_json:

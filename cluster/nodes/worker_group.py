@@ -1,4 +1,4 @@
-"""The worker group: its maximum and its size, the nodes that have joined, and waiting for those that have not."""
+"""The worker group: its maximum and size, the nodes that have joined, and waiting for the missing ones."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 POLL_S: Final = 1.0
 CONSOLE_LINES: Final = 8
 SHRUNK_POLLS: Final = 3
-"""A group counts as shrunk once so many answers in a row say so: the first ones may be older than its growth."""
+"""The group counts as shrunk after this many consecutive answers, because the first ones may be older
+than its growth.
+"""
 _ALARM: Final = re.compile(r"\bmonitor alarm (\S+) in state ALARM\b")
-"""As EC2 Auto Scaling words the cause of what a policy did."""
+"""EC2 Auto Scaling's wording for the cause of an action by a policy."""
 _LATE_S: Final = 60.0
-"""How long after the last activity of a group its run may notice."""
+"""Seconds after the group's last activity within which a run may notice it."""
 
 
 class OverMaximumError(DeepcdkError, ValueError):
     """Report more workers than the deployed cluster allows."""
 
     def __init__(self, wanted: int, maximum: int, configured: int | None = None) -> None:
-        """Report it; `configured` is max_workers of cdk.json, None if it is not known."""
+        """Build the error. `configured` is max_workers in cdk.json, None if unknown."""
         self.wanted, self.maximum, self.configured = wanted, maximum, configured
         here = "" if configured is None else f"; cdk.json says max_workers = {configured}"
         enough = configured is not None and configured >= wanted
@@ -48,7 +50,7 @@ class OverMaximumError(DeepcdkError, ValueError):
 
 
 class ShrunkGroupError(DeepcdkError):
-    """Report a worker group that somebody else has set to fewer nodes while its nodes were waited for."""
+    """Report that somebody else reduced the size of the worker group while this task waited for nodes."""
 
     def __init__(self, group: str, size: int, wanted: int) -> None:
         self.size, self.wanted = size, wanted
@@ -60,9 +62,9 @@ class ShrunkGroupError(DeepcdkError):
 
 
 def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
-    """Check that the deployed cluster allows so many workers. Raises OverMaximumError.
+    """Check that the deployed cluster allows this many workers. Raises OverMaximumError.
 
-    `configured` is max_workers of the local cdk.json, which may differ from what is deployed.
+    `configured` is max_workers in the local cdk.json, which may differ from the deployed value.
     """
     if wanted > deployed.max_workers:
         raise OverMaximumError(wanted, deployed.max_workers, configured)
@@ -71,8 +73,8 @@ def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:
     """Set the desired size of the group. Raises OverMaximumError, or AwsError.
 
-    EC2 Auto Scaling has no compare-and-set, and a lower size terminates instances of its own choice. So callers hold
-    the size on the master (`Supervisor.hold`), and read it just before, after every question.
+    EC2 Auto Scaling has no compare-and-set, and at a lower size it chooses the instances to terminate. Callers must
+    therefore hold the size on the master (`Supervisor.hold`) and read it just before, after every question.
     """
     from botocore.exceptions import ClientError
 
@@ -91,12 +93,13 @@ def resize(aws: Aws, stack: Stack, nodes: int) -> None:
 
 
 def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str], None]) -> None:
-    """Suspend the balancing of zones in a group that does it: it ends live workers, also those of a run.
+    """Suspend zone rebalancing of a group, because it terminates live workers, even during a run.
 
-    It starts a worker in the zone that has fewer and ends one in another, when a zone had no capacity for a while or
-    an instance was replaced (EC2 Auto Scaling User Guide, "Availability Zone rebalancing"). New workers are still
-    started in the zone that has the fewest. No property of a template suspends a process, so it is done here, whenever
-    workers are provided for a run or a size; it stays suspended. Where that is denied, `report` gets a warning.
+    EC2 Auto Scaling rebalances after a zone had no capacity or an instance was replaced. It starts a worker in the zone
+    with fewer workers and terminates one in another zone (EC2 Auto Scaling User Guide, "Availability Zone
+    rebalancing"). New workers are still started in the zone with the fewest. No template property suspends a process,
+    so this is done when workers are provided for a run or a size. It stays suspended. If the permission is missing,
+    `report` gets a warning.
     """
     if not found.rebalances_zones:
         return
@@ -114,7 +117,9 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
 
 
 def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:
-    """Read the nodes that the master lists as live, itself included; `report` gets a sentence on each invalid one."""
+    """Read the nodes that the master lists as live, including itself. `report` gets a sentence on each
+    invalid entry.
+    """
     return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text, report)
 
 
@@ -129,10 +134,10 @@ def wait_ready(
     report: Callable[[str], None],
     least: int = 0,
 ) -> tuple[Node, ...]:
-    """Wait until the master lists `wanted` workers; return all nodes that it lists. `report` gets each change.
+    """Wait until the master lists `wanted` workers. Return all nodes that it lists. `report` is called on each change.
 
-    After the time-out `least` workers are enough, unless that is 0. Raises NotReadyError that names the missing
-    instances, with the last lines of their consoles; ShrunkGroupError once the group no longer starts so many.
+    If `least` is not 0, that many workers are enough after the timeout. Raises NotReadyError with the missing instances
+    and the last lines of their consoles. Raises ShrunkGroupError if the group's size is now below `wanted`.
     """
     reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack.worker_group), 0
     for waited_s in poll(timeout_s, every_s=POLL_S):
@@ -157,7 +162,7 @@ def wait_ready(
 
 
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
-    """Return a sentence on a group that has fewer workers than wanted."""
+    """Return a sentence on a group with fewer workers than wanted."""
     return (
         f"{ready} of {wanted} workers came, which is enough by capacity_policy {policy}; the group goes on trying to "
         f"start the others, and `fab scale --nodes {ready}` ends that"
@@ -198,9 +203,9 @@ def last_console_lines(aws: Aws, instance_id: str) -> str:
 
 
 def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]:
-    """Return a line for each alarm that terminated workers during a run, from the run's state.
+    """Return a line for each alarm that terminated workers during a run. `run` is the run's state.
 
-    It is empty for a run that lost no node, and if AWS does not answer.
+    Returns nothing if AWS does not answer.
     """
     try:
         with aws_errors(f"reading the activities of {stack.worker_group}"):
