@@ -1,1 +1,1 @@
-"""AWS's API: clients and errors, what is deployed, prices, and the limits on workers."""
+"""AWS's API: clients and errors, the deployed resources, prices, and the limits on workers."""

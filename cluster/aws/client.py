@@ -1,4 +1,4 @@
-"""Clients of the AWS API, and its errors as errors of the tasks. boto3 is imported on first use, which takes 0.2 s."""
+"""Clients of the AWS API, and its errors converted to errors of the tasks. boto3 is imported on first use (0.2 s)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from botocore.session import Session as BotocoreSession
 
 PRICED_REGION: Final = "us-east-1"
-"""The region whose prices are shown on a laptop without one."""
+"""Region for prices if no region is set on the laptop."""
 
 THROTTLED: Final = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
@@ -33,10 +33,11 @@ THROTTLED: Final = frozenset(
 )  # fmt: skip
 """Error codes of a throttled call ("Retry behavior", AWS SDKs reference guide)."""
 THROTTLED_ATTEMPTS: Final = 10
-"""Attempts of a throttled call; the pauses between them add up to 47 s on average. Of a call that fails otherwise,
-botocore's 4 are enough."""
+"""Maximum attempts of a throttled call. The pauses between them add up to 47 s on average. For other failures,
+botocore's 4 attempts are enough.
+"""
 IMPATIENT_ATTEMPTS: Final = 3
-"""The same for an impatient client: 2.3 s. Of a call that fails otherwise it makes 2, as one packet may be lost."""
+"""The same for an impatient client: 2.3 s. It makes 2 attempts after other failures, because one packet may be lost."""
 MAX_PAUSE_S: Final = 10.0
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
@@ -51,37 +52,37 @@ _SKEWED = {"RequestTimeTooSkewed", "InvalidSignatureException", "RequestExpired"
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SIGN_IN = "sign in again (`aws login`, `aws sso login`, or fresh keys), then repeat"
 MAX_SKEW_S: Final = 240.0
-"""AWS accepts a signature for five minutes."""
+"""Maximum clock difference before it is reported. AWS accepts signatures for five minutes."""
 _EMPTY_IS_UNSET: Final = (
     "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE",
     "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
 )  # fmt: skip
-"""Variables whose empty value botocore takes for a name, and the CDK CLI for none."""
+"""Variables that count as unset if they are empty, as in the CDK CLI. botocore would use the empty value."""
 _REFRESHED_BY_ALL: Final = (
     *("iam-role", "container-role", "sso", "custom-process", "assume-role", "assume-role-with-web-identity"),
 )
-"""Kinds of credentials that other programs get in the same way, and may refresh."""
+"""Kinds of credentials that other programs obtain in the same way, and can refresh."""
 
 
 class Aws:
-    """Make the clients of one session, each once; safe to share between threads."""
+    """Create the clients of one session, each once. It can be shared between threads."""
 
     def __init__(self) -> None:
-        for name in _EMPTY_IS_UNSET:  # For this process and for the programs that it starts.
+        for name in _EMPTY_IS_UNSET:  # for this process and the programs that it starts
             if os.environ.get(name) == "":
                 del os.environ[name]
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
-        if TYPE_CHECKING:  # The stubs know the type of each service's client.
+        if TYPE_CHECKING:  # the stubs know the type of each service's client
             self.client, self.impatient = Session().client, Session().client
         else:
             self.client = functools.partial(self._client, impatient=False)
             self.impatient = functools.partial(self._client, impatient=True)
 
     def _client(self, service: str, *, impatient: bool) -> Any:
-        """Return the client of a service; an impatient one makes fewer attempts, and connects within 3 s."""
+        """Return the client of a service. An impatient client makes fewer attempts and connects within 3 s."""
         with self._lock:
             if (service, impatient) not in self._clients:
                 with _without_gc(), aws_errors(f"calling {service}"):
@@ -98,7 +99,7 @@ class Aws:
         )
         # Few regions have the price list, which covers all regions.
         region = "us-east-1" if service == "pricing" else None
-        make: Callable[..., Any] = self._boto3().client  # The stubs know names written out, not a variable.
+        make: Callable[..., Any] = self._boto3().client  # the stubs accept only literal names
         client = make(service, config=config, region_name=region)
         most = IMPATIENT_ATTEMPTS if impatient else THROTTLED_ATTEMPTS
         client.meta.events.register_last("needs-retry", functools.partial(pause_s, most=most))
@@ -111,21 +112,21 @@ class Aws:
 
             core = BotocoreSession()
             _share_credentials(core)
-            # The CDK and all other SDKs read AWS_REGION; boto3 only AWS_DEFAULT_REGION.
+            # The CDK and other SDKs read AWS_REGION. boto3 reads only AWS_DEFAULT_REGION.
             region = os.environ.get("AWS_REGION") or None
             self._session = boto3.session.Session(botocore_session=core, region_name=region)
         return self._session
 
     @property
     def region(self) -> str:
-        """Return the region in use, "" if none is set."""
+        """Return the region in use; "" if none is set."""
         with self._lock, aws_errors("reading your AWS settings"):
             return str(self._boto3().region_name or "")
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a program that calls AWS for this task: with its credentials and its region.
+        """Return the environment for a program that calls AWS for this task, with the task's credentials and region.
 
-        So the program asks for no code of its own, and reaches the same account.
+        The program then does not ask for an MFA code and uses the same account.
         """
         region, environment = self.region, dict(os.environ)
         with self._lock, aws_errors("reading your AWS credentials"):
@@ -136,18 +137,18 @@ class Aws:
                 raise NoCredentialsError
             frozen = credentials.get_frozen_credentials()
         if credentials.method not in _REFRESHED_BY_ALL or self._needs_person():
-            names = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")  # A profile would come first.
+            names = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")  # a profile would take precedence
             environment = {name: value for name, value in environment.items() if name not in names}
             environment |= {
                 "AWS_ACCESS_KEY_ID": str(frozen.access_key),
                 "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
             }
             environment |= {"AWS_SESSION_TOKEN": frozen.token} if frozen.token else {}
-        # Version 1 of the AWS CLI reads AWS_DEFAULT_REGION alone.
+        # Version 1 of the AWS CLI reads only AWS_DEFAULT_REGION.
         return {**environment, **({"AWS_REGION": region, "AWS_DEFAULT_REGION": region} if region else {})}
 
     def _needs_person(self) -> bool:
-        """Return whether other programs would ask for an MFA code, or do not know `aws login`."""
+        """Return whether other programs would ask for an MFA code, or may not support `aws login`."""
         session = self._boto3()
         profiles, name = dict(session._session.full_config.get("profiles", {})), session.profile_name
         while name in profiles:
@@ -159,21 +160,21 @@ class Aws:
 
     @property
     def price_region(self) -> str:
-        """Return the region whose prices are shown: the one in use, PRICED_REGION if none is set."""
+        """Return the region for prices: the one in use, or PRICED_REGION if none is set."""
         return self.region or PRICED_REGION
 
     @property
     def endpoint(self) -> str:
-        """Return the address of the API, "" if it is AWS's own."""
+        """Return the URL of the API; "" for AWS's own."""
         return os.environ.get("AWS_ENDPOINT_URL", "")
 
 
 def _share_credentials(session: BotocoreSession) -> None:
-    """Keep the sessions of assumed roles where the AWS CLI keeps them, and ask for an MFA code as this project asks."""
+    """Share the AWS CLI's cache of assumed roles, and ask for MFA codes in this project's way."""
     from botocore.utils import JSONFileCache
 
     class Cache(JSONFileCache):
-        """The AWS CLI's cache; a home that cannot be written to costs a question for each command."""
+        """The AWS CLI's cache. If it cannot be written, each command asks for the code again."""
 
         def __setitem__(self, key: str, value: Any) -> None:
             try:
@@ -189,7 +190,7 @@ def _share_credentials(session: BotocoreSession) -> None:
 
 
 def _ask_code(question: str) -> str:
-    """Ask for an MFA code. Raises AwsError without a terminal."""
+    """Ask for an MFA code. Raises AwsError without a terminal, or if no code is given."""
     remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
     if not sys.stdin.isatty():
         raise AwsError(
@@ -206,19 +207,19 @@ def _ask_code(question: str) -> str:
 def pause_s(
     *, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, most: int = THROTTLED_ATTEMPTS, **_event: Any
 ) -> float | None:
-    """Return the seconds until the next attempt; None leaves the decision to botocore. Its handler comes first."""
+    """Return the seconds until the next attempt; None leaves the decision to botocore, whose handler runs first."""
     if response is None or attempts >= most or response[1].get("Error", {}).get("Code") not in THROTTLED:
         return None
     return min(MAX_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
 
 
 def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping[str, Any]]:
-    """Return the entries under a key in all pages of an operation's answer."""
+    """Return the entries under `key` in all pages of an operation's answer."""
     return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
 
 
 class IgnoredCodes:
-    """Ignore AWS's errors with these codes in a block."""
+    """Ignore AWS errors with these codes in a block."""
 
     def __init__(self, *codes: str) -> None:
         self._codes = codes
@@ -227,13 +228,15 @@ class IgnoredCodes:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        response = getattr(error, "response", None)  # of a time-out it is None
+        response = getattr(error, "response", None)  # it is None for a timeout
         return isinstance(response, Mapping) and response.get("Error", {}).get("Code") in self._codes
 
 
 @contextlib.contextmanager
 def _without_gc() -> Iterator[None]:
-    """Switch the garbage collector off: a service model has more than 100,000 containers, and none is garbage."""
+    """Disable the garbage collector in a block that loads a service model: more than 100,000 containers
+    and no garbage.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -306,13 +309,13 @@ _FAILURES: Final = (
     ),
     (("BotoCoreError",), "{}", "look at `aws configure list`, AWS_PROFILE and AWS_REGION"),
 )  # fmt: skip
-"""Message and remedy by the names of botocore's exceptions; the first one that fits counts."""
+"""Message and remedy, by names of botocore's exceptions. The first match is used."""
 _ALWAYS_ENABLED: Final = frozenset(
     {"us-east-1", "us-east-2", "us-west-1", "us-west-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3",
      "ap-south-1", "ap-southeast-1", "ap-southeast-2", "ca-central-1", "eu-central-1", "eu-north-1", "eu-west-1",
      "eu-west-2", "eu-west-3", "sa-east-1", "cn-north-1", "cn-northwest-1"}
 )  # fmt: skip
-"""Regions that no account has to enable ("AWS Regions", Account Management Reference); newer ones are opt-in."""
+"""Regions that are enabled in every account ("AWS Regions", Account Management Reference). Newer ones are opt-in."""
 _REFUSALS: Final = (
     (
         {"PendingVerification"},
@@ -335,12 +338,12 @@ _REFUSALS: Final = (
         "wait a minute and repeat the command; nothing is lost, and other programs of the account may be the cause",
     ),
 )
-"""Message and remedy by the codes of AWS's own errors."""
+"""Message and remedy, by AWS's error codes."""
 
 
 @contextlib.contextmanager
 def aws_errors(action: str) -> Iterator[None]:
-    """Turn errors of boto3 in the block into AwsError; `action` is what was attempted."""
+    """Convert errors of boto3 in the block to AwsError. `action` describes what was attempted."""
     try:
         yield
     except Exception as error:
@@ -350,7 +353,7 @@ def aws_errors(action: str) -> Iterator[None]:
 
 
 def explain(error: Exception, action: str = "") -> AwsError | None:
-    """Return an error of botocore as an AwsError; None for other errors."""
+    """Convert an error of botocore to an AwsError; None for other errors."""
     if "botocore" not in sys.modules:
         return None
     from botocore import exceptions
@@ -366,20 +369,23 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
         for names, what, remedy in _FAILURES:
             if isinstance(error, tuple(getattr(exceptions, name) for name in names)):
                 return AwsError(what.format(_unreadable() or error), where=action, remedy=remedy.format(**words))
-    # botocore checks some settings with plain errors: an endpoint without http://, a number of attempts that is none.
+    # botocore reports some invalid settings with plain errors, such as an endpoint without http:// or an invalid number
+    # of attempts.
     if isinstance(error, ValueError | OSError) and not isinstance(error, AwsError) and _raised_by_botocore(error):
         return AwsError(f"invalid AWS settings: {error}", where=action, remedy=_VARIABLES)
     return None
 
 
 def _raised_by_botocore(error: Exception) -> bool:
-    """Return whether botocore raised it, or a module that reads the settings of credentials for botocore."""
+    """Return whether an error comes from botocore, or from a module that reads credentials for botocore."""
     names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(names) and (names[-1].startswith(("botocore", "boto3")) or "botocore.credentials" in names)
 
 
 def _unreadable() -> str:
-    """Return which file of settings cannot be read, which botocore takes for a missing one; "" if none."""
+    """Describe a settings file that exists but cannot be read, which botocore treats as missing; "" if
+    there is none.
+    """
     for name, usual in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
         path = Path(os.environ.get(name) or Path.home() / ".aws" / usual).expanduser()
         if path.exists() and not os.access(path, os.R_OK):
@@ -388,7 +394,7 @@ def _unreadable() -> str:
 
 
 def _skew_s(refusal: ClientError) -> float:
-    """Return by how many seconds AWS's clock is ahead of this one, by its answer's Date; 0 if it has none."""
+    """Return how many seconds AWS's clock is ahead of this one, from the answer's Date header; 0 without one."""
     headers = refusal.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
         there = email.utils.parsedate_to_datetime(headers["date"])
@@ -398,7 +404,7 @@ def _skew_s(refusal: ClientError) -> float:
 
 
 def _region_to_enable() -> str:
-    """Return the region in use if it accepts no credentials of an account that has not enabled it; otherwise ""."""
+    """Return the region in use if an account must enable it first, or ""."""
     from botocore.session import Session
 
     region = str(os.environ.get("AWS_REGION") or Session().get_config_variable("region") or "")

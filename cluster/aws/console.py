@@ -1,4 +1,4 @@
-"""What instances write to their consoles, read over the EC2 API: host keys, and how far their boot is."""
+"""Read the consoles of instances over the EC2 API. They show host keys and the progress of the boot."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ BOOT_PREFIX: Final = "deepcdk: "
 
 
 def read_console(aws: Aws, instance_id: str) -> str:
-    """Return the console output of an instance so far; nothing of one that EC2 does not know, or not yet.
+    """Return the console output of an instance so far; "" for an instance that EC2 does not know.
 
-    A new instance is found by its id only some seconds after its group lists it (EC2 developer guide, "Eventual
+    EC2 may find a new instance by its id only some seconds after its group lists it (EC2 developer guide, "Eventual
     consistency in the Amazon EC2 API").
     """
     with aws_errors(f"reading the console of {instance_id}"), IgnoredCodes("InvalidInstanceID.NotFound"):
         ec2 = aws.client("ec2")
         with IgnoredCodes("UnsupportedOperation", "InvalidParameterCombination"):
             return str(ec2.get_console_output(InstanceId=instance_id, Latest=True).get("Output") or "")
-        return str(ec2.get_console_output(InstanceId=instance_id).get("Output") or "")  # Xen instances know no Latest.
+        return str(ec2.get_console_output(InstanceId=instance_id).get("Output") or "")  # Xen: no Latest
     return ""
 
 
 def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[str]:
-    """Return the last lines of the boot script of each instance launched since then, terminated ones too."""
+    """Return the last boot messages of each instance of a cluster launched since then, including terminated ones."""
     of_cluster = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [name]}]
     with aws_errors(f"looking for instances of {name}"):
         reservations = entries(aws.client("ec2"), "describe_instances", "Reservations", Filters=of_cluster)

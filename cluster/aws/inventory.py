@@ -17,13 +17,13 @@ from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER
 from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 AZ_REBALANCE: Final = "AZRebalance"
-"""The process of an Auto Scaling group that has as many instances in each zone."""
+"""The Auto Scaling process that balances the number of instances per zone."""
 GROUP_TAG: Final = "aws:autoscaling:groupName"
-"""The tag of an instance that names its Auto Scaling group; only Auto Scaling can set it."""
+"""Tag with the name of an instance's Auto Scaling group. Only Auto Scaling can set it."""
 
 
 MASTER_WITHIN_S: Final = 60.0
-"""How long a master that starts is waited for: most instances run after half of it."""
+"""Maximum wait for a starting master. Most instances run after half of this time."""
 MASTER_POLL_S: Final = 2.0
 
 
@@ -44,7 +44,7 @@ class Instance:
     zone: str
     launched: datetime.datetime
     spot: bool = False
-    """Whether it is a spot instance, which costs the on-demand price at most."""
+    """Whether it is a spot instance, which costs at most the on-demand price."""
     key_name: str = ""
     """The EC2 key pair that it was launched with."""
 
@@ -57,16 +57,18 @@ class Inventory:
     desired_workers: int
     instances: tuple[Instance, ...]
     group_maximum: int | None = None
-    """MaxSize of the worker group, as EC2 Auto Scaling reports it; None where it does not list the group."""
+    """MaxSize of the worker group in EC2 Auto Scaling; None if the group is not listed."""
     rebalances_zones: bool = False
-    """Whether Auto Scaling may end workers of one zone to have as many in each of the group's zones."""
+    """Whether Auto Scaling may terminate workers to balance the group's zones."""
 
     unlisted_masters: tuple[str, ...] = ()
-    """Ids of instances in the master's group that EC2 does not list, or not yet."""
+    """Ids of instances in the master's group that EC2 does not list (yet)."""
 
     @property
     def max_workers(self) -> int:
-        """Return the maximum of workers: the group's MaxSize, which may have changed since the last deployment."""
+        """Return the maximum number of workers: the group's MaxSize, which may have changed since the
+        last deployment.
+        """
         return self.stack.max_workers if self.group_maximum is None else self.group_maximum
 
     @property
@@ -79,7 +81,7 @@ class Inventory:
 
     @property
     def master(self) -> Instance:
-        """Return the running master. Raises AwsError when there is none that can be reached."""
+        """Return the running master. Raises AwsError if there is none that can be reached."""
         masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and self._is_reachable(i)]
         if not masters:
             known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]
@@ -95,15 +97,15 @@ class Inventory:
 
     @property
     def master_is_starting(self) -> bool:
-        """Return whether the only masters are pending, or so new that EC2 does not list them."""
+        """Return whether the only masters are pending, or too new to be listed by EC2."""
         states = {i.state for i in self.instances if i.role == MASTER}
         return "running" not in states and ("pending" in states or bool(self.unlisted_masters))
 
 
 def find(aws: Aws, name: str) -> Inventory:
-    """Find the cluster of this name. Raises NoStackError, or AwsError."""
+    """Find the cluster with this name. Raises NoStackError, or AwsError."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        clients = pool.submit(_make_clients, aws)  # Making a client takes 0.1 s: do it while the first one waits.
+        clients = pool.submit(_make_clients, aws)  # creating a client takes 0.1 s, so do it while the first call waits
         description = describe_stack(aws, name)
         clients.result()
     if description is None or description["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
@@ -114,7 +116,7 @@ def find(aws: Aws, name: str) -> Inventory:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeployedMaster:
-    """The running master and its stack: what a task needs to connect."""
+    """The running master and its stack, which are needed to connect."""
 
     stack: Stack
     master: Instance
@@ -138,12 +140,12 @@ def find_master(aws: Aws, name: str) -> DeployedMaster:
     inventory = parse_inventory(stack, [members], [{"Instances": found}])
     try:
         return DeployedMaster(stack=stack, master=inventory.master)
-    except AwsError:  # Its group knows why there is none.
+    except AwsError:  # the group knows why there is no master
         return DeployedMaster(stack=stack, master=await_master(aws, refresh(aws, stack)).master)
 
 
 def await_master(aws: Aws, found: Inventory) -> Inventory:
-    """Return an inventory in which the master runs, or no longer starts; wait for that MASTER_WITHIN_S at most."""
+    """Wait until the master runs or is no longer starting, at most MASTER_WITHIN_S. Return the new inventory."""
     for _ in poll(MASTER_WITHIN_S, every_s=MASTER_POLL_S):
         if not found.master_is_starting:
             break
@@ -153,7 +155,7 @@ def await_master(aws: Aws, found: Inventory) -> Inventory:
 
 
 def _tagged_masters(aws: Aws, name: str) -> list[dict[str, Any]]:
-    """Return the descriptions of the running masters, as their group would list them."""
+    """Return the descriptions of the running masters, in the form that parse_inventory expects."""
     tags = {f"tag:{CLUSTER_TAG}": name, f"tag:{ROLE_TAG}": MASTER, "instance-state-name": "running"}
     with aws_errors(f"looking for the master of {name}"):
         answer = aws.client("ec2").describe_instances(
@@ -170,11 +172,11 @@ def _make_clients(aws: Aws) -> None:
 
 
 def refresh(aws: Aws, stack: Stack) -> Inventory:
-    """Return the instances of a known stack as they are now.
+    """Return the current inventory of a known stack.
 
-    EC2 is asked by the tag that Auto Scaling puts on its instances: asked by id it refuses the whole question for one
-    id that it does not know yet, or no more (InvalidInstanceID.NotFound), and takes 1,000 at most. An instance that
-    only its group knows is left out until EC2 knows it.
+    EC2 is asked by the tag that Auto Scaling sets on its instances. Asked by id, EC2 would reject the whole request for
+    a single id that it does not know yet or any more (InvalidInstanceID.NotFound), and it accepts at most 1,000 ids. An
+    instance that only its group knows is left out until EC2 knows it.
     """
     with aws_errors(f"listing the nodes of {stack.name}"):
         groups = aws.client("autoscaling").describe_auto_scaling_groups(
@@ -190,7 +192,9 @@ def refresh(aws: Aws, stack: Stack) -> Inventory:
 def parse_inventory(
     stack: Stack, groups: Sequence[Mapping[str, Any]], reservations: Sequence[Mapping[str, Any]]
 ) -> Inventory:
-    """Join the answers of DescribeAutoScalingGroups and DescribeInstances; master first, then workers by age."""
+    """Combine the answers of DescribeAutoScalingGroups and DescribeInstances. The master comes first, then workers by
+    age.
+    """
     members = {
         member["InstanceId"]: (
             MASTER if group["AutoScalingGroupName"] == stack.master_group else WORKER,
@@ -232,6 +236,6 @@ def parse_inventory(
 
 
 def _rebalances(group: Mapping[str, Any]) -> bool:
-    """Return whether a group spans several zones, and keeps as many instances in each."""
+    """Return whether a group spans several zones and balances them."""
     suspended = {process["ProcessName"] for process in group.get("SuspendedProcesses", ())}
     return len(group.get("AvailabilityZones", ())) > 1 and AZ_REBALANCE not in suspended

@@ -1,4 +1,4 @@
-"""Launches that failed in the cluster's Auto Scaling groups: AWS's reason, and what to do about it."""
+"""Failed launches in the cluster's Auto Scaling groups: AWS's reason, and what to do about it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cluster.aws.inventory import Inventory
 
 ACTIVITY_POLL_S: Final = 10.0
-"""How often a group that lacks instances is asked why."""
+"""Seconds between two requests for the reason why a group lacks instances."""
 _MAX_RECORDS: Final = 100
 _QUOTAS: Final = "https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
 _REMEDIES: Final = tuple(
@@ -74,24 +74,27 @@ _REMEDIES: Final = tuple(
         ),
     )
 )
-"""What to do, by words in the message of a scaling activity, which has EC2's error code or its text; the first one
-counts (EC2 Auto Scaling user guide, "Troubleshoot issues in Amazon EC2 Auto Scaling"; EC2 API, "Error codes")."""
+"""What to do, by words in the message of a scaling activity, which contains EC2's error code or text. The first match
+is used (EC2 Auto Scaling user guide, "Troubleshoot issues in Amazon EC2 Auto Scaling"; EC2 API, "Error codes").
+"""
 
 
 def remedy(message: str) -> str:
-    """Return what to do about a launch that failed with this message; "" if that is not known."""
+    """Return what to do about a launch that failed with this message; "" if that is unknown."""
     return next((todo for words, todo in _REMEDIES if words.search(message)), "")
 
 
 class LaunchFailures:
-    """Explain why a group lacks instances, to somebody who waits for them; AWS is asked every ten seconds."""
+    """Explain why a group lacks instances while a task waits for them. AWS is asked every ten seconds."""
 
     def __init__(self, aws: Aws, group: str) -> None:
         self._aws, self._group = aws, group
         self._ask_at_s, self._explanation = 0.0, ""
 
     def explain(self, waited_s: float) -> str:
-        """Return the end of a sentence on the group's last launch if it failed; else, or if it is denied, ""."""
+        """Return the end of a sentence about the group's last launch if it failed; "" otherwise, or if AWS does not
+        answer.
+        """
         if waited_s >= self._ask_at_s:
             self._ask_at_s = waited_s + ACTIVITY_POLL_S
             failure = last_failure(self._aws, self._group)
@@ -100,7 +103,7 @@ class LaunchFailures:
 
 
 def last_failure(aws: Aws, group: str) -> str:
-    """Return the message of a group's last launch if it failed; else, or if AWS does not answer, ""."""
+    """Return the message of a group's last activity if it failed; "" otherwise, or if AWS does not answer."""
     try:
         last = last_activity(aws, group)
     except AwsError:
@@ -109,14 +112,14 @@ def last_failure(aws: Aws, group: str) -> str:
 
 
 def last_activity(aws: Aws, group: str) -> ActivityTypeDef | None:
-    """Return what a group did last. Raises AwsError."""
+    """Return the last activity of a group; None if there is none. Raises AwsError."""
     with aws_errors(f"reading the activities of {group}"):
         found = aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=1)
     return found["Activities"][0] if found["Activities"] else None
 
 
 def describe_missing(aws: Aws, found: Inventory) -> list[str]:
-    """Return why nodes of a cluster are missing, with what to do: lines on each group whose last launch failed."""
+    """Return why nodes of a cluster are missing and what to do: a line for each group whose last launch failed."""
     stack = found.stack
     has_master = bool(found.unlisted_masters) or any(each.role == MASTER for each in found.instances)
     groups = [] if has_master else [stack.master_group]
@@ -125,7 +128,7 @@ def describe_missing(aws: Aws, found: Inventory) -> list[str]:
 
 
 def describe_since(aws: Aws, stack: str, since: datetime.datetime) -> list[str]:
-    """Return why launches of a stack's groups failed since then, with what to do; also of groups that are gone."""
+    """Return why launches in a stack's groups have failed since then and what to do. Deleted groups are included."""
     try:
         with aws_errors(f"reading the activities of the groups of {stack}"):
             activities = aws.client("autoscaling").describe_scaling_activities(

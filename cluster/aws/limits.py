@@ -24,13 +24,13 @@ ALARM: Final = "ALARM"
 WARN_BELOW_S: Final = 3600.0
 WARN_BELOW_SHARE: Final = 0.1
 MAX_DATAPOINTS: Final = 1440
-"""Maximum that GetMetricStatistics returns."""
+"""Maximum number of data points that GetMetricStatistics returns."""
 TIMEOUT_S: Final = 600.0
 POLL_S: Final = 5.0
 _KINDS: Final = {LimitId.IDLE: "idle", LimitId.HOURS: "hours", LimitId.BUDGET: "budget"}
 
 Datapoint = tuple[datetime.datetime, float]
-"""Start of a period, and the minimum of workers during it."""
+"""Start of a period, and the minimum number of workers during it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,16 +40,16 @@ class Limit:
     kind: str
     """idle, hours or budget."""
     state: str
-    """CloudWatch's: OK, ALARM or INSUFFICIENT_DATA."""
+    """CloudWatch's state: OK, ALARM or INSUFFICIENT_DATA."""
     limit_s: float = 0.0
-    """After this time it terminates the workers; 0 for the budget."""
+    """Seconds after which it terminates the workers; 0 for the budget."""
     period_s: int = 0
     group: str = ""
-    """Auto Scaling group whose metrics it watches; empty for the budget."""
+    """Auto Scaling group to watch; "" for the budget."""
     queue: str = ""
     """Queue that receives the message that the budget is spent."""
     started: datetime.datetime | None = None
-    """For hours: start of the time without a break in which there were workers; None without workers."""
+    """For hours: since when there have been workers without interruption; None without workers."""
 
     def left_s(self, now: datetime.datetime) -> float:
         """Return the seconds left until max_hours; the whole limit while there is no worker."""
@@ -57,7 +57,7 @@ class Limit:
         return max(0.0, self.limit_s - passed_s)
 
     def line(self, now: datetime.datetime) -> str:
-        """Return one line on what it does, and when."""
+        """Describe the limit and its state in one line."""
         if self.kind == "idle":
             now_idle = "; idle, and being terminated now" if self.state == ALARM else ""
             return f"workers are terminated after all were idle without a live run for {span(self.limit_s)}{now_idle}"
@@ -73,7 +73,7 @@ class Limit:
         return f"{cap}: {span(self.left_s(now))} left, until {end:%H:%M} UTC (since {self.started:%H:%M} UTC)"
 
     def to_document(self, now: datetime.datetime) -> dict[str, Any]:
-        """Return the alarm as JSON values."""
+        """Return the limit as JSON values."""
         hours = self.kind == "hours"
         return {
             "kind": self.kind,
@@ -85,7 +85,9 @@ class Limit:
 
 
 def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Limit, ...]:
-    """Parse the answer of DescribeAlarms: idle, hours and budget, in this order; other alarms are left out."""
+    """Parse the answer of DescribeAlarms into limits: idle, hours and budget, in this order. Other
+    alarms are left out.
+    """
     found = {}
     for alarm in alarms:
         logical_id = alarm["AlarmName"].removeprefix(f"{stack}-").partition("-")[0]
@@ -102,7 +104,7 @@ def _parse(kind: str, alarm: Mapping[str, Any]) -> Limit:
     return Limit(
         kind=kind,
         state=alarm["StateValue"],
-        # Idle time is watched for one period more than configured, since the first one may be partial.
+        # Idle time is watched for one period more than configured, because the first period may be partial.
         limit_s=float(period_s * (periods - 1 if kind == "idle" else periods)),
         period_s=period_s,
         group=_dimension(stats[0]["Metric"]["Dimensions"], "AutoScalingGroupName"),
@@ -114,12 +116,12 @@ def _dimension(dimensions: Sequence[Mapping[str, str]], name: str) -> str:
 
 
 def parse_datapoints(datapoints: Sequence[Mapping[str, Any]]) -> list[Datapoint]:
-    """Parse the unordered answer of GetMetricStatistics; oldest first."""
+    """Parse the unordered answer of GetMetricStatistics. Returns the oldest data point first."""
     return sorted((each["Timestamp"], float(each["Minimum"])) for each in datapoints)
 
 
 def clock_start(points: Sequence[Datapoint]) -> datetime.datetime | None:
-    """Return the start of the time without a break in which there were workers; None without workers or data."""
+    """Return since when there have been workers without interruption; None without workers or data."""
     started: datetime.datetime | None = None
     for moment, minimum in points:
         if not minimum:
@@ -130,7 +132,7 @@ def clock_start(points: Sequence[Datapoint]) -> datetime.datetime | None:
 
 
 def resolution_s(span_s: float) -> int:
-    """Return the finest period in which CloudWatch covers this time in one answer."""
+    """Return the finest period for which CloudWatch covers this time in one answer, s."""
     return next(period_s for period_s in (60, 300, 3600) if span_s / period_s < MAX_DATAPOINTS)
 
 
@@ -160,7 +162,9 @@ def _started(cloudwatch: CloudWatchClient, limit: Limit) -> datetime.datetime | 
 
 
 def read_or_explain(aws: Aws, stack: str) -> tuple[Limit, ...] | str:
-    """Return the limits, or why they cannot be read. They hold in any case, so that is no reason to stop a task."""
+    """Return the limits, or a sentence on why they cannot be read. They are in effect anyway, so the
+    task can continue.
+    """
     try:
         return read(aws, stack)
     except AwsError as error:
@@ -194,7 +198,8 @@ def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str
 
 @doing("waiting for an alarm to end", plain=False)
 def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
-    """Wait until no alarm would terminate new workers at once: it stays active for minutes after it has acted.
+    """Wait until no alarm would immediately terminate new workers. An alarm stays active for minutes after it has
+    acted.
 
     Raises DeepcdkError if the budget is spent, or if an alarm does not end in time.
     """
@@ -219,7 +224,7 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
 
 
 def count_messages(aws: Aws, budget: Limit) -> int:
-    """Return how many messages of the spent budget are in its queue. Raises AwsError."""
+    """Return the number of messages about the spent budget in its queue. Raises AwsError."""
     with aws_errors(f"reading the queue {budget.queue}"):
         sqs = aws.client("sqs")
         answer = sqs.get_queue_attributes(
@@ -230,7 +235,7 @@ def count_messages(aws: Aws, budget: Limit) -> int:
 
 
 def purge_messages(aws: Aws, budget: Limit) -> None:
-    """Delete the messages of the spent budget. Raises AwsError."""
+    """Delete the messages about the spent budget. Raises AwsError."""
     with aws_errors(f"emptying the queue {budget.queue}"):
         sqs = aws.client("sqs")
         sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])

@@ -1,4 +1,4 @@
-"""What `--notify` is given: commands for the master's shell, `topic`, or the ARN of a topic."""
+"""Values of `--notify`: commands for the master's shell, `topic`, or the ARN of a topic."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, UsageError
 
 TOPIC: Final = "topic"
-"""Stands for the topics of the cluster's alarms."""
+"""Placeholder for the topics of the cluster's alarms."""
 _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.IGNORECASE)
 
 
 def check_notify(given: Sequence[str]) -> None:
-    """Raise UsageError for what could tell nobody, as far as that shows without the cluster."""
+    """Raise UsageError for values that cannot notify anybody, as far as that is visible without the cluster."""
     if len(given) > MOST_COMMANDS:
         raise UsageError("--notify", None, f"is given {len(given)} times; {MOST_COMMANDS} at most")
     for command in given:
@@ -29,9 +29,9 @@ def check_notify(given: Sequence[str]) -> None:
 
 
 def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
-    """Return the commands, and the ARNs of the topics in place of `topic`, each once.
+    """Replace `topic` by the ARNs of the cluster's topics, and remove duplicates.
 
-    Raises DeepcdkError where the master may publish to none, or not to one that is given.
+    Raises DeepcdkError if the cluster has no topic, or if the master may not publish to a given one.
     """
     found: list[str] = []
     for command in map(str.strip, given):

@@ -1,6 +1,6 @@
 """The included price list, for use when AWS's price list cannot be asked.
 
-A price is never carried over from another region: a price that is not in the list is unknown.
+A price is never taken from another region: a price that is not in the list is unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 FILE: Final = Path(__file__).with_suffix(".csv")
 COMMENT: Final = "# "
-"""Starts the lines before the header, one a source: `# NUMBER DATE SOURCE`."""
+"""Start of the lines before the header, one per source: `# NUMBER DATE SOURCE`."""
 HEADER: Final = "region,item,usd,unit,source"
 EVERY_REGION: Final = "*"
 HOUR: Final = "hour"
@@ -47,8 +47,9 @@ SERVICES: Final[Mapping[str, str]] = {
     "transfer-out": "traffic to the internet",
     "transfer-zones": "traffic between zones, each direction",
 }
-"""The items that are not instance types, in the order in which they are shown. The list has no price of FSx, which
-depends on its throughput."""
+"""Items that are not instance types, in display order. The list has no price of FSx, which depends on
+its throughput.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,12 +60,12 @@ class Price:
     unit: str
     """`hour`, `GB`, `GB-month`, ..."""
     date: str
-    """The day on which the source published it or was read, ISO 8601."""
+    """Date on which the source was published or read, ISO 8601."""
     source: str
 
 
 class PriceListError(ValueError):
-    """Report a price list that cannot be read. Carries `line` and `rule`."""
+    """Report a price list that cannot be read. Has `line` and `rule`."""
 
     def __init__(self, line: int, rule: str) -> None:
         self.line, self.rule = line, rule

@@ -1,8 +1,8 @@
-"""Prices of instances and services, by AWS's price list, else by the included one; they are cached on the laptop.
+"""Prices of instances and services, from AWS's price list or else the included one. They are cached on the laptop.
 
-On-demand prices of instances are asked for in the background when a task needs them. Spot prices and prices of
-services are asked for by `fab prices --refresh`. If no region is set, prices are those of `client.PRICED_REGION`, and
-tasks say so.
+On-demand prices of instances are requested in the background when a task needs them. Spot prices and prices of services
+are requested by `fab prices --refresh`. If no region is set, the prices are those of `client.PRICED_REGION`, and tasks
+say so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CACHE_S: Final = 24 * 3600
 UNKNOWN_CACHE_S: Final = 600
 PRICE_LIST: Final = "AWS's price list"
 SPOT_HISTORY: Final = datetime.timedelta(days=90)
-"""How long EC2 keeps spot prices. Older ones are moto's, of 2006."""
+"""How long EC2 keeps spot prices. moto's prices are from 2006 and are ignored."""
 
 INSTANCES: Final = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
 """Attributes in the price list of on-demand instances on shared hardware."""
@@ -47,12 +47,12 @@ QUERIES: Final[Mapping[str, tuple[str, Mapping[str, str], str]]] = {
     EFS: ("AmazonEFS", {**_STORAGE, "storageClass": "General Purpose"}, "GB-Mo"),
     S3: ("AmazonS3", {**_STORAGE, "storageClass": "General Purpose", "volumeType": "Standard"}, "GB-Mo"),
 }
-"""Service code, attributes and unit in the price list, by item. They were not tried on AWS."""
+"""Service code, attributes and unit in the price list, by item. Not tested on AWS."""
 _UNITS: Final = {"Hrs": HOUR, "GB": "GB", "GB-Mo": "GB-month"}
 
 
 def cache_file(home: Path) -> Path:
-    """Return the file in which prices are cached."""
+    """Return the file where prices are cached."""
     return home / ".cache" / "deepcdk" / "prices.json"
 
 
@@ -63,9 +63,9 @@ def filters(attributes: Mapping[str, str], region: str) -> list[FilterTypeDef]:
 
 
 def parse_price(products: Iterable[str], unit: str = "Hrs") -> float | None:
-    """Parse the price for a unit, USD, in the PriceList of GetProducts; None unless there is exactly one.
+    """Return the price for a unit, USD, from the PriceList of GetProducts; None unless there is exactly one.
 
-    If a price falls with the amount, the price of the first amount counts.
+    If the price depends on the amount, the price of the first amount is used.
     """
     found = set()
     for product in products:
@@ -86,17 +86,17 @@ class Prices:
     def __init__(self, aws: Aws, cache: Path) -> None:
         self._aws, self._cache = aws, cache
         self._known: dict[str, Price | None] = {}
-        """On-demand prices by AWS, by instance type."""
+        """On-demand prices from AWS, by instance type."""
         self._shown: dict[str, Price | None] = {}
-        """What `on_demand` last returned."""
+        """Prices that `on_demand` last returned."""
         self._threads: dict[str, threading.Thread] = {}
         self._storing = threading.Lock()
 
     def begin(self, instance_types: Iterable[str]) -> None:
-        """Start to look up the on-demand prices that are not cached, each in a thread."""
+        """Start to request the on-demand prices that are not cached, each in a thread."""
         stored = self._load()
         for kind in set(instance_types) - set(self._threads) - set(self._known):
-            with contextlib.suppress(KeyError, TypeError):  # a cache that is damaged or of another version
+            with contextlib.suppress(KeyError, TypeError):  # the cache is damaged or from another version
                 entry = stored[self._key(kind)]
                 price = Price(**entry["price"]) if entry["price"] else None
                 if time.time() - entry["time"] < (CACHE_S if price else UNKNOWN_CACHE_S):
@@ -116,24 +116,28 @@ class Prices:
         return found
 
     def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
-        """Return the on-demand price of each type, USD an hour; None if it is unknown."""
+        """Return the on-demand price of each type, USD per hour; None if it is unknown."""
         return {kind: price.usd if price else None for kind, price in self.on_demand(instance_types, wait_s).items()}
 
     def dated(self, instance_types: Iterable[str]) -> str:
-        """Return the date of the included prices if one of these types was last shown with its price, else ""."""
+        """Return the date of the included prices if the last shown price of one of these types was an included one,
+        else "".
+        """
         shown = (price for kind in instance_types if (price := self._shown.get(kind)) == self._included(kind) and price)
         return next((price.date for price in shown), "")
 
     def spot(self, instance_type: str) -> Price | None:
-        """Return the spot price of a type when it was last refreshed; None if it never was."""
+        """Return the spot price of a type from the last refresh; None if it was never refreshed."""
         return self._refreshed(_spot_item(instance_type))
 
     def service(self, item: str) -> Price | None:
-        """Return the price of an item of `price_list.SERVICES`: as last refreshed, else the included price."""
+        """Return the price of an item in `price_list.SERVICES` from the last refresh, else the included price."""
         return self._refreshed(item) or self._included(item)
 
     def refresh(self, instance_types: Iterable[str], now: datetime.datetime) -> list[AwsError]:
-        """Ask AWS for all prices and cache them. Returns why a source gave none; raises AwsError if none gave any."""
+        """Request all prices from AWS and cache them. Return the errors of sources that failed. Raises AwsError if both
+        failed.
+        """
         kinds, found, errors = set(instance_types), dict[str, Price | None](), list[AwsError]()
         for kind in kinds:
             self._known.pop(kind, None)
@@ -160,7 +164,7 @@ class Prices:
 
     def _ask_on_demand(self, kind: str) -> None:
         price = None
-        with contextlib.suppress(Exception):  # No task fails because a price is missing.
+        with contextlib.suppress(Exception):  # a missing price must not stop a task
             pricing = self._aws.impatient("pricing")
             wanted = filters({"instanceType": kind, **INSTANCES}, self._aws.price_region)
             answer = pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted, MaxResults=20)
@@ -171,7 +175,7 @@ class Prices:
         self._store({kind: price})
 
     def _ask_services(self, now: datetime.datetime) -> dict[str, Price | None]:
-        """Return the prices of services in the price list; those without exactly one are left out."""
+        """Return the prices of services in the price list. Services without exactly one price are left out."""
         found: dict[str, Price | None] = {}
         for item, (service, attributes, unit) in QUERIES.items():
             with aws_errors(f"asking the price list for {item}"):
@@ -211,7 +215,7 @@ class Prices:
         return document if isinstance(document, dict) else {}
 
     def _store(self, prices: Mapping[str, Price | None]) -> None:
-        """Cache prices beside those of other regions. A file that cannot be written is left alone."""
+        """Add prices to the cache. Does nothing if the file cannot be written."""
         now = time.time()
         new = {
             self._key(item): {"price": price and dataclasses.asdict(price), "time": now}
@@ -226,7 +230,7 @@ def _spot_item(instance_type: str) -> str:
 
 
 def cheapest(history: Iterable[Mapping[str, Any]], now: datetime.datetime) -> Mapping[str, Price]:
-    """Return the newest spot price of each type in the zone where that is the lowest. Skips prices that are too old."""
+    """Return the newest spot price of each type in its cheapest zone. Outdated prices are skipped."""
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for entry in sorted(history, key=lambda each: each["Timestamp"]):
         if now - entry["Timestamp"] <= SPOT_HISTORY and float(entry["SpotPrice"]) > 0:
@@ -241,17 +245,17 @@ def cheapest(history: Iterable[Mapping[str, Any]], now: datetime.datetime) -> Ma
 
 
 def total_per_hour(names: Iterable[str], prices: Mapping[str, float | None]) -> float | None:
-    """Return the sum of the prices of these names, USD an hour; None if one is unknown."""
+    """Return the sum of the prices of these names, USD per hour; None if one is unknown."""
     each = [prices.get(name) for name in names]
     known = [price for price in each if price is not None]
     return sum(known) if len(known) == len(each) else None
 
 
 def as_of(date: str) -> str:
-    """Return the words after prices of this date; nothing for today's."""
+    """Return the words to add after prices of this date; "" for today's prices."""
     return f" (prices of {date})" if date else ""
 
 
 def shown(usd_per_hour: float | None) -> str:
-    """Format a price."""
+    """Format an hourly price."""
     return "unknown" if usd_per_hour is None else f"${usd_per_hour:.3f}/h"

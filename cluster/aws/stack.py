@@ -1,4 +1,4 @@
-"""The deployed stack: its status, its outputs and its template, as CloudFormation reports them."""
+"""The deployed stack: its status, outputs and template, as CloudFormation reports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stacks.config import Output
 from stacks.config_keys.network import SSH_PORT_OPEN
 
 DELETING: Final = "DELETE_IN_PROGRESS"
-"""The status of a stack that is being destroyed."""
+"""Status of a stack that is being destroyed."""
 
 
 class BeingDestroyedError(DeepcdkError):
@@ -36,7 +36,7 @@ class Stack:
     status: str
     """CloudFormation's status, such as CREATE_COMPLETE."""
     account: str
-    """The AWS account that it is deployed in: 12 digits."""
+    """Id of its AWS account, 12 digits."""
     master_group: str
     worker_group: str
     efs_mount: str
@@ -44,27 +44,27 @@ class Stack:
     login_user: str
     max_workers: int
     ssh_access: str = SSH_PORT_OPEN
-    """How the master is reached: `port`, or `session-manager`."""
+    """How the master is reached: `port` or `session-manager`."""
     stop_policy: str = ""
     """ARN of the scaling policy that terminates all workers."""
     topics: tuple[str, ...] = ()
-    """ARNs of the topics that the cluster's alarms notify, and to which its master may publish."""
+    """ARNs of the topics that the cluster's alarms notify. The master may publish to them."""
     scratch_mount: str = ""
-    """Where the workers mount their instance store; empty: nowhere."""
+    """Directory where the workers mount their instance store; "" if they do not."""
 
     @property
     def runs_root(self) -> str:
-        """Return the directory that holds all runs, on the nodes."""
+        """Return the directory of all runs, on the nodes."""
         return f"{self.efs_mount}/runs"
 
     @property
     def payloads_root(self) -> str:
-        """Return the directory that holds the pushed trees, on the nodes."""
+        """Return the directory of the pushed trees, on the nodes."""
         return f"{self.efs_mount}/payloads"
 
 
 def parse_stack(description: Mapping[str, Any]) -> Stack:
-    """Parse one entry of DescribeStacks. Raises AwsError naming the outputs that are missing."""
+    """Parse one entry of DescribeStacks. Raises AwsError with the missing outputs."""
     outputs = {o["OutputKey"]: o.get("OutputValue", "") for o in description.get("Outputs", [])}
     name, status = description["StackName"], description["StackStatus"]
     wanted = (
@@ -88,7 +88,7 @@ def parse_stack(description: Mapping[str, Any]) -> Stack:
 
 
 def find_stack(aws: Aws, name: str) -> Stack:
-    """Find a stack in any state, its missing outputs empty. Raises NoStackError."""
+    """Find a stack in any state. Missing outputs are "". Raises NoStackError."""
     description = describe_stack(aws, name)
     if description is None or description["StackStatus"] == "DELETE_COMPLETE":
         raise NoStackError(name, aws.region)
@@ -115,7 +115,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
 
 
 def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
-    """Return DescribeStacks' entry for a stack, or None where there is none."""
+    """Return the entry of DescribeStacks for a stack; None if it does not exist."""
     with aws_errors(f"looking for stack {name}"), IgnoredCodes("ValidationError"):
         return next(iter(aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]), None)
     return None
@@ -124,8 +124,8 @@ def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
 def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
     """Return the template of a deployed stack."""
     with aws_errors(f"reading the template of {name}"):
-        # botocore parses JSON and leaves other text as it is; the stubs know the first alone.
+        # botocore parses JSON and leaves other text as it is. The stubs know only the parsed form.
         body: Any = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
-    # A stack that only has a change set has no template yet.
+    # A stack that has only a change set has no template.
     template: Mapping[str, Any] = json.loads(body or "{}") if isinstance(body, str) else body
     return template

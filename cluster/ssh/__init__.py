@@ -1,1 +1,1 @@
-"""The one SSH connection to the master, and what goes over it: code, files, commands, web pages."""
+"""The SSH connection to the master, and everything that uses it: code, files, commands, web pages."""

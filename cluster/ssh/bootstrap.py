@@ -1,7 +1,7 @@
-"""Receive a tree or send a directory: run with `-c` by the master's Python before anything is pushed.
+"""Receive a tree or send a directory. The master's Python runs this file with `-c` before anything is pushed.
 
-Standard library only. `receive SHA256 DIR...`: a tar on standard input. `send DIR EXCLUDE...`: one on standard
-output.
+Standard library only. `receive SHA256 DIR...` reads a tar from standard input. `send DIR EXCLUDE...` writes one to
+standard output.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import IO
 
 MOST_HEADER = 1 << 20
-"""Bytes of a header of further attributes, or of a long name: tarfile reads it into memory as a whole."""
+"""Maximum size of a header of further attributes or of a long name, because tarfile reads it into memory as a whole."""
 _HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
 
 
 class Entry(tarfile.TarInfo):
-    """The header of an entry whose size is one that a file can have, and small where it is a header itself."""
+    """Header of a tar entry that rejects invalid sizes, and large headers of headers."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Entry:
-        """Read a header. Raises ReadError, at which tarfile stops; it takes its own kinds for the archive's end."""
+        """Read a header. Raises ReadError, which stops tarfile. It would take its other errors for the end of the
+        archive.
+        """
         entry = super().frombuf(buf, encoding, errors)
         if entry.size < 0 or (entry.type in _HEADERS and entry.size > MOST_HEADER):
             raise tarfile.ReadError(f"an entry has a header of {entry.size} bytes")
@@ -35,7 +37,7 @@ class Entry(tarfile.TarInfo):
 
 
 class EntryError(tarfile.TarError):
-    """Report an entry of a tar that is not a plain file below its directory."""
+    """Report a tar entry that is not a plain file below its directory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,23 +45,23 @@ class EntryError(tarfile.TarError):
 
 
 def is_path_below(name: str) -> bool:
-    """Return whether a file of this name is below the directory in which it is unpacked."""
+    """Return whether a file with this name stays below the directory where it is unpacked."""
     return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def is_link_below(entry: tarfile.TarInfo) -> bool:
-    """Return whether an entry is a symbolic link that stays below the top-level folder in which it is."""
+    """Return whether an entry is a symbolic link that stays below its top-level folder."""
     top, slash, _ = entry.name.partition("/")
     target = os.path.normpath(Path(entry.name).parent / entry.linkname)
     return bool(slash) and entry.issym() and "\0" not in target and (target == top or target.startswith(f"{top}/"))
 
 
 def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield each entry, and the content if it is a file and not a directory. Raises EntryError for any other entry.
+    """Yield each entry with its content, which is None for directories. Raises EntryError for other kinds of entries.
 
-    Links are rejected, because they could lead out of a new directory; with `links`, those that do not are yielded. So
-    are sparse files, which may be far larger
-    than the tar. tarfile's `filter="data"` needs Python 3.11.4; nodes may have less.
+    Links are rejected, because they could lead out of a new directory. With `links`, those that do not are yielded.
+    Sparse files are rejected too, because they may be far larger than the tar. tarfile's `filter="data"` needs Python
+    3.11.4, which nodes may not have.
     """
     for entry in archive:
         archive.members = []  # type: ignore[attr-defined]  # it would keep each entry for as long as it reads
@@ -72,9 +74,9 @@ def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[
 
 
 def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) -> int:
-    """Unpack plain files and directories below `directory`; return how many files. Raises EntryError.
+    """Unpack plain files and directories below `directory`. Return the number of files. Raises EntryError.
 
-    `links`: symbolic links too. They are made last, so that no file is written through one.
+    `links` allows symbolic links. They are created last, so that no file is written through one.
     """
     files = 0
     later: list[tuple[Path, str]] = []
@@ -98,7 +100,7 @@ def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) ->
 
 
 def receive(sha256: str, *directories: str) -> int:
-    """Unpack the tar on standard input as each directory that is not there, if its hash is the given one."""
+    """Unpack the tar on standard input to each directory that does not exist, if its hash matches."""
     data = sys.stdin.buffer.read()
     if hashlib.sha256(data).hexdigest() != sha256:
         print(
@@ -110,7 +112,7 @@ def receive(sha256: str, *directories: str) -> int:
 
 
 def unpack_as(target: Path, data: bytes) -> int:
-    """Unpack a tar as a directory, atomically, unless that is there; return the exit status."""
+    """Unpack a tar to a new directory, atomically. Does nothing if it exists. Return the exit status."""
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
         if target.is_dir():
@@ -122,7 +124,7 @@ def unpack_as(target: Path, data: bytes) -> int:
         try:
             partial.rename(target)
         except OSError:
-            if not target.is_dir():  # Another push of the same tree came first.
+            if not target.is_dir():  # another push of the same tree was first
                 raise
     except (OSError, tarfile.TarError) as error:
         print(f"{target}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
@@ -151,12 +153,14 @@ def send(directory: str, *excluded: str) -> int:
 
 
 def is_half_written(name: str) -> bool:
-    """Return whether a run uses this name for an incomplete file; x.partial is a user's own."""
+    """Return whether a run uses this name for an incomplete file. x.partial belongs to the user."""
     return name.startswith(".partial-") or (name.startswith(".") and name.endswith(".partial"))
 
 
 def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> None:
-    """Pack the plain files below `root`, without incomplete files and those that vanish, as old checkpoints do."""
+    """Pack the plain files below `root`. Incomplete files are left out, and files that disappear, as old checkpoints
+    do.
+    """
     for parent, directories, names in os.walk(root):
         here = Path(parent)
         directories[:] = [

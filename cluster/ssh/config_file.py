@@ -1,4 +1,4 @@
-"""Write an ssh_config for the cluster, with the real host keys, so that ssh, scp and rsync reach every node."""
+"""Write an ssh_config for the cluster, with verified host keys, so that ssh, scp and rsync reach every node."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cluster.ssh.host_keys import HostKey, write_private
 from cluster.ssh.user_keys import UserKey
 
 FOLDER: Final = "deepcdk"
-"""Within ~/.ssh."""
+"""Folder within ~/.ssh."""
 INCLUDE: Final = f"Include {FOLDER}/*.config"
 """Relative paths in ~/.ssh/config are below ~/.ssh."""
 _COMMON: Final = MASTER_NAME.removesuffix("master")
 _PARALLEL_CONSOLES: Final = 8
-"""EC2 throttles many more requests at a time."""
+"""EC2 throttles more parallel requests."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,12 @@ class Entry:
     alias: str
     """Such as deepcdk-worker3."""
     address: str
-    """Public for the master, or its instance id without one; private for a worker."""
+    """The master's public address, or its instance id if it has none; a worker's private address."""
     instance_id: str
     keys: tuple[HostKey, ...]
 
     def __post_init__(self) -> None:
-        # For a ProxyJump OpenSSH passes it to a shell.
+        # OpenSSH passes the address to a shell for a ProxyJump.
         if not any(RULES[rule].fits(self.address) for rule in ("address", "instance_id")):
             raise DeepcdkError(
                 f"{self.alias} has the address {escaped(self.address)}: must be {RULES['address'].words}",
@@ -56,7 +56,7 @@ class Files:
     config: Path
     known_hosts: Path
     public_key: Path
-    """The public half of a key that only the agent has: it tells ssh which one to take."""
+    """The public half of a key that is only in the agent, which tells ssh which key to use."""
 
     @classmethod
     def below(cls, ssh_folder: Path, stack: str) -> Files:
@@ -86,9 +86,9 @@ def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for ssh_config, where % begins a token. Raises DeepcdkError if that is impossible."""
+    """Quote a path for ssh_config, where % starts a token. Raises DeepcdkError if that is impossible."""
     text = str(path)
-    # SSH replaces ${NAME} by a variable, and there is no escape for it; the file is UTF-8.
+    # SSH expands ${NAME}, and there is no escape for it. The file is UTF-8.
     if re.search(r'["\\\r\n\ud800-\udfff]|\$\{', text):
         raise DeepcdkError(
             f"the path {text!r} cannot be written to ssh_config", remedy="use a simpler path for your keys"
@@ -106,9 +106,9 @@ def config_text(
     agent: str = "",
     proxy_command: str = "",
 ) -> str:
-    """Return the ssh_config: the master by its public address, the workers through it, all host keys verified.
+    """Return the ssh_config: the master by its address, the workers through it, with verification of all host keys.
 
-    `identity` is the key that the nodes accept, `agent` the socket of an agent other than that of SSH_AUTH_SOCK.
+    `identity` is the key that the nodes accept. `agent` is the socket of an agent other than SSH_AUTH_SOCK.
     `proxy_command` reaches the master through a proxy, or without a public address.
     """
     lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat that when nodes have come or gone."]
@@ -128,7 +128,7 @@ def config_text(
         "    StrictHostKeyChecking yes",
         "    UpdateHostKeys no",
         "    ServerAliveInterval 15",
-        # Without IdentitiesOnly, an agent with six other keys uses up what sshd allows (MaxAuthTries).
+        # Without IdentitiesOnly, an agent with six other keys would use up sshd's limit (MaxAuthTries).
         *([f"    IdentityFile {quoted(identity)}", "    IdentitiesOnly yes"] if identity else []),
         *([f"    IdentityAgent {quoted(Path(agent))}"] if agent else []),
     ]
@@ -146,7 +146,7 @@ def entries(
     master_address: str,
     read_keys: Callable[[str], tuple[HostKey, ...]],
 ) -> tuple[Entry, ...]:
-    """Return the entries of these nodes, whose keys `read_keys` reads by instance id."""
+    """Return the entries of these nodes. `read_keys` reads host keys by instance id."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=_PARALLEL_CONSOLES) as pool:
         keys = list(pool.map(read_keys, (node.instance_id for node in nodes)))
     return tuple(
@@ -161,7 +161,7 @@ def entries(
 
 
 def write_identity(files: Files, key: UserKey | None) -> Path | None:
-    """Return the file for IdentityFile; for a key of the agent it is a new one with the public half."""
+    """Return the file for IdentityFile. For a key of the agent, write a new file with the public half."""
     if key is None:
         return None
     if key.path is not None:
@@ -171,12 +171,12 @@ def write_identity(files: Files, key: UserKey | None) -> Path | None:
 
 
 def is_included(config: Path) -> bool:
-    """Return whether the user's ssh_config includes ours."""
+    """Return whether the user's ssh_config includes the cluster's files."""
     return INCLUDE in (line.strip() for line in _read(config).splitlines())
 
 
 def include(config: Path) -> bool:
-    """Add the line that includes ours to the top of the user's ssh_config; return whether it was missing.
+    """Add the Include line to the top of the user's ssh_config. Return whether it was missing.
 
     Below a Host line it would apply only to that host.
     """
@@ -188,7 +188,7 @@ def include(config: Path) -> bool:
 
 
 def _read(config: Path) -> str:
-    """Return the user's ssh_config, whose comments may have any encoding. Raises DeepcdkError if it is unreadable."""
+    """Return the user's ssh_config. Its comments may have any encoding. Raises DeepcdkError if it is unreadable."""
     try:
         return os.fsdecode(config.read_bytes())
     except FileNotFoundError:

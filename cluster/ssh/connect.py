@@ -1,4 +1,4 @@
-"""Connect to the master over SSH; an address is trusted only with the host keys of the master's console."""
+"""Connect to the master over SSH. A host is trusted only if it has the host keys from the master's console."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ _BOOTING: Final = "the master may still be booting: repeat in a minute"
 def connect(
     aws: Aws, master: Instance, user: str, kept: KeptHostKeys, key: str = "", ssh_access: str = SSH_PORT_OPEN
 ) -> Master:
-    """Connect to the master; its host keys must be those that its console shows, or has shown before and are `kept`.
+    """Connect to the master. Its host keys must be those in its console, or those `kept` from an earlier look at it.
 
-    `key` is a private key file. A connection that breaks is opened again, to a host with the same keys, when the next
-    command needs it.
+    `key` is a private key file. If the connection breaks, the next command opens a new one to a host with the same
+    keys.
     """
     tunnelled = ssh_access == SESSION_MANAGER
     if tunnelled:
         session_manager.check_programs()
     address = master.id if tunnelled else master.public_ip
     settings = user_settings.read(address, user)
-    # Console and TCP at once would save a round trip, but no byte is sent before the keys are known.
+    # Reading the console and connecting in parallel would save a round trip. But no byte is sent before the keys are
+    # known.
     host_keys = kept.identify(aws, master.id)
     offered = order(aws, master.key_name, user_keys.find(settings, Path.home(), key))
     open_it = functools.partial(open_connection, address, user, host_keys, offered, key_name=master.key_name)
@@ -66,20 +67,22 @@ def connect(
 
 
 def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ...]:
-    """Return the keys that can be offered, first those of the EC2 key pair: a server takes six attempts, by default."""
+    """Return the usable keys, starting with those of the EC2 key pair, because a server accepts six attempts by
+    default.
+    """
     usable = tuple(key for key in keys if key.is_usable)
     if len(usable) < 2 or not key_name:
         return usable
     try:
         described = key_pair.describe(aws, key_name)
-    except AwsError:  # Without the permission the keys are offered as ssh does.
+    except AwsError:  # without the permission, keep ssh's order
         return usable
     first = user_keys.same(usable, described or {})
     return (*first, *(key for key in usable if key not in first))
 
 
 def open_proxied(connect: Callable[[Tunnel], Master], settings: UserSettings) -> Master:
-    """Return what `connect` makes of the stream through the user's ProxyJump or ProxyCommand.
+    """Return the result of `connect` for a stream through the user's ProxyJump or ProxyCommand.
 
     Raises ConnectionFailedError, with the output of a command that failed.
     """
@@ -110,7 +113,7 @@ def open_connection(
     key_name: str = "",
     through: Tunnel | None = None,
 ) -> Master:
-    """Open the connection, which closes the tunnel `through` at its end. Raises ConnectionFailedError.
+    """Open the connection. It closes the tunnel `through` at its end. Raises ConnectionFailedError.
 
     `key_name` is the EC2 key pair that the master was launched with.
     """
@@ -119,7 +122,7 @@ def open_connection(
     import fabric
     import paramiko
 
-    # Paramiko logs errors of its thread to stderr; here they become errors of the task.
+    # Paramiko logs errors of its thread to stderr. Here they become errors of the task.
     logging.getLogger("paramiko").addHandler(logging.NullHandler())
     where = f"{user}@{host}" + (f":{port}" if port != SSH_PORT else "")
     strategy = _Offer(user, keys, key_name, where)
@@ -129,13 +132,13 @@ def open_connection(
         "auth_strategy": strategy,
         "sock": through.socket if through else _open_socket(host, port, where),
     }
-    # Fabric would read the user's settings with Paramiko's parser. An empty configuration keeps it from that.
+    # Fabric would read the user's settings with Paramiko's parser. An empty configuration prevents that.
     config = fabric.Config(ssh_config=paramiko.SSHConfig())
     connection = fabric.Connection(
         host, user=user, port=port, config=config, connect_timeout=CONNECT_TIMEOUT_S, connect_kwargs=options
     )
 
-    class RefuseUnknownKeys(paramiko.MissingHostKeyPolicy):  # Fabric's own policy trusts any key at first sight.
+    class RefuseUnknownKeys(paramiko.MissingHostKeyPolicy):  # Fabric's own policy trusts any new key
         def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
             raise paramiko.BadHostKeyException(hostname, key, key)
 
@@ -145,7 +148,7 @@ def open_connection(
         try:
             parsed = paramiko.PKey.from_type_string(host_key.algorithm, host_key.blob)
         except (paramiko.SSHException, ValueError, paramiko.pkey.UnknownKeyType):
-            continue  # Paramiko does not know this algorithm; another of the keys will do.
+            continue  # Paramiko does not support this algorithm, and another key will do
         connection.client.get_host_keys().add(name, host_key.algorithm, parsed)
     try:
         connection.open()
@@ -171,7 +174,7 @@ def open_connection(
 
 
 def _open_socket(host: str, port: int, where: str) -> socket.socket:
-    """Open the TCP connection. Raises ConnectionFailedError that names what failed: name, route, refusal, no answer."""
+    """Open the TCP connection. Raises ConnectionFailedError with the cause: name, route, refusal or timeout."""
     try:
         return socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
     except socket.gaierror as error:
@@ -188,7 +191,7 @@ def _open_socket(host: str, port: int, where: str) -> socket.socket:
 
 
 def _auth_timeout_s(keys: Sequence[UserKey]) -> int:
-    """Return how long one key may take. An agent may ask the user first, for example for a fingerprint."""
+    """Return the timeout for one key, s. An agent may ask the user first, for example for a fingerprint."""
     return AGENT_TIMEOUT_S if any(key.agent_key is not None for key in keys) else CONNECT_TIMEOUT_S
 
 
@@ -207,7 +210,9 @@ class _HandshakeError(ConnectionFailedError):
 
 
 class RefusedKeysError(ConnectionFailedError):
-    """Report that the master accepts no key of the user's; carries the places of the keys that were offered."""
+    """Report that the master accepts none of the user's keys. `offered` are the locations of the keys that were
+    offered.
+    """
 
     def __init__(
         self, offered: Sequence[str], skipped: Sequence[str], *, key_name: str, where: str, disconnected: bool
@@ -224,21 +229,21 @@ class RefusedKeysError(ConnectionFailedError):
 
 
 class _Offer:
-    """Paramiko's strategy: offer the keys in this order. `accepted` is then the one that was accepted."""
+    """Paramiko's strategy that offers the keys in this order. `accepted` is then the accepted key."""
 
     def __init__(self, user: str, keys: Sequence[UserKey], key_name: str, where: str) -> None:
         self._user, self._keys, self._key_name, self._where = user, keys, key_name, where
         self.accepted: UserKey | None = None
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Authenticate. Raises RefusedKeysError."""
+        """Authenticate with one of the keys. Raises RefusedKeysError."""
         import paramiko
 
         offered: dict[str, bytes] = {}
         skipped = []
         for key in self._keys:
             if key.blob and key.blob in offered.values():
-                continue  # The same key, from the agent and from a file.
+                continue  # the same key, from the agent and from a file
             try:
                 private = key.load()
             except ConnectionFailedError as error:

@@ -20,7 +20,7 @@ SILENCE_S: Final = 30.0
 """Six heartbeats of the agent."""
 LAST_LINES: Final = 5
 _COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-"""ANSI foregrounds that are readable on dark and on light."""
+"""ANSI foreground colours that are readable on dark and light backgrounds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class HostResult:
 
     name: str
     exit_code: int
-    """128 and more: killed by a signal; 255 also if the node was not reached."""
+    """128 and more: killed by a signal. 255 also means that the node was not reached."""
     reached: bool
     seconds: float
     stdout: bytes
@@ -43,14 +43,14 @@ class HostResult:
 
     @property
     def reason(self) -> str:
-        """Return why it failed, with the last lines."""
+        """Return why the command failed, with its last lines."""
         if not self.reached:
             return f"not reached: {self.trouble.strip() or 'no message'}"
         last = (self.stderr or self.stdout).decode("utf-8", errors="replace").splitlines()[-LAST_LINES:]
         return f"exit code {self.exit_code}" + "".join(f"\n    {line}" for line in last)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the result as JSON values; output that is not UTF-8 has its bytes replaced."""
+        """Return the result as JSON values. Bytes that are not UTF-8 are replaced."""
         return {
             **dataclasses.asdict(self),
             "stdout": self.stdout.decode("utf-8", errors="replace"),
@@ -59,19 +59,19 @@ class HostResult:
 
 
 class CommandFailedError(DeepcdkError, RuntimeError):
-    """Report the nodes on which a command failed; `results` has those of all nodes."""
+    """Report that a command failed on some nodes. `results` are the results of all nodes."""
 
     def __init__(self, results: Sequence[HostResult]) -> None:
         self.results = tuple(results)
         failed = [result for result in results if result.failed]
-        # The status of one command is passed on; of several it is 1.
+        # The status of a single command is passed on; for several it is 1.
         self.exit_status = failed[0].exit_code or 1 if len(results) == 1 else 1
         lines = "".join(f"\n  {result.name}: {result.reason}" for result in failed)
         super().__init__(f"the command failed on {len(failed)} of {len(results)} nodes{lines}")
 
 
 def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words after the first `--` unchanged; Invoke would join them with blanks."""
+    """Return the words after the first `--` unchanged. Invoke would join them with spaces."""
     words = list(argv)
     return tuple(words[words.index("--") + 1 :]) if "--" in words else ()
 
@@ -88,16 +88,16 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 class OutputListener(Protocol):
-    """Receive the nodes' output as it arrives."""
+    """Receives the nodes' output as it arrives."""
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Take the names of the nodes."""
+        """Accept the names of the nodes."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Take some of a node's output; `stream` is "stdout" or "stderr"."""
+        """Process a part of a node's output. `stream` is "stdout" or "stderr"."""
 
     def end(self, host: str) -> None:
-        """Take the end of a node's output."""
+        """Accept the end of a node's output."""
 
 
 class PrefixedOutput:
@@ -110,9 +110,9 @@ class PrefixedOutput:
         coloured: bool,
         shown: Callable[[str, str], Sequence[str]] = lambda _, line: [line],
     ) -> None:
-        """Print with `write`, which takes "stdout" or "stderr" and a line.
+        """Print with `write`, which is called with "stdout" or "stderr" and a line.
 
-        `shown` takes the same of a node's line, and returns the lines to print for it.
+        `shown` is called with the same for each line of a node, and returns the lines to print.
         """
         self._write, self._coloured, self._shown = write, coloured, shown
         self._width = 0
@@ -120,7 +120,7 @@ class PrefixedOutput:
         self._rests: dict[tuple[str, str], bytes] = {}
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Take the names of the nodes, to align their output."""
+        """Accept the names of the nodes, to align their output."""
         self._width = max((len(short(host)) for host in hosts), default=0)
         for number, host in enumerate(hosts):
             colour = _COLOURS[number % len(_COLOURS)]
@@ -128,14 +128,14 @@ class PrefixedOutput:
             self._prefixes[host] = f"\x1b[{colour}m{text}\x1b[0m" if self._coloured else text
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Print the complete lines."""
+        """Print the lines that are complete."""
         *lines, rest = (self._rests.get((host, stream), b"") + data).split(b"\n")
         self._rests[host, stream] = rest
         for line in lines:
             self._print(host, stream, line)
 
     def end(self, host: str) -> None:
-        """Print the rest, which had no end of line."""
+        """Print the rest of the output if it did not end with a newline."""
         for stream in ("stdout", "stderr"):
             if rest := self._rests.pop((host, stream), b""):
                 self._print(host, stream, rest)
@@ -153,10 +153,10 @@ def short(host: str) -> str:
 def run(
     master: Master, directory: str, request: RemoteCommand, listener: OutputListener | None
 ) -> tuple[HostResult, ...]:
-    """Run a request through the master's `agent.remote.fanout` in a pushed tree; return every node's result, by node.
+    """Run a request through the master's `agent.remote.fanout` in a pushed tree. Return the results, in node order.
 
-    With `listener` the output is passed on as it arrives, and only its end is kept. Raises DeepcdkError for missing
-    nodes, SilenceError if the connection breaks: the command is then killed on all nodes.
+    `listener` gets the output as it arrives, and the results then contain only its end. Raises DeepcdkError for missing
+    nodes, and SilenceError if the connection breaks. In that case the command is killed on all nodes.
     """
     command = [NODE_PYTHON, "-m", "agent.remote.fanout"]
     said = master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line())
@@ -192,11 +192,11 @@ _RULES: Final = {
         trouble=answers.maybe(answers.text),
     ),
 }
-"""The rule of each kind of message of the agent, by a field that only this kind has."""
+"""The rule for each kind of message from the agent, by a field that only this kind has."""
 
 
 def _message(value: Any) -> str:
-    """Check for one message of the agent."""
+    """Check one message from the agent, by the rule for its kind."""
     rule = next((rule for key, rule in _RULES.items() if isinstance(value, dict) and key in value), answers.fields())
     return rule(value)
 
@@ -209,7 +209,7 @@ def _data(message: Mapping[str, Any], where: str) -> bytes:
 
 
 def collect(lines: Iterable[str], listener: OutputListener | None, where: str = "") -> tuple[HostResult, ...]:
-    """Collect the agent's messages into the result of each node; `where` names the master.
+    """Collect the agent's messages into a result for each node. `where` names the master in errors.
 
     Raises SilenceError if a result is missing, AnswerError for an invalid message or an unknown node.
     """

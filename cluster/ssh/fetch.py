@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 KEPT_FREE: Final = 1 << 30
 """Bytes that a fetch leaves free on the laptop's disk."""
 CHECKED_EVERY: Final = 64 << 20
-"""Bytes between two looks at what is free; so much is taken on any disk."""
+"""Bytes between two checks of the free space. Every fetch may use this much."""
 DISK_BLOCK: Final = 4096
 """Bytes that even the smallest file takes."""
 MAX_ENTRIES: Final = 1_000_000
 MAX_LEVELS: Final = 100
-"""Folders within each other. Python's standard library recurses once for each."""
+"""Maximum depth of nested folders. Python's standard library recurses once per level."""
 MAX_NAME_BYTES: Final = 255
 MARKER: Final = ".deepcdk-run"
 """File in a fetched directory with the id of its run. No fetched file has this name, because it begins with a dot."""
@@ -49,7 +49,7 @@ PREFIX: Final = "fetched-"
 HEAD: Final = "head"
 OBEYED: Final = frozenset(
     {
-        # Version control. A file HEAD makes a bare repository: git runs programs that its configuration names.
+        # Version control. A file HEAD makes a bare repository, and git runs programs that its configuration names.
         *(HEAD, "_darcs", "_fossil_", "_mtn", "_svn", "cvs"),
         # Instructions to coding agents.
         *("agent.md", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "copilot-instructions.md"),
@@ -59,21 +59,23 @@ OBEYED: Final = frozenset(
         *("opencode.json", "opencode.jsonc", "crush.json"),
     }
 )
-"""Folded names of files and directories that programs obey, without those that begin with a dot."""
+"""Folded names of files and directories that programs obey, except names that begin with a dot."""
 OBEYED_STEMS: Final = frozenset(("conftest", "fabfile", "sitecustomize", "usercustomize"))
 """Python modules and packages that programs import on their own."""
 _IGNORABLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt), among them what HFS+ ignores in names."""
+"""Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt), including the characters that HFS+ ignores in
+names.
+"""
 _SHORT_NAME: Final = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")
 """A name that Windows may give to a file besides its own, as GIT~1 to .git."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """The fetched files."""
+    """Directory, number and total size of the fetched files."""
 
     directory: Path
     files: int
@@ -100,7 +102,7 @@ class Intake:
             )
 
     def count_bytes(self, size: int) -> None:
-        """Count received bytes and show their sum, in any thread. Raises DeepcdkError before the disk is full."""
+        """Count received bytes and show their sum. Thread-safe. Raises DeepcdkError before the disk is full."""
         with self._lock:
             self._arrived += size
             now(f"{self._action}, {amount(self._arrived)}")
@@ -133,7 +135,7 @@ class Intake:
         folder = "/".join(stored_name(each, is_folder=True) for each in folders)
         stored = f"{folder}/{stored_name(last)}".lstrip("/")
         (self.directory / folder).mkdir(parents=True, exist_ok=True)
-        # On a file system that ignores case, A and a are one name; the second file is stored under a hash.
+        # On a file system that ignores case, A and a are the same name. The second file is stored under a hash.
         for chosen in (stored, f"{folder}/{_short_name(name)}".lstrip("/")):
             with contextlib.suppress(FileExistsError):
                 (self.directory / chosen).open("xb").close()
@@ -155,9 +157,9 @@ class Intake:
 def stored_name(name: str, *, is_folder: bool = False) -> str:
     """Return the name to store a fetched file or directory under. It differs if programs would obey the original.
 
-    Names are compared as macOS and Windows compare them: without regard to case, compatibility forms and characters
-    that are not shown. Windows also ignores dots and spaces at the end, takes the part after a colon for a stream, and
-    takes a backslash for a slash. A folder may be called HEAD: git looks for a file.
+    Names are compared like on macOS and Windows: without regard to case, compatibility forms and invisible characters.
+    Windows also ignores dots and spaces at the end, treats the part after a colon as a stream, and a backslash as a
+    slash. A folder may be called HEAD, because git looks for a file.
     """
     is_one_name = "\\" not in name and not PureWindowsPath(name).drive
     if is_one_name and not any(
@@ -185,10 +187,10 @@ def _short_name(name: str) -> str:
 
 @contextlib.contextmanager
 def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
-    """Yield an Intake. Its files appear in `into/run_id` at the end of the block; other files there stay.
+    """Yield an Intake. Its files appear in `into/run_id` at the end of the block. Other files there stay.
 
-    Raises DeepcdkError without room or permission, if a link leads out of `into/run_id`, or if another program created
-    that directory; then no file appears.
+    Raises DeepcdkError without space or permission, if a link leads out of `into/run_id`, or if another program created
+    that directory. No file appears then.
     """
     if not is_generated_id(run_id):
         raise DeepcdkError(
@@ -263,14 +265,14 @@ def _check_free(target: Path, file: Path) -> None:
 
 
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
-    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay.
+    """Unpack a tar stream to `into/run_id`. The files appear when all have arrived. Other files there stay.
 
-    Raises AnswerError for an entry that is no plain file below its directory.
+    Raises AnswerError for an entry that is not a plain file below its directory.
     """
     with atomic_directory(into, run_id) as intake:
         files = size_bytes = 0
         try:
-            # tarfile takes blocks of any size from a stream.
+            # tarfile accepts blocks of any size from a stream
             arriving = _counted(blocks, intake)
             stream: Any = types.SimpleNamespace(read=lambda _size: next(arriving, b""))
             with tarfile.open(fileobj=stream, mode="r|", tarinfo=bootstrap.Entry) as archive:
@@ -290,7 +292,7 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
         except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
             what = f"the results of {run_id} are incomplete: {error}"
             raise DeepcdkError(what, remedy="repeat `fab fetch`") from None
-        # After the end of the tar the stream has to be read to its end, which has the status of the sender.
+        # Read the stream to its end after the tar: only then the sender's status is known.
         for _ in blocks:
             pass
     return Fetched(directory=into / run_id, files=files, size_bytes=size_bytes)
@@ -303,7 +305,7 @@ def _counted(blocks: Iterator[bytes], intake: Intake) -> Iterator[bytes]:
 
 
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
-    """Fetch a run's directory; checkpoints, by far the largest part, only on request."""
+    """Fetch a run's directory. Checkpoints, by far the largest part, are included only on request."""
     excluded = () if checkpoints else ("checkpoints",)
     blocks = master.blocks(bootstrap_command("send", f"{runs_root}/{run_id}", *excluded))
     try:

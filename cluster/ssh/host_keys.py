@@ -1,7 +1,8 @@
-"""The host keys of a node: read from its console over the EC2 API, kept on the laptop, and never trusted otherwise.
+"""The host keys of a node: read from its console over the EC2 API, and kept on the laptop. Other keys are never
+trusted.
 
-EC2 keeps the last 64 KB of a console, and may lose it all at a reboot. An instance keeps its host keys on its root
-volume, and its id is never used again. So the keys that its console has shown once identify it later too.
+EC2 keeps the last 64 KB of a console and may lose it at a reboot. An instance keeps its host keys on its root volume,
+and its id is never reused. So the keys that its console has shown once can identify it later.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """Return the algorithm and the fingerprint as ssh-keygen -l prints it."""
+        """Return the algorithm and the fingerprint as printed by ssh-keygen -l."""
         digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
         return f"{self.algorithm} SHA256:{digest.rstrip('=')}"
 
@@ -59,20 +60,20 @@ class HostKey:
             blob = base64.b64decode(found[2])
         except binascii.Error:
             return None
-        # The wire format begins with the algorithm's name; a truncated or swapped key does not match.
+        # The wire format begins with the algorithm's name. A truncated or swapped key does not match.
         name = found[1].encode()
         return cls(algorithm=found[1], blob=blob) if blob.startswith(len(name).to_bytes(4, "big") + name) else None
 
 
 def parse_console(text: str) -> tuple[HostKey, ...]:
-    """Parse the host keys in console output: those of the last complete block, since a reboot prints them again.
+    """Parse the host keys in console output. The last complete block is used, because a reboot prints them again.
 
-    Lines may have a prefix (`[   12.3] cloud-init[1]: `), carriage returns and a comment; other lines are skipped.
-    Without a complete block the result is empty: a block that is still being printed may end within a key.
+    Lines may have a prefix (`[   12.3] cloud-init[1]: `), carriage returns and a comment. Other lines are skipped.
+    Without a complete block the result is empty, because a block that is still being printed may end within a key.
     """
     keys: tuple[HostKey, ...] = ()
-    # A block that was cut off by the beginning of the next one does not count. No regular expression for both marks: it
-    # would look for the second one behind each first one, and take 20 s for 64 KB that a worker's root writes.
+    # A block that is cut off by the next one does not count. A regular expression for both marks would search for the
+    # end after each start, and take 20 s for 64 KB written by a worker's root user.
     for part in text.split(BEGIN)[1:]:
         block, end, _ = part.partition(END)
         lines = block.splitlines() if end else []
@@ -82,7 +83,7 @@ def parse_console(text: str) -> tuple[HostKey, ...]:
 
 
 def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
-    """Read the host keys of an instance from its console, and wait until they are printed."""
+    """Read the host keys of an instance from its console. Waits until they are printed."""
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
         if keys := parse_console(read_console(aws, instance_id)):
             return keys
@@ -96,13 +97,13 @@ def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptHostKeys:
-    """The files of one account and region: one for each instance, in the format of known_hosts."""
+    """The host keys kept for one account and region: one file per instance, in the format of known_hosts."""
 
     folder: Path
 
     @classmethod
     def below(cls, home: Path, *, account: str, region: str) -> KeptHostKeys:
-        """Return the files of an account and region; not in ~/.cache, which may be emptied at any time."""
+        """Return the directory for an account and region. It is not in ~/.cache, which may be emptied at any time."""
         return cls(folder=home / ".local" / "state" / "deepcdk" / "host-keys" / account / region)
 
     def path(self, instance_id: str) -> Path:
@@ -110,7 +111,7 @@ class KeptHostKeys:
         return self.folder / instance_id
 
     def read(self, instance_id: str) -> tuple[HostKey, ...]:
-        """Return the keys in an instance's file, none without a file. Raises ConnectionFailedError for a bad file."""
+        """Return the keys in an instance's file; none without a file. Raises ConnectionFailedError for a bad file."""
         path = self.path(instance_id)
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -127,7 +128,9 @@ class KeptHostKeys:
         raise ConnectionFailedError(f"the kept SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
 
     def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
-        """Write the keys of an instance to its file, readable by its owner alone; warn where that is impossible."""
+        """Write the keys of an instance to its file, readable only by its owner. Print a warning if that
+        is impossible.
+        """
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
         except OSError as error:
@@ -139,7 +142,7 @@ class KeptHostKeys:
         Raises ConnectionFailedError if neither has any, or if the two differ.
         """
         kept = self.read(instance_id)
-        # With kept keys there is nothing to wait for.
+        # with kept keys, do not wait for the console
         shown = parse_console(read_console(aws, instance_id)) if kept else read_host_keys(aws, instance_id)
         if changed := find_change(kept, shown):
             before, now = changed
@@ -157,9 +160,10 @@ class KeptHostKeys:
 
 
 def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[HostKey, HostKey] | None:
-    """Return a kept key and the one that is shown in its place; None where they agree, or one side has no keys.
+    """Return a kept key and the different key shown instead; None if they agree, or if one side has no keys.
 
-    A key of a further algorithm is no change. Keys of other algorithms alone are one: none proves the instance.
+    A key with an additional algorithm is not a change. If no key is the same, that is a change, because none identifies
+    the instance.
     """
     before = {key.algorithm: key for key in kept}
     for key in shown:
@@ -171,7 +175,7 @@ def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[Host
 
 
 def write_private(path: Path, text: str) -> bool:
-    """Write a file atomically, readable only by its owner; return whether it has changed."""
+    """Write a file atomically, readable only by its owner. Return whether it has changed."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False

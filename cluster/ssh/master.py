@@ -1,4 +1,4 @@
-"""The one SSH connection, to the master: commands, their streams, and forwarded ports."""
+"""The SSH connection to the master: commands, their streams, and forwarded ports."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 10
 SESSION_TIMEOUT_S: Final = 60
-"""How long a master that has let one in may take to open a session: systemd sets up the user's own services first,
-which took an emulated machine more than 10 s."""
+"""Timeout for opening a session after the login. systemd starts the user's services first, which took more than 10 s on
+an emulated machine.
+"""
 BLOCK: Final = 1 << 16
 MOST_BYTES: Final = 256 << 20
-"""Of one line, or of all that a command answers: a list of a million files has half as many."""
+"""Maximum size of one line, or of a command's whole output. A list of a million files takes half of it."""
 MOST_ERRORS: Final = 1 << 20
-"""Bytes of a command's errors that are kept, the last ones."""
+"""Maximum size of a command's error output to keep; the end is kept."""
 _BROKEN: Final = (OSError, EOFError, AttributeError)
-"""What Paramiko raises beside its SSHException where a connection has broken: AttributeError without a transport."""
+"""Errors that Paramiko raises for a broken connection, besides SSHException. AttributeError means no transport."""
 
 
 class SilenceError(ConnectionFailedError):
@@ -40,7 +41,7 @@ class SilenceError(ConnectionFailedError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completed:
-    """The status and the output of a command on the master."""
+    """The status and output of a command on the master."""
 
     status: int
     stdout: bytes
@@ -53,7 +54,7 @@ class Completed:
 
 
 def remote_line(argv: Sequence[str], directory: str = "") -> str:
-    """Return the line for the master's shell. Quoting is done here, and only here."""
+    """Return the line for the master's shell. Quoting is done only here."""
     line = shlex.join(argv)
     return f"cd {shlex.quote(directory)} && exec {line}" if directory else line
 
@@ -69,7 +70,7 @@ class Master:
         *,
         user_key: UserKey | None = None,
     ) -> None:
-        """`where` names the master in errors; `on_close` is called after the connection is closed.
+        """`where` names the master in errors. `on_close` is called after the connection is closed.
 
         `user_key` is the key that the master accepted.
         """
@@ -80,17 +81,17 @@ class Master:
         self._relied_on = 0
 
     def reopen_with(self, connect: Callable[[], Master]) -> Master:
-        """Have a connection that broke before a command is sent replaced by one that `connect` opens.
+        """Let `connect` open a new connection if the current one breaks before a command is sent. Return this master.
 
-        Not while a stream or a forwarding goes on over it, as that by which nodes are held for a task: what ended with
-        the connection is its caller's to begin again.
+        The connection is not replaced while a stream or a forwarding uses it, for example while nodes are held for a
+        task. The caller must restart what ended with the connection.
         """
         self._connect_again = connect
         return self
 
     @contextlib.contextmanager
     def _relying(self) -> Iterator[None]:
-        """Keep the connection from being replaced for the block."""
+        """Keep the connection from being replaced during the block."""
         with self._connecting:
             self._relied_on += 1
         try:
@@ -113,7 +114,7 @@ class Master:
 
     @contextlib.contextmanager
     def forward(self, local_port: int, remote_port: int) -> Iterator[None]:
-        """Forward a port of this machine's loopback to one of the master's, within a `with`."""
+        """Forward a port of this machine's loopback to one on the master's, within a `with`."""
         with (
             self._relying(),
             self._connection.forward_local(
@@ -144,7 +145,7 @@ class Master:
         return channel
 
     def _replaced(self, broken: fabric.Connection, reason: str, connect: Callable[[], Master]) -> fabric.Connection:
-        """Replace a broken connection, unless another thread has; return the one that is there now."""
+        """Replace a broken connection, unless another thread has done so. Return the current one."""
         with self._connecting:
             if self._connection is broken:
                 if self._relied_on:
@@ -162,9 +163,10 @@ class Master:
         return SilenceError(f"the connection to the master {what}", where=self.where, remedy="repeat the command")
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        """Run a command to its end, whatever its status; `stdin` is sent to it. Only a failed one has its `stderr`.
+        """Run a command to its end, whatever its status. `stdin` is sent to it. Its `stderr` is returned only if it
+        failed.
 
-        Raises AnswerError where it answers more than MOST_BYTES.
+        Raises AnswerError if its output exceeds MOST_BYTES.
         """
         output = bytearray()
         try:
@@ -178,7 +180,9 @@ class Master:
         return Completed(status=0, stdout=bytes(output), stderr="")
 
     def check(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
-        """Run a command that must succeed. Raises RemoteError with its output otherwise; `doing` says what failed."""
+        """Run a command that must succeed. Raises RemoteError with its output otherwise. `doing`
+        describes the action.
+        """
         done = self.run(argv, directory=directory, stdin=stdin)
         if done.status != 0:
             what, output = f"{doing} failed (status {done.status})", done.stderr or done.text
@@ -186,7 +190,7 @@ class Master:
         return done
 
     def shell(self, argv: Sequence[str]) -> int:
-        """Connect this process's terminal, or its standard streams, to a command; return its status."""
+        """Connect this process's terminal, or its standard streams, to a command. Return the command's status."""
         import paramiko
         from invoke.exceptions import ThreadException
 
@@ -208,10 +212,11 @@ class Master:
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
     ) -> Generator[bytes]:
-        """Yield blocks of a command's standard output; `stdin` is sent first, and stays open until the stream ends.
+        """Yield blocks of a command's standard output. `stdin` is sent first, and stays open until the stream ends.
 
-        With `feed` standard input is sent meanwhile, and closed at its end. Raises SilenceError if nothing came for
-        `silence_s` seconds (None: wait for ever) or the connection broke, RemoteError on a status other than 0.
+        `feed` is sent to standard input in the background instead, which is closed at its end. Raises SilenceError if
+        nothing arrived for `silence_s` seconds (None: no limit) or the connection broke, RemoteError for a status other
+        than 0.
         """
         channel, errors = self._open(argv, directory), bytearray()
         channel.settimeout(silence_s)
@@ -250,16 +255,16 @@ class Master:
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
     ) -> Iterator[str]:
-        """Yield the lines of a command's standard output; input and errors are those of `blocks`.
+        """Yield the lines of a command's standard output. Parameters and errors are those of `blocks`.
 
-        Raises AnswerError for a line of more than MOST_BYTES.
+        Raises AnswerError for a line longer than MOST_BYTES.
         """
         blocks = self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed)
         for batch in self.batches(blocks):
             yield from batch
 
     def batches(self, blocks: Iterable[bytes]) -> Iterator[list[str]]:
-        """Yield the lines that each block completes, for output of many lines. Raises AnswerError as `lines`."""
+        """Yield the lines that each block completes, for output with many lines. Raises AnswerError like `lines`."""
         rest = bytearray()
         for block in blocks:
             whole, newline, after = block.rpartition(b"\n")
@@ -279,7 +284,7 @@ def _session(connection: fabric.Connection) -> paramiko.Channel:
 
 
 def _close(channel: paramiko.Channel) -> None:
-    with contextlib.suppress(OSError, EOFError):  # It says so over the connection, which may have broken.
+    with contextlib.suppress(OSError, EOFError):  # closing sends a message over the connection, which may have broken
         channel.close()
 
 
@@ -289,7 +294,7 @@ def _is_up(connection: fabric.Connection) -> bool:
 
 
 def _reason(connection: fabric.Connection, error: Exception) -> str:
-    """Return why a connection broke: what its thread met says more than that there is no session."""
+    """Return why a connection broke. The error of its thread is more specific than the missing session."""
     transport = connection.client.get_transport()
     met = (transport.get_exception() if transport is not None else None) or error
     if isinstance(met, EOFError):
@@ -298,12 +303,12 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
 
 
 def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
-    """Read a command's standard error to its end into `kept`, which holds the last MOST_ERRORS bytes."""
+    """Read a command's standard error to its end into `kept`, which keeps the last MOST_ERRORS bytes."""
     block = b"..."
     while block:
         try:
             block = channel.recv_stderr(BLOCK)
-        except TimeoutError:  # A command may be silent there.
+        except TimeoutError:  # a command may write nothing there
             continue
         except (OSError, EOFError):
             return
@@ -321,5 +326,5 @@ def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:
         for block in blocks:
             channel.sendall(block)
         channel.shutdown_write()
-    except (OSError, EOFError):  # EOFError is Paramiko's for a connection that broke.
-        return  # The command ended before it has read all; its status says why.
+    except (OSError, EOFError):  # Paramiko raises EOFError for a broken connection
+        return  # the command ended before it read everything; its status says why

@@ -1,4 +1,4 @@
-"""Push trees of code to the shared file system: each once per content, verified by its hash, whole or not at all."""
+"""Push trees of code to the shared file system: each content once, verified by its hash, completely or not at all."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 AGENT: Final = "agent"
 LONG_BYTES: Final = 4_000_000
-"""An upload of this size takes seconds at 10 Mbit/s, and shows its progress."""
+"""An upload of this size takes seconds at 10 Mbit/s, so its progress is shown."""
 _LOOK: Final = 'for d; do if test -d "$d"; then echo yes; else echo no; fi; done'
-"""A shell starts faster than a Python."""
+"""A shell starts faster than Python."""
 BLOCK_BYTES: Final = 1 << 18
 """Bytes between two reports of an upload's progress."""
 UPLOAD_S: Final = 24 * 3600.0
-"""How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
+"""Timeout of an upload. The connection's keep-alive detects a dead connection sooner."""
 ASKED_BYTES: Final = 50_000_000
 ASKED_FILES: Final = 10_000
-"""Above either of these, an upload is confirmed by the user."""
+"""The user must confirm an upload that exceeds either of these."""
 LARGEST_SHOWN: Final = 5
 CHECKED_KEPT: Final = 50
-"""So many trees are remembered as checked."""
+"""Number of trees to remember as checked."""
 
 
 class BrokenPackageError(DeepcdkError, SyntaxError):
@@ -52,13 +52,13 @@ class BrokenPackageError(DeepcdkError, SyntaxError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A packed tree: the same files make the same bytes, on any machine."""
+    """A packed tree. The same files result in the same bytes on any machine."""
 
     archive: bytes
-    """An uncompressed tar whose entries lie under `folder`."""
+    """An uncompressed tar with its entries below `folder`."""
     files: int
     folder: str
-    """`agent`, `payload`, or `program` for a user's own."""
+    """`agent`, `payload`, or `program` for a user program."""
     content_bytes: int = 0
     largest: tuple[tuple[int, str], ...] = ()
     """Bytes and name of its largest files."""
@@ -75,37 +75,37 @@ class Tree:
 
     @property
     def masters_directory(self) -> str:
-        """Return where the master's own copy of an agent lies, below the login user's home."""
+        """Return the directory of the master's own copy of an agent, relative to the login user's home."""
         return f"{MASTERS_TREES}/{self.name}"
 
     @property
     def is_large(self) -> bool:
-        """Return whether it takes so long to upload that the user is asked."""
+        """Return whether it is so large that the user must confirm the upload."""
         return self.content_bytes > ASKED_BYTES or self.files > ASKED_FILES
 
     @property
     def size_text(self) -> str:
-        """Return its size, and its largest files."""
+        """Describe its size and its largest files."""
         largest = ", ".join(f"{name} {size:,}" for size, name in self.largest)
         return f"{self.files:,} files, {self.content_bytes:,} bytes; the largest: {largest}"
 
     def directories(self, payloads_root: str) -> list[str]:
-        """Return where the tree lies: on the shared file system, and an agent's also on the master's own disk."""
+        """Return the tree's directories: on the shared file system and, for an agent, also on the master's own disk."""
         shared = f"{payloads_root}/{self.name}"
         return [shared, self.masters_directory] if self.folder == AGENT else [shared]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """A pushed tree: where it lies, and how many bytes were uploaded."""
+    """A pushed tree, its directory, and how many bytes were uploaded."""
 
     tree: Tree
     directory: str
     uploaded_bytes: int
-    """0 where it was there already."""
+    """0 if the tree was there already."""
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Describe it in one line."""
         uploaded = f"{self.uploaded_bytes:,} bytes uploaded" if self.uploaded_bytes else "unchanged: nothing uploaded"
         return f"{self.tree.folder} {self.tree.name}, {uploaded}"
 
@@ -121,7 +121,7 @@ class Pushed:
 
 
 def package_files(root: Path) -> list[Path]:
-    """List the files of a package, relative and sorted: no caches, nothing hidden, no links."""
+    """List the files of a package, relative and sorted. Caches, hidden files and links are left out."""
     found = []
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
@@ -132,19 +132,19 @@ def package_files(root: Path) -> list[Path]:
 
 
 def check_syntax(root: Path, files: Iterable[Path]) -> None:
-    """Compile every Python file. Raises BrokenPackageError with the file and the line of the first error."""
+    """Compile every Python file. Raises BrokenPackageError with file and line of the first error."""
     for relative in files:
         if relative.suffix != ".py":
             continue
         path = root / relative
         try:
             source = path.read_bytes()
-            source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0])  # compile() skips comments.
+            source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0])  # compile() skips comments
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 compile(source, str(path), "exec", dont_inherit=True)
         except (RecursionError, MemoryError):
-            continue  # A very long expression: the limit differs between versions of Python.
+            continue  # a very long expression: the limit depends on the Python version
         except SyntaxError as error:
             line = f":{error.lineno}" if error.lineno else ""
             raise BrokenPackageError(f"{path}{line}: {error.msg}", remedy="correct it; nothing was uploaded") from None
@@ -161,10 +161,10 @@ def pack(
     links: Iterable[tuple[Path, str]] = (),
     folders: Iterable[Path] = (),
 ) -> Tree:
-    """Pack the files of `root` under `folder`: times, owners and modes depend on the content alone.
+    """Pack the files of `root` under `folder`. Times, owners and modes do not depend on the machine.
 
-    `beside` are further files by their names, which are stored next to the folder: those of bytes do not count in the
-    tree's size; `links` symbolic links with their targets; `folders` empty directories. Raises OSError.
+    `beside` maps names to further files, which are stored next to the folder. Those given as bytes do not count in the
+    tree's size. `links` are symbolic links with their targets, `folders` empty directories. Raises OSError.
     """
     buffer = io.BytesIO()
     sizes: list[tuple[int, str]] = []
@@ -207,17 +207,19 @@ def pack(
 
 
 def printable(path: Path) -> str:
-    """Return a path as it may be printed: control characters and bytes that are not UTF-8 are escaped."""
+    """Return a path for printing: control characters and bytes that are not UTF-8 are escaped."""
     return str(path) if str(path).isprintable() else ascii(str(path))
 
 
 def checked_file(home: Path) -> Path:
-    """Return the file that lists the trees whose syntax was checked."""
+    """Return the file that lists the trees with checked syntax."""
     return home / ".cache" / "deepcdk" / "checked-packages"
 
 
 def package_tree(root: Path, checked: Path | None = None) -> Tree:
-    """Check and pack a whole package, `agent` or `payload`; one that the file `checked` lists is not checked again."""
+    """Check and pack a whole package, `agent` or `payload`. A tree that the file `checked` lists is not
+    checked again.
+    """
     files = package_files(root)
     if not files:
         raise BrokenPackageError(f"no {root.name} at {root}", remedy="run from the project's root")
@@ -242,7 +244,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _remember(path: Path, marks: Sequence[str]) -> None:
-    with contextlib.suppress(OSError):  # Without the file the next push checks again.
+    with contextlib.suppress(OSError):  # without the file, the next push checks again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(f"{mark}\n" for mark in marks))
 
@@ -253,7 +255,7 @@ def bootstrap_command(*arguments: str) -> list[str]:
 
 
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
-    """Return the names of those trees that are wherever they belong, with one command for all."""
+    """Return the names of the trees that are in all their directories. One command checks them all."""
     directories = [(tree, each) for tree in trees for each in tree.directories(payloads_root)]
     with doing("asking the master what it has"):
         asked = ["sh", "-c", _LOOK, "sh", *(directory for _, directory in directories)]
@@ -275,10 +277,11 @@ def push(
     terminal: bool = False,
     there: frozenset[str] = frozenset(),
 ) -> Pushed:
-    """Upload a tree to where it belongs (`Tree.directories`), unless it is there; `there` names those known to be.
+    """Upload a tree to its directories (`Tree.directories`), unless it is there. `there` names trees that are known to
+    be.
 
-    `tell` gets the progress of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such
-    as for a full disk.
+    `tell` reports the progress of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, for
+    example if the disk is full.
     """
     directory, *_ = directories = tree.directories(payloads_root)
     found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])
@@ -310,6 +313,6 @@ def _upload(
         shown.begin("uploading", tree.files, len(tree.archive))
         try:
             for _ in master.blocks(command, feed=blocks(), silence_s=UPLOAD_S):
-                pass  # It writes nothing; only its end matters.
+                pass  # it writes nothing; wait for its end
         except RemoteError as error:
             raise error.reworded(f"{action} failed (status {error.status})") from None

@@ -24,19 +24,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DOCUMENT: Final = "AWS-StartSSHSession"
-"""AWS's own document, for a stream to a port of the node."""
+"""AWS's own document for a stream to a port of the node."""
 CLI: Final = "aws"
 PLUGIN: Final = "session-manager-plugin"
 REGISTER_TIMEOUT_S: Final = 300.0
-"""A node that has just booted registers with Session Manager within this time. The agent retries with growing pauses
-while its role's credentials or its network are not there yet, and may update itself at the first boot."""
+"""Maximum time for a newly booted node to register with Session Manager. The agent retries with growing pauses until
+its role's credentials and its network are available, and may update itself at the first boot.
+"""
 _NEW: Final = datetime.timedelta(minutes=10)
 REGISTERED_TIMEOUT_S: Final = 60.0
-"""The same for a node that was launched longer ago. Its agent registers again soon after a reboot. A new node looks old
-if the laptop's clock is minutes fast."""
+"""The same for a node that was launched longer ago. Its agent registers soon after a reboot. A new node looks old if
+the laptop's clock is minutes fast.
+"""
 _TELL_AFTER_S: Final = 15.0
 BANNER_TIMEOUT_S: Final = 30.0
-"""For the banner of the SSH server: the CLI has to start before, and AWS to open the session."""
+"""Timeout for the SSH server's banner. Before it, the CLI has to start and AWS to open the session."""
 _NOT_REGISTERED: Final = "TargetNotConnected"
 _POLL_S: Final = 2.0
 _REMEDIES: Final = {
@@ -47,14 +49,14 @@ _REMEDIES: Final = {
 
 
 def command(instance_id: str, region: str) -> list[str]:
-    """Return the command whose standard input and output are a stream to the node's SSH server."""
+    """Return the command that connects its standard input and output to the node's SSH server."""
     place = ["--region", region] if region else []
     target = ["--target", instance_id, "--document-name", DOCUMENT, "--parameters", f"portNumber={SSH_PORT}"]
     return [CLI, "ssm", "start-session", *place, *target]
 
 
 def proxy_command(instance_id: str, region: str) -> str:
-    """Return the command for ssh_config, where % begins a token."""
+    """Return the command for ssh_config, where % starts a token."""
     return shlex.join(command(instance_id, region)).replace("%", "%%")
 
 
@@ -70,21 +72,21 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
 
 
 def register_timeout_s(launched: datetime.datetime) -> float:
-    """Return how long to wait for the SSM agent of a node that was launched, or started, then."""
+    """Return how long to wait for the SSM agent of a node that was launched at this time."""
     return REGISTER_TIMEOUT_S if datetime.datetime.now(datetime.UTC) - launched < _NEW else REGISTERED_TIMEOUT_S
 
 
 class Tunnel:
-    """Run the command; `socket` is the stream. Close it to end the session."""
+    """Run a command with `socket` as its input and output. Close it to end the session."""
 
     def __init__(
         self, argv: Sequence[str], environment: Mapping[str, str] | None = None, *, in_terminal: bool = False
     ) -> None:
-        """`in_terminal`: the command may ask on the terminal, as ssh does for a jump host's passphrase."""
+        """With `in_terminal`, the command may ask on the terminal, as ssh does for a jump host's passphrase."""
         self.socket, theirs = socket.socketpair()
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process that writes it
         with theirs:
-            # A session of its own: on Ctrl-C the task may still need the master before it ends.
+            # Start a new session, because the task may still need the master after Ctrl-C.
             self._process = subprocess.Popen(
                 argv,
                 stdin=theirs.fileno(),
@@ -95,7 +97,7 @@ class Tunnel:
             )
 
     def close(self) -> str:
-        """End the stream and the command; return the error output of a failed command, in one line."""
+        """End the stream and the command. Return the error output of a failed command in one line, else ""."""
         self.socket.close()
         with self._stderr:
             try:
@@ -122,9 +124,10 @@ def open_tunnel(
     *,
     timeout_s: float = REGISTER_TIMEOUT_S,
 ) -> T:
-    """Return what `connect` makes of a tunnel; repeat with a new one while the node has not registered.
+    """Return the result of `connect` for a tunnel. Repeat with a new tunnel while the node has not registered.
 
-    Raises ConnectionFailedError with the output of the command; if the command did not fail, what `connect` raised.
+    Raises ConnectionFailedError with the output of the command. If the command did not fail, raises the error of
+    `connect`.
     """
     output, tell_at = "", time.monotonic() + _TELL_AFTER_S
     for _ in poll(timeout_s, every_s=_POLL_S):

@@ -11,19 +11,19 @@ from typing import Final, Generic, TypeVar
 from cluster.ssh.master import SilenceError
 
 MOST_WAITING: Final = 32
-"""Items that are read ahead: a far side that sends faster than they are used has to wait."""
+"""Number of items to read ahead. A faster sender has to wait."""
 _LOOK_S: Final = 1.0
-"""Seconds between two checks, while the queue is full, whether the stream was abandoned."""
+"""Seconds between two checks whether the stream was abandoned, while the queue is full."""
 
 
 T = TypeVar("T")
 
 
 class BackgroundReader(Generic[T]):
-    """Read a blocking stream in a thread, so that Ctrl-C and time-outs reach the caller at once."""
+    """Read a blocking stream in a thread, so that Ctrl-C and timeouts reach the caller immediately."""
 
     def __init__(self, source: Iterator[T], where: str = "") -> None:
-        """Read `source`; `where` names the master in errors."""
+        """Read `source`. `where` names the master in errors."""
         self._where = where
         self._is_abandoned = False
         self._queue: queue.Queue[T | BaseException | None] = queue.Queue(MOST_WAITING)
@@ -40,10 +40,10 @@ class BackgroundReader(Generic[T]):
             self._put(error)
         finally:
             if close := getattr(source, "close", None):
-                close()  # A generator's own clean-up, in its own thread: another could not run it meanwhile.
+                close()  # a generator's clean-up must run in the thread that iterates it
 
     def _put(self, item: T | BaseException | None) -> bool:
-        """Queue an item for the caller; return False once the stream is abandoned."""
+        """Queue an item for the caller. Return False if the stream was abandoned."""
         while not self._is_abandoned:
             with contextlib.suppress(queue.Full):
                 self._queue.put(item, timeout=_LOOK_S)
@@ -51,11 +51,11 @@ class BackgroundReader(Generic[T]):
         return False
 
     def abandon(self) -> None:
-        """End the stream at its next item and close it; call this where no further item is read."""
+        """End the stream at its next item and close it. Call this if no further item is read."""
         self._is_abandoned = True
 
     def next(self, timeout_s: float) -> T | None:
-        """Return the next item, or None at the end. Raises SilenceError on a time-out."""
+        """Return the next item, or None at the end. Raises SilenceError on a timeout."""
         try:
             item = self._queue.get(timeout=timeout_s)
         except queue.Empty:

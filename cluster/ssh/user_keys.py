@@ -1,4 +1,4 @@
-"""The user's SSH keys, in files and in the agent, and the one that matches the cluster's EC2 key pair.
+"""The user's SSH keys, in files and in the agent, and the key that matches the cluster's EC2 key pair.
 
 sshd disconnects after MaxAuthTries keys, by default six. So the right key is offered first, wherever it is.
 """
@@ -31,11 +31,11 @@ _MAGIC: Final = b"openssh-key-v1\0"
 _CERTIFICATE: Final = "-cert-v01@openssh.com"
 _PASSPHRASE_ATTEMPTS: Final = 3
 _SHA1_TEXT: Final = 59
-"""Characters of a SHA-1 with colons."""
+"""Length of a SHA-1 fingerprint with colons."""
 
 
 class LockedKeyError(ConnectionFailedError):
-    """Report a private key whose passphrase is unknown."""
+    """Report a private key with an unknown passphrase."""
 
     def __init__(self, path: Path, why: str = "has a passphrase, and there is no terminal to ask for it") -> None:
         super().__init__(f"{path} {why}", remedy=ADD_TO_AGENT.replace("FILE", str(path)))
@@ -43,23 +43,23 @@ class LockedKeyError(ConnectionFailedError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserKey:
-    """One key of the user's."""
+    """One of the user's keys."""
 
     place: str
-    """Where it is, in words: a path, or the agent with the key's comment."""
+    """Location for messages: a path, or the agent with the key's comment."""
     algorithm: str
     """Such as ssh-ed25519; "" if the public half is unknown."""
     blob: bytes
     """The public key in SSH's wire format; empty if it is unknown."""
     path: Path | None = None
-    """The private key file; None for a key of the agent and for a public key alone."""
+    """The private key file; None for a key in the agent and for a public key alone."""
     agent_key: paramiko.AgentKey | None = None
     unlocked: list[paramiko.PKey] = dataclasses.field(default_factory=list, compare=False, repr=False)
-    """The private key, once it was loaded."""
+    """The private key after it was loaded."""
 
     @property
     def is_usable(self) -> bool:
-        """Return whether the private half is within reach."""
+        """Return whether the private half is available."""
         return self.path is not None or self.agent_key is not None
 
     @property
@@ -68,7 +68,7 @@ class UserKey:
         return f"{self.algorithm} {base64.b64encode(self.blob).decode()}"
 
     def load(self) -> paramiko.PKey:
-        """Return the private key, with its passphrase from the terminal. Raises ConnectionFailedError."""
+        """Return the private key. May ask for its passphrase on the terminal. Raises ConnectionFailedError."""
         if self.agent_key is not None:
             return self.agent_key
         if self.path is None:
@@ -79,9 +79,9 @@ class UserKey:
 
 
 def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ...]:
-    """Return the user's keys: only that of `key` if it is given, else the agent's and those in files.
+    """Return the user's keys: only `key` if it is given, else those in the agent and in files.
 
-    Raises ConnectionFailedError if `key` is no key.
+    Raises ConnectionFailedError if `key` is not a valid key.
     """
     in_agent = tuple(_agent_keys(settings.agent))
     if key:
@@ -90,7 +90,7 @@ def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ..
     files = list(dict.fromkeys((*settings.identity_files, *_private_files(listing))))
     of_files = [found for path in files if (found := read_file(path)) is not None]
     listed = {found.blob for found in of_files if found.path in settings.identity_files}
-    if settings.identities_only:  # Other keys of the agent come last: ssh would not offer them.
+    if settings.identities_only:  # ssh would not offer the agent's other keys, so they come last
         in_agent = tuple(sorted(in_agent, key=lambda each: each.blob not in listed))
     public = (path for path in listing if path.suffix == ".pub")
     alone = [found for path in public if (found := _public_file(path)) is not None]
@@ -99,11 +99,11 @@ def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ..
 
 
 def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
-    """Return the key of a file, and first the same key of the agent; the file may be the public half alone."""
+    """Return the key in a file, preceded by the same key in the agent. The file may contain only the public half."""
     public = _public_file(path) or _public_file(Path(f"{path}.pub"))
     found = read_file(path)
     if found is None and public is None:
-        _load(path)  # It says what is wrong with the file.
+        _load(path)  # it reports what is wrong with the file
     if found is None or not found.blob:
         same = [each for each in in_agent if public is not None and each.blob == public.blob]
         return (*same, *(each for each in (found, public) if each is not None))
@@ -111,7 +111,7 @@ def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
 
 
 def _listing(folder: Path) -> list[Path]:
-    """Return what ~/.ssh contains; nothing if it is missing or cannot be read, which a warning reports."""
+    """Return the entries of ~/.ssh; none if it is missing or unreadable. The latter prints a warning."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +122,7 @@ def _listing(folder: Path) -> list[Path]:
 
 
 def _private_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the private key files among those of ~/.ssh, whatever their names."""
+    """Yield the private key files among these files, whatever their names."""
     for path in paths:
         if path.suffix == ".pub" or not is_file(path):
             continue
@@ -132,7 +132,7 @@ def _private_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def read_file(path: Path) -> UserKey | None:
-    """Return the key of a private key file, without its passphrase; None if there is none."""
+    """Return the key in a private key file without asking for its passphrase; None if there is no key."""
     try:
         if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
             return None
@@ -153,7 +153,7 @@ def read_file(path: Path) -> UserKey | None:
 
 
 def _half_of_openssh(text: str) -> tuple[str, bytes] | None:
-    """Return the public half in a file of OpenSSH's own format, which does not encrypt it; None for other formats."""
+    """Return the public half from a file in OpenSSH's own format, which does not encrypt it; None for other formats."""
     _, begins, rest = text.partition(_BEGIN)
     try:
         data = base64.b64decode(rest.partition("-----END")[0]) if begins else b""
@@ -164,7 +164,7 @@ def _half_of_openssh(text: str) -> tuple[str, bytes] | None:
     data = data[len(_MAGIC) :]
     for _ in ("cipher", "derivation", "its options"):
         data = data[4 + int.from_bytes(data[:4], "big") :]
-    blob = data[8 : 8 + int.from_bytes(data[4:8], "big")]  # behind the number of keys
+    blob = data[8 : 8 + int.from_bytes(data[4:8], "big")]  # after the number of keys
     return _algorithm(blob), blob
 
 
@@ -196,13 +196,13 @@ def _public_file(path: Path) -> UserKey | None:
 
 
 def _agent_keys(path: str) -> Iterator[UserKey]:
-    """Yield the keys of the agent at a socket; none if it does not answer, which a warning reports."""
+    """Yield the keys of the agent at a socket. If it does not answer, print a warning and yield none."""
     if not path:
         return
     import paramiko
 
     class Agent(paramiko.agent.AgentSSH):
-        """An agent at a socket of any path: paramiko's own takes SSH_AUTH_SOCK alone."""
+        """An agent at any socket. Paramiko's own class uses only SSH_AUTH_SOCK."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -246,10 +246,10 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
 
 
 def fingerprints(key: UserKey) -> tuple[str, ...]:
-    """Return the fingerprints by which EC2 may list a key ("Verify the fingerprint", Amazon EC2 user guide).
+    """Return the fingerprints that EC2 may list for a key ("Verify the fingerprint", Amazon EC2 user guide).
 
-    ed25519: SHA-256 of the public key. RSA: MD5 of the public key if it was imported; SHA-1 of the private key if EC2
-    made it, which an unread private key file does not tell.
+    ed25519: SHA-256 of the public key. RSA: MD5 of the public key if it was imported, or SHA-1 of the private key if
+    EC2 created it. The SHA-1 is known only if the private key was loaded.
     """
     from cryptography.hazmat.primitives import serialization
 
@@ -272,7 +272,7 @@ def fingerprints(key: UserKey) -> tuple[str, ...]:
 
 
 def same(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
-    """Return the keys that EC2's description of a key pair names, by its public key, else by its fingerprint."""
+    """Return the keys that match EC2's description of a key pair, by its public key or else its fingerprint."""
     parsed = parse_public_key(str(described.get("PublicKey") or ""))
     if parsed is not None:
         return tuple(key for key in keys if key.blob == parsed[1])

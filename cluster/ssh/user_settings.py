@@ -1,7 +1,7 @@
-"""Read the user's own SSH settings for an address as OpenSSH reads them: by `ssh -G`.
+"""Read the user's own SSH settings for an address with `ssh -G`, as OpenSSH reads them.
 
-Paramiko's parser rejects lines that OpenSSH accepts, so it never sees the user's files. deepcdk itself knows the host,
-the user, the port and the host keys. Only keys, agent and proxy come from the user's settings.
+Paramiko's parser rejects lines that OpenSSH accepts, so it never reads the user's files. deepcdk sets the host, the
+user, the port and the host keys itself. Only keys, agent and proxy come from the user's settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stacks.config import SSH_PORT
 
 DEFAULT_NAMES: Final = ("id_rsa", "id_ecdsa", "id_ed25519")
 TIMEOUT_S: Final = 30.0
-"""`Match exec` runs a command of the user's."""
+"""Long, because `Match exec` runs a command of the user's."""
 _NOBODY: Final = b"No user exists for uid"
 """OpenSSH's message to a user without an entry in passwd, as in a container."""
 _LINE: Final = re.compile(r"[A-Za-z0-9]+( .*)?")
@@ -42,13 +42,13 @@ class UserSettings:
     agent: str = ""
     """Path of the agent's socket; "" without an agent."""
     proxy: str = ""
-    """The shell command whose input and output are the stream to the SSH server, with the tokens of ssh_config."""
+    """Shell command that connects its input and output to the SSH server. It may contain tokens of ssh_config."""
     proxy_source: str = ""
-    """The line of the user's settings that gives it."""
+    """The line of the user's settings that defines it."""
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def proxy_command(self) -> list[str]:
-        """Return the command for the proxy, as OpenSSH starts it: by the user's shell."""
+        """Return the command for the proxy. Like OpenSSH, it uses the user's shell."""
         command = f"exec {_expand(self.proxy, self.tokens)}"
         # Ctrl-C in the terminal must not end the connection before the task ends.
         ignoring = 'trap "" INT; exec "$0" -c "$1"'
@@ -56,7 +56,7 @@ class UserSettings:
 
 
 def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | None = None) -> UserSettings:
-    """Run `ssh -G`. Raises ConnectionFailedError with OpenSSH's own words if it rejects the user's settings."""
+    """Run `ssh -G`. Raises ConnectionFailedError with OpenSSH's own message if it rejects the user's settings."""
     home = home or Path.home()
     login = ["-l", user] if user else []
     ssh = ["ssh", *_config_option(home)]
@@ -84,7 +84,7 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
 
 
 def openssh_knows_user() -> bool:
-    """Return whether the password database has an entry for this user, without which OpenSSH's client ends."""
+    """Return whether the password database has an entry for this user. Without one, OpenSSH's client exits."""
     try:
         return bool(pwd.getpwuid(os.getuid()))
     except KeyError:
@@ -92,7 +92,7 @@ def openssh_knows_user() -> bool:
 
 
 def _without_openssh(home: Path, why: str) -> UserSettings:
-    """Return OpenSSH's defaults, for a machine whose client does not run."""
+    """Return OpenSSH's defaults, for a machine without a working OpenSSH client."""
     if os.path.lexists(config := home / ".ssh" / "config"):
         warn(f"{config} is not used: OpenSSH's client, which reads it, {why}")
     files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)
@@ -100,7 +100,7 @@ def _without_openssh(home: Path, why: str) -> UserSettings:
 
 
 def _config_option(home: Path) -> list[str]:
-    """Return the option for the config in this home: OpenSSH itself takes the home from passwd, not from HOME."""
+    """Return the option for the config in this home. OpenSSH itself reads the home from passwd, not from HOME."""
     try:
         usual = Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -110,7 +110,7 @@ def _config_option(home: Path) -> list[str]:
         return []
     if os.access(config, os.R_OK) and not config.is_dir():
         return [] if home == usual else ["-F", str(config)]
-    # OpenSSH continues without the default config too if it cannot read it.
+    # OpenSSH also continues without the default config if it cannot read it.
     if not config.is_symlink() or os.access(config, os.F_OK):
         warn(f"{config} cannot be read, and is not used")
     return []
@@ -126,9 +126,9 @@ def parse(
     environ: Mapping[str, str],
     ssh: Sequence[str] = ("ssh",),
 ) -> UserSettings:
-    """Parse the output of `ssh -G`: a keyword and its value in each line.
+    """Parse the output of `ssh -G`: lines with a keyword and a value.
 
-    Raises ConnectionFailedError for anything else.
+    Raises ConnectionFailedError for other output.
     """
     values: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -167,7 +167,7 @@ def parse(
 
 
 def _value(values: Mapping[str, list[str]], keyword: str) -> str:
-    """Return the first value; "" without one, or if it is `none`, which OpenSSH prints of some keywords only."""
+    """Return the first value; "" if it is missing or `none`, which OpenSSH prints for some keywords only."""
     value = values.get(keyword, [""])[0]
     return "" if value.lower() == "none" else value
 
@@ -176,7 +176,7 @@ def _tokens(address: str, user: str, port: int, values: Mapping[str, list[str]],
     """Return the tokens of ssh_config(5) that identity files and proxy commands may contain."""
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # A container without an entry in passwd.
+    except (KeyError, OSError):  # a container without an entry in passwd
         name = str(os.getuid())
     local, jump = socket.gethostname(), _value(values, "proxyjump")
     alias = _value(values, "hostkeyalias") or address
@@ -188,7 +188,7 @@ def _tokens(address: str, user: str, port: int, values: Mapping[str, list[str]],
 
 
 def _expand(text: str, tokens: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
-    """Replace the tokens, and ${NAME} if `environ` is given; leave what is unknown."""
+    """Replace the tokens, and ${NAME} if `environ` is given. Unknown ones stay."""
     if environ is not None:
         text = re.sub(r"\$\{(\w+)\}", lambda found: environ.get(found[1], found[0]), text)
     return re.sub("%(.)", lambda found: tokens.get(found[1], found[0]), text)
@@ -200,7 +200,7 @@ def _file(text: str, home: Path) -> Path:
 
 
 def _agent(value: str, tokens: Mapping[str, str], environ: Mapping[str, str], home: Path) -> str:
-    """Return the socket of an IdentityAgent: `none`, SSH_AUTH_SOCK, $NAME or a path."""
+    """Return the socket for a value of IdentityAgent: `none`, SSH_AUTH_SOCK, $NAME or a path."""
     if value.lower() == "none":
         return ""
     if value == "SSH_AUTH_SOCK" or (value.startswith("$") and "/" not in value):

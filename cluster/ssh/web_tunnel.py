@@ -1,4 +1,4 @@
-"""Run a web server on the master's loopback, reached from this laptop alone through a tunnel in the SSH connection."""
+"""Run a web server on the master's loopback. Only this laptop reaches it, through a tunnel in the SSH connection."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 LAST_PORT: Final = 65535
 START_S: Final = 120.0
-"""A server prints its address within this time: its imports may come from a cold disk."""
+"""Time limit for a server to print its address. Its imports may come from a cold disk."""
 ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/[!-~]*)?")
 
 
 def free_port(wanted: int) -> int:
-    """Return `wanted` if it is free on this machine's loopback, any free port for 0. Raises UsageError."""
+    """Return `wanted` if it is free on this machine's loopback, or any free port for 0. Raises UsageError."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -39,14 +39,14 @@ def free_port(wanted: int) -> int:
 
 
 def find_address(line: str) -> tuple[int, str] | None:
-    """Return the port and the path of the address in a line of the server, None without one."""
+    """Return port and path of the address in a line of the server's output; None without one."""
     found = ADDRESS.search(line)
     port = int(found[1]) if found else 0
     return (port, found[2] or "/") if found and 0 < port <= LAST_PORT else None
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:
-    """Return whether a browser can open a window; one in the terminal would take that from the task."""
+    """Return whether a browser can open a window. A browser in the terminal would take it from the task."""
     return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
@@ -63,9 +63,9 @@ def serve(
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Its lines with `NOTEBOOK_PREFIX` are reported. Returns after Ctrl-C while the server can be reached; before that,
-    KeyboardInterrupt passes. Raises DeepcdkError with the server's last lines if it ends by itself or never prints its
-    address.
+    Lines with `NOTEBOOK_PREFIX` in its output are reported. Returns after Ctrl-C while the server can be reached;
+    before that, KeyboardInterrupt is raised. Raises DeepcdkError with the server's last lines if it ends by itself or
+    does not print its address in time.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
@@ -83,7 +83,7 @@ def serve(
         try:
             fanout.run(master, directory, request, fanout.PrefixedOutput(read, coloured=False))
             addresses.put(None)
-        except BaseException as error:  # Raised by the thread that waits.
+        except BaseException as error:  # raised again by the thread that waits
             addresses.put(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -101,7 +101,7 @@ def serve(
             if browser and has_display(os.environ, sys.platform):
                 webbrowser.open(url)
             while isinstance(last := addresses.get(), tuple):
-                continue  # The same address again.
+                continue  # the same address again
         except KeyboardInterrupt:
             return
     raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines, remedy)
