@@ -1,1 +1,1 @@
-"""What runs on the laptop behind the tasks: it finds the cluster, talks to its master, and shows what a run does."""
+"""The laptop's part of deepcdk, behind the `fab` tasks: find the cluster, run commands on its master, show its runs."""

@@ -1,7 +1,7 @@
-"""Validate what the master answers before it is used: a compromised master may answer anything.
+"""Validate the master's answers before they are used, because a compromised master may send anything.
 
-A rule takes a JSON value and returns what is wrong with it, "" if nothing is. Not cattrs: its import takes 0.11 s; it
-converts values (`"3"` to 3, 1 to true) unless each type has a hook; and the rules below would be such hooks.
+A rule takes a JSON value and returns what is wrong with it, or "". cattrs is not used: its import takes 0.11 s, and it
+converts values (`"3"` to 3, 1 to true) unless each type has a hook, which would be the rules below.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ REMEDY: Final = (
 
 
 class AnswerError(DeepcdkError, ValueError):
-    """Report an invalid answer of the master; `answer` is shown without control characters.
+    """Report an invalid answer of the master. The answer is shown without control characters.
 
-    `where` names the master; the reader of a stream may leave it to the code that opened the stream.
+    `where` names the master. A reader of a stream may leave it to the code that opened the stream.
     """
 
     def __init__(self, question: str, answer: object, rule: str, *, where: str = "") -> None:
@@ -38,7 +38,7 @@ class AnswerError(DeepcdkError, ValueError):
 
 
 def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
-    """Return an answer that keeps the rule, and is about `run_id` if that is given. Raises AnswerError."""
+    """Return an answer if it follows the rule, and is about `run_id` if that is given. Raises AnswerError otherwise."""
     if wrong := rule(value):
         raise AnswerError(question, value, wrong, where=where)
     if run_id and value["run_id"] != run_id:
@@ -47,7 +47,7 @@ def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str
 
 
 def read(text: str, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
-    """Parse an answer, and check it as `check` does. Raises AnswerError."""
+    """Parse an answer from JSON, and check it like `check`. Raises AnswerError."""
     try:
         value = parse(text)
     except ValueError as error:
@@ -98,12 +98,12 @@ def state(value: Any) -> str:
 
 
 def maybe(rule: Rule) -> Rule:
-    """Allow null, and a missing field."""
+    """Allow null and a missing field, besides values that follow the rule."""
     return lambda value: "" if value is None else rule(value)
 
 
 def each(rule: Rule) -> Rule:
-    """Check for a list of such values."""
+    """Check for a list of values that follow the rule."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, list):
@@ -114,7 +114,7 @@ def each(rule: Rule) -> Rule:
 
 
 def fields(**rules: Rule) -> Rule:
-    """Check for an object with these fields; others are allowed."""
+    """Check for an object with these fields. Other fields are allowed."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, dict):
@@ -194,7 +194,7 @@ _RECORD: Final = fields(
 
 
 def record(value: Any) -> str:
-    """Check for the record of one run, whose state and spec are of the same run."""
+    """Check for the record of one run, with state and spec of the same run."""
     if wrong := _RECORD(value):
         return wrong
     parts = (("state", value["state"]), ("spec", value.get("spec") or value))
@@ -214,12 +214,12 @@ REFUSED: Final = fields(live=run_id, state=text, held=HELD)
 
 
 def hold(value: Any) -> str:
-    """Check for the answer that nodes are held, or why they are not."""
+    """Check for the answer that nodes are held, or the reason why they are not."""
     return REFUSED(value) if isinstance(value, Mapping) and "live" in value else _HOLDING(value)
 
 
 class Counts(dict[str, Any]):
-    """The counts that a node reports at its end. Raises AnswerError for a missing field."""
+    """The counts that a node reports when it is done. Access to a missing field raises AnswerError."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         super().__init__(values)
@@ -233,7 +233,7 @@ _DIGESTS: Final = ("digest", "listing")
 
 
 def counts(value: Any) -> str:
-    """Check for the counts that a node reports at its end: whole numbers, and hashes by name."""
+    """Check for the counts that a node reports when it is done: whole numbers, and hashes by name."""
     if not isinstance(value, Mapping):
         return "must be an object"
     rules = ((name, text if name in _DIGESTS else whole) for name in value)

@@ -1,4 +1,4 @@
-"""The errors of the tasks: what was wrong, where, and what to do now."""
+"""Errors of the tasks. Each has what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 _OF_OUTPUT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 MAX_SHOWN: Final = 300
-"""Characters of an invalid value in its message."""
+"""Maximum number of characters of an invalid value in a message."""
 
 
 class DeepcdkError(Exception):
-    """Report something that ends a task. Only the tasks turn it into a message and an exit status."""
+    """Report an error that ends a task. Only the tasks convert it to a message and an exit status."""
 
     exit_status = 1
 
@@ -21,7 +21,7 @@ class DeepcdkError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        """Return the message: one line each for what, where and what to do."""
+        """Return the message: one line each for what was wrong, where, and what to do."""
         lines = [
             self.what,
             f"  where: {self.where}" if self.where else "",
@@ -31,7 +31,7 @@ class DeepcdkError(Exception):
 
 
 class UsageError(DeepcdkError, ValueError):
-    """Report an argument of a task that breaks a rule; None as the value is not shown."""
+    """Report an invalid argument of a task. The value is not shown if it is None."""
 
     def __init__(self, name: str, value: object, rule: str) -> None:
         self.name, self.value, self.rule = name, value, rule
@@ -44,7 +44,9 @@ def _shown(value: object) -> str:
 
 
 class SystemRefusedError(DeepcdkError):
-    """Report what the operating system refused: a full disk, a file that cannot be read, a limit of the process."""
+    """Report an operation that the operating system rejected: a full disk, an unreadable file, a limit
+    of the process.
+    """
 
     def __init__(self, error: OSError) -> None:
         self.errno, reason = error.errno, error.strerror or str(error)
@@ -57,7 +59,7 @@ class SystemRefusedError(DeepcdkError):
 
 
 class AwsError(DeepcdkError, OSError):
-    """Report that AWS could not be reached, or refused."""
+    """Report that AWS was not reachable, or rejected a request."""
 
 
 class NoStackError(DeepcdkError, LookupError):
@@ -74,23 +76,23 @@ class NoStackError(DeepcdkError, LookupError):
 
 
 class ConnectionFailedError(DeepcdkError, ConnectionError):
-    """Report that the master could not be reached, or did not prove its identity."""
+    """Report that the master was not reachable, or did not prove its identity."""
 
 
 class RemoteError(DeepcdkError, RuntimeError):
-    """Report a command that failed on the master; carries its status and output."""
+    """Report a command that failed on the master, with its status and output."""
 
     def __init__(self, what: str, *, status: int, output: str, where: str = "", remedy: str = "") -> None:
         self.status, self.output = status, output
         super().__init__(f"{what}\n{output.strip()}" if output.strip() else what, where=where, remedy=remedy)
 
     def reworded(self, what: str) -> RemoteError:
-        """Return the same error in other words."""
+        """Return the same error with another description."""
         return RemoteError(what, status=self.status, output=self.output, where=self.where)
 
 
 class NotReadyError(DeepcdkError, TimeoutError):
-    """Report nodes that did not become ready; `consoles` has the last lines of each one's console."""
+    """Report nodes that did not become ready. `consoles` has the last console lines of each."""
 
     def __init__(self, what: str, consoles: Mapping[str, str], *, remedy: str) -> None:
         self.consoles = dict(consoles)
@@ -102,10 +104,10 @@ class NotReadyError(DeepcdkError, TimeoutError):
 
 
 class HeldNodesError(DeepcdkError):
-    """Report nodes that a task of another machine is about to end, or a group whose size it changes."""
+    """Report nodes that a task on another machine is about to terminate, or a group that it is resizing."""
 
     def __init__(self, held: Mapping[str, str]) -> None:
-        """`held` has by the name of each task what it is doing."""
+        """`held` maps the name of each task to what it is doing."""
         self.held = dict(held)
         super().__init__(
             "; ".join(f"`{task}` on another machine is {doing}" for task, doing in held.items()),
@@ -119,7 +121,7 @@ class LiveRunError(DeepcdkError):
     def __init__(
         self, run_id: str, *, queued: bool = False, hosts: Mapping[str, Sequence[str]] | None = None, size: int = 0
     ) -> None:
-        """`hosts` has the names of each live run's nodes, by its id; `size` is how many workers would be enough."""
+        """`hosts` maps each live run's id to the names of its nodes. `size` is a sufficient number of workers, or 0."""
         self.run_id, self.queued, self.hosts, self.size = run_id, queued, dict(hosts or {}), size
         lines = [
             f"run {live} is live" + (f" on {', '.join(names)}" if names else "") for live, names in self.hosts.items()

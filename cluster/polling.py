@@ -1,6 +1,7 @@
 """Wait: poll until a state has changed, or call a function in the background.
 
-Not stamina, which repeats calls that raise; its import also takes 0.11 s of the 0.45 s that `fab --list` may take.
+stamina is not used, because it repeats calls that raise. Its import would take 0.11 s of the 0.45 s allowed for `fab
+--list`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 def poll(timeout_s: float, *, every_s: float) -> Iterator[float]:
-    """Yield the seconds passed: 0 at first, then after each pause, for the last time once `timeout_s` is over."""
+    """Yield the elapsed seconds: first 0, then after each pause, and a last time after `timeout_s`."""
     began, passed_s = monotonic(), 0.0
     while True:
         yield passed_s
@@ -28,7 +29,8 @@ def poll(timeout_s: float, *, every_s: float) -> Iterator[float]:
 def in_background(call: Callable[[], T]) -> Future[T]:
     """Start a call in a daemon thread, and return its future.
 
-    Python waits at exit for the threads of a ThreadPoolExecutor, even if a task ends without the result.
+    A ThreadPoolExecutor is not used, because Python waits for its threads at exit, even if a task ends without the
+    result.
     """
     future: Future[T] = Future()
 

@@ -1,4 +1,4 @@
-"""One task's way to the cluster: configuration, AWS, the master, and the supervisor on it."""
+"""A task's access to the cluster: configuration, AWS, the master, and the supervisor on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
-    """Parse --set key=value arguments. Raises UsageError for one without `=`."""
+    """Parse --set key=value arguments. Raises UsageError for text without `=`."""
     overrides = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -43,12 +43,12 @@ def parse_overrides(given: Iterable[str]) -> dict[str, str]:
 def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, region: str = "") -> ClusterConfig:
     """Read cdk.json with the overrides.
 
-    Only a deployment, to `region`, is checked as a whole, before anything is done for it, and it alone needs a way to
-    the master: no other task could use a cluster without one. Raises ConfigError.
+    For a deployment to `region`, the configuration is also checked as a whole, before anything else is done, and it
+    must allow access to the master. Other tasks could not use a cluster without access. Raises ConfigError.
     """
     config = ClusterConfig.from_file(project / "cdk.json", overrides)
     if deploying:
-        from stacks.validation import validate  # What only a deployment needs, no other task pays for.
+        from stacks.validation import validate  # import it here: only a deployment needs it
 
         validate(config, region)
         if not config.is_reachable:
@@ -62,13 +62,13 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
 
 
 def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
-    """Ask before something that costs or destroys. Raises DeepcdkError unless the answer is yes."""
+    """Ask before an action that costs or destroys something. Raises DeepcdkError unless the answer is yes."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise DeepcdkError(f"{question} There is no terminal to ask on", remedy=remedy)
     try:
-        # On stderr, for the output may be a document; input() would put its prompt there too, but cut at the edge.
+        # Print to stderr, because stdout may be for a document. input() would truncate a long prompt.
         print(fitted(f"{question} [y/N]", sys.stderr), end=" ", file=sys.stderr, flush=True)
         answer = input()
     except EOFError:  # Ctrl-D
@@ -79,7 +79,7 @@ def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
 
 
 class Session:
-    """Resolve what a task needs, each thing once and on first use."""
+    """Provide what a task needs. Each resource is resolved once, on first use."""
 
     def __init__(self, project: Path, overrides: Iterable[str], *, key: str = "", deploying: bool = False) -> None:
         self.project, self.key = project, key
@@ -94,7 +94,7 @@ class Session:
         self._confirmed: set[str] = set()
 
     def load_inventory(self) -> inventory.Inventory:
-        """Return the deployed cluster, which AWS is asked for once."""
+        """Return the deployed cluster with its instances. AWS is asked once."""
         if self.loaded_inventory is None:
             with doing(f"asking AWS for the cluster {self.config.stack_name}"):
                 self.loaded_inventory = (
@@ -105,9 +105,9 @@ class Session:
         return self.loaded_inventory
 
     def load_master(self) -> inventory.DeployedMaster:
-        """Return the deployed stack and its master, which AWS is asked for once: quicker than the inventory.
+        """Return the deployed stack and its master. AWS is asked once. This is faster than the inventory.
 
-        Raises BeingDestroyedError, whether or not the master still answers.
+        Raises BeingDestroyedError for a stack that is being deleted, even if its master still answers.
         """
         if self.loaded_inventory is not None and self.loaded_inventory.stack.status == DELETING:
             raise BeingDestroyedError(self.loaded_inventory.stack.name)
@@ -139,13 +139,13 @@ class Session:
 
     @property
     def kept_host_keys(self) -> KeptHostKeys:
-        """Return what is kept of the host keys in the deployed cluster's account and region."""
+        """Return the host keys that are kept for the deployed cluster's account and region."""
         return KeptHostKeys.below(Path.home(), account=self.stack.account, region=self.aws.region)
 
     @functools.cached_property
     def calibration(self) -> Calibration:
-        """Return what the runs that were fetched to ./runs say of nodes like this cluster's."""
-        # Of no use to tasks that estimate nothing.
+        """Return the calibration from runs that were fetched to ./runs, for nodes like this cluster's."""
+        # Import late: tasks without an estimate do not need these modules.
         from cluster.planner.past_runs import read_calibration
         from cluster.report.run_files import RUNS
 
@@ -153,53 +153,57 @@ class Session:
 
     @functools.cached_property
     def agent_tree(self) -> Tree:
-        """Return the packed agent, which every task that asks the master something needs there."""
+        """Return the packed agent, which every task needs on the master."""
         return package_tree(FOR_NODES / "agent", checked_file(Path.home()))
 
     def find_pushed(self, master: Master, trees: Sequence[Tree]) -> bool:
-        """Ask in one command which of these trees the master has, for the pushes that follow; return whether all."""
+        """Ask in one command which of these trees are pushed, and remember it for later pushes. Return
+        whether all are.
+        """
         self._there |= find_pushed(master, self.stack.payloads_root, trees)
         return self._there.issuperset(tree.name for tree in trees)
 
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
     ) -> Pushed:
-        """Push a tree, reporting an upload that may take long, on a terminal with a bar."""
+        """Push a tree. An upload that may take long is reported, on a terminal with a bar."""
         pushed = push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
         self._there |= {tree.name}
         return pushed
 
     def confirm_upload(self, master: Master, tree: Tree, tell: Callable[[str], None], *, yes: bool) -> None:
-        """Ask before a large tree is uploaded that the cluster does not have. Raises DeepcdkError as `confirm`."""
+        """Ask before uploading a large tree that is not pushed yet. Raises DeepcdkError like `confirm`."""
         if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
             tell(f"the upload is large: {tree.size_text}")
             hint = "" if tree.folder == "wheels" else " A .deepcdkignore file leaves files out."
             confirm(f"upload it?{hint}", yes=yes)
-            self._confirmed.add(tree.folder)  # The same program may be packed once more, with another environment.
+            self._confirmed.add(tree.folder)  # the same program may be packed again with another environment
 
     def push_agent(self, master: Master) -> str:
-        """Return the directory of the master's own copy of the agent, below the login's home, pushed if need be."""
+        """Push the agent if necessary. Return the directory of the master's own copy, relative to the login user's
+        home.
+        """
         return self.push(master, self.agent_tree).tree.masters_directory
 
     @property
     def agent_directory(self) -> str:
-        """Return the directory of the agent's tree on the shared file system, which the workers run."""
+        """Return the directory of the agent on the shared file system, which the workers run."""
         return f"{self.stack.payloads_root}/{self.agent_tree.name}"
 
     def supervisor(self, master: Master) -> Supervisor:
-        """Return the supervisor's command line on the master, pushed if need be."""
-        from cluster.runs.supervisor import Supervisor  # It knows of runs, and with them of all recipes.
+        """Return a client for the supervisor on the master. The agent is pushed if necessary."""
+        from cluster.runs.supervisor import Supervisor  # it imports the runs and all recipes
 
         return Supervisor(master, self.stack, self.push_agent(master))
 
     @property
     def deployed_stack(self) -> Stack:
-        """Return the stack even where it failed half-way and lacks outputs: enough to destroy it."""
+        """Return the stack in any state, even without outputs, for example to destroy it."""
         with doing(f"asking AWS for the stack {self.config.stack_name}"):
             return find_stack(self.aws, self.config.stack_name)
 
     def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
-        """Return the nodes that the master lists as live; `tell` gets a sentence for each one left out."""
+        """Return the nodes that the master lists as live. `tell` gets a sentence for each invalid entry."""
         return worker_group.read_nodes(master, tell)
 
     @property
@@ -208,6 +212,8 @@ class Session:
         return [i.type for i in self.load_inventory().instances]
 
     def usd_per_hour(self, wait_s: float) -> float | None:
-        """Return what the running instances cost together, None where a price is unknown after `wait_s`."""
+        """Return the total hourly price of the running instances; None if a price is still unknown after `wait_s`
+        seconds.
+        """
         kinds = self.instance_types
         return total_per_hour(kinds, self.prices.per_hour(kinds, wait_s))

@@ -1,1 +1,3 @@
-"""A benchmark of a cluster on the laptop: its figures as a table, a picture and JSON, and beside those of another."""
+"""Results of a cluster benchmark on the laptop: tables, a picture and JSON, and the comparison with
+another benchmark.
+"""

@@ -1,4 +1,4 @@
-"""Two benchmarks cell by cell: which cells changed by more than their spread."""
+"""Compare two benchmarks cell by cell, and find the cells that changed by more than their spread."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from cluster.errors import DeepcdkError
 from payload.settings.bench import CHOSEN
 
 LEAST: Final = 0.05
-"""Smaller changes never count: differences between runs, such as the instances, are in neither spread."""
+"""Minimum change to report. Smaller ones may come from differences between runs, such as the instances, that no spread
+shows.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One cell of both benchmarks."""
+    """One cell that both benchmarks have."""
 
     now: Measurement
     before: Measurement
 
     @property
     def change(self) -> float:
-        """Return how much longer the cell takes than before, as a fraction; negative if it is faster."""
+        """Return by how much longer the cell takes than before, as a fraction. It is negative if the cell is faster."""
         return self.now.median_s / self.before.median_s - 1
 
     @property
     def threshold(self) -> float:
-        """Return the change that counts: more than both spreads together, and more than LEAST."""
+        """Return the minimum significant change: the sum of both spreads, and at least LEAST."""
         return max(LEAST, self.now.spread + self.before.spread)
 
     @property
@@ -39,17 +41,17 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A benchmark beside an earlier one."""
+    """The comparison of a benchmark with an earlier one."""
 
     before: str
     """Id of the earlier run."""
     differences: tuple[Difference, ...]
-    """Each cell that both have."""
+    """The cells that both benchmarks have."""
     left_out: int
-    """Number of cells that only one of them has."""
+    """Number of cells that only one benchmark has."""
     tuned_now: bool = True
     tuned_before: bool = True
-    """Whether the ranks were placed and tuned as those of a recipe, or had all defaults."""
+    """Whether the ranks were placed and tuned like a recipe's. If not, they had all defaults."""
 
     @property
     def significant(self) -> tuple[Difference, ...]:
@@ -79,7 +81,7 @@ class Comparison:
             yield f"no difference beyond the spread, which is up to {widest:.1%} in the noisiest cell"
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the comparison as JSON values."""
         cells = [
             {
                 "cell": dataclasses.asdict(each.now.cell),
@@ -96,7 +98,7 @@ class Comparison:
 
 
 def compare(now: Bench, before: Bench) -> Comparison:
-    """Compare cell by cell. Raises DeepcdkError if there is no cell that both have."""
+    """Compare two benchmarks cell by cell. Raises DeepcdkError if they have no cell in common."""
     earlier = {(each.cell, each.ranks): each for each in before.measurements}
     differences = [
         Difference(now=each, before=found)

@@ -21,7 +21,7 @@ MAX_BYTES: Final = 64 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One cell over all rounds. Its rates are those of all ranks, by the median round."""
+    """One cell over all rounds. Its rates are for all ranks, in the median round."""
 
     cell: Cell
     ranks: int
@@ -40,12 +40,12 @@ class Measurement:
 
     @property
     def images_per_s(self) -> float:
-        """Return the images of all ranks per second."""
+        """Return the images per second of all ranks."""
         return self.cell.batch_per_rank * self.ranks / self.median_s
 
     @property
     def algorithm_bytes_per_s(self) -> float:
-        """Return the size of the tensor over the time, the algbw of nccl-tests."""
+        """Return the size of the tensor divided by the time: the algbw of nccl-tests."""
         return self.cell.message_bytes / self.median_s
 
     @property
@@ -82,7 +82,7 @@ class Bench:
 
     @property
     def cycle_s(self) -> float | None:
-        """Return the cycle of Horovod, s, or None if the origin has no tuning."""
+        """Return Horovod's cycle, s; None if the origin has no tuning."""
         tuning = self.origin.get("tuning")
         if not isinstance(tuning, Mapping):
             return None
@@ -94,7 +94,9 @@ class Bench:
         return tuple(each for each in self.measurements if each.cell.kind in kinds)
 
     def efficiency(self, measurement: Measurement) -> float | None:
-        """Return images/s per rank relative to the fewest nodes with the same network and batch."""
+        """Return images/s per rank relative to the fewest nodes with the same network and batch; None for other kinds
+        of cells.
+        """
         cell = measurement.cell
         if cell.kind != TRAINING:
             return None
@@ -136,7 +138,7 @@ def read_bench(directory: Path) -> Bench:
 
 
 def _cell(values: Mapping[str, Any]) -> Cell:
-    """Return a cell. Raises TypeError or ValueError if it is invalid."""
+    """Build a cell. Raises TypeError or ValueError if it is invalid."""
     cell = Cell(**values)
     numbers = (cell.nodes, cell.batch_per_rank, cell.image_size, cell.message_bytes)
     is_valid = (

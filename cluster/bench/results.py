@@ -64,11 +64,11 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], dict[str, Column]]]] = {
         },
     ),
 }
-"""By title: kinds of cells, and columns."""
+"""By title: the kinds of cells, and the columns."""
 
 
 def tables(bench: Bench) -> Iterator[Table]:
-    """Yield the tables that have rows."""
+    """Yield the benchmark's tables that have rows."""
     for title, (kinds, columns) in _TABLES.items():
         rows = tuple(
             (*(cell(bench, each) for cell in columns.values()), f"{each.spread:.1%}") for each in bench.of_kind(*kinds)

@@ -1,1 +1,1 @@
-"""What `fab doctor` looks at, by topic: each check asks AWS and judges the answer."""
+"""Checks of `fab doctor`, by topic. Each check asks AWS or the laptop and judges the answer."""

@@ -31,7 +31,7 @@ def configuration(subject: Subject) -> Iterator[Finding]:
 
 
 def session_manager(subject: Subject) -> Iterator[Finding]:
-    """Check the programs that are the only way to a master without an SSH port."""
+    """Check the programs needed to reach a master without an SSH port."""
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
         found = functools.partial(finding, "session manager")
@@ -43,7 +43,7 @@ def session_manager(subject: Subject) -> Iterator[Finding]:
 
 
 def credentials(subject: Subject) -> Iterator[Finding]:
-    """Check that AWS accepts the credentials, and whose they are."""
+    """Check that AWS accepts the credentials, and report whose they are."""
     with aws_errors("reading the identity of the credentials"):
         found = subject.aws.client("sts").get_caller_identity()
     if not subject.aws.region:
@@ -56,13 +56,13 @@ def credentials(subject: Subject) -> Iterator[Finding]:
 
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
-    """Check the CDK's bootstrap."""
+    """Check the CDK bootstrap."""
     names = bootstraps.Names.read(subject.project, subject.home, os.environ)
     yield judge_bootstrap(bootstraps.examine(subject.aws, names))
 
 
 def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
-    """Judge the CDK's bootstrap: whole, missing, too old, or a half of it."""
+    """Judge the CDK bootstrap: complete, missing, too old, or only half there."""
     name = "CDK bootstrap"
     try:
         there.check()
@@ -77,12 +77,12 @@ def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
 
 
 def stack(subject: Subject) -> Iterator[Finding]:
-    """Check that the cluster's own stack can be deployed to."""
+    """Check that the cluster's stack can be deployed to."""
     yield judge_stack(subject.config.stack_name, subject.stack)
 
 
 def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
-    """Judge the cluster's own stack by its entry of DescribeStacks."""
+    """Judge the cluster's stack by its entry of DescribeStacks."""
     found = functools.partial(finding, "stack")
 
     if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):

@@ -1,4 +1,4 @@
-"""Check account, laptop and configuration before a deployment costs anything, and report its problems."""
+"""Check account, laptop and configuration before a deployment costs anything, and report problems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
 )
 """Checks that need AWS, with the name to report if AWS cannot be reached."""
 BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas", "capacity reservation")
-"""The checks that `fab up` makes: AWS reports such a fault minutes after the deployment has begun."""
+"""The checks that `fab up` makes. AWS would report these problems only minutes after the deployment has started."""
 
 
 def examine_laptop() -> tuple[Finding, ...]:
@@ -45,7 +45,7 @@ def examine_laptop() -> tuple[Finding, ...]:
 
 
 def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
-    """Return the findings in place of `examine` if the configuration cannot be read."""
+    """Return the findings to report instead of `examine` if the configuration cannot be read."""
     remedy = "correct it; `deepcdk init DIR` writes a new project"
     rest = ", ".join(["credentials", *(name for name, _ in REMOTE)])
     return (
@@ -70,7 +70,7 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
 
 
 def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> list[Finding]:
-    """Return the findings of some checks of REMOTE, which are made at the same time."""
+    """Return the findings of some checks of REMOTE. They run in parallel."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(checks)) as pool:
         findings = pool.map(lambda check: _examine(check[0], check[1], subject), checks)
         return [each for of_check in findings for each in of_check]
@@ -82,7 +82,7 @@ def examine_before_up(subject: Subject) -> list[Finding]:
 
 
 def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:
-    """Run one check; if it cannot be made the result is unknown, with the reason."""
+    """Run one check. If it cannot be made, add a finding with state unknown and the reason."""
     found: list[Finding] = []
     try:
         for each in check(subject):
@@ -98,14 +98,14 @@ def _line(error: DeepcdkError) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return the number of findings by state, in one line."""
+    """Count the findings by state, in one line."""
     counts = Counter(each.state for each in findings)
     words = {FAIL: "failed", WARN: "with a drawback", UNKNOWN: "unknown", OK: "ok"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 
 def findings_table(title: str, findings: Sequence[Finding]) -> Table:
-    """Return the table of findings, with what to do below it."""
+    """Build the table of findings, with what to do in its footer."""
     remedies = [f"{each.check}: {each.remedy}" for each in findings if each.remedy and each.state != OK]
     return Table(
         title=title,

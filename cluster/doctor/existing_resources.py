@@ -1,4 +1,4 @@
-"""Checks of existing resources that the cluster is to use: subnets of a VPC, a file system, a permissions boundary."""
+"""Checks of existing resources that the cluster will use: subnets of a VPC, a file system, a permissions boundary."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from cluster.aws.client import IgnoredCodes, aws_errors, entries
 from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
 
-# Addresses of a subnet for a mount target; those reserved by AWS do not count as available.
+# Addresses that a mount target takes in a subnet. Those reserved by AWS do not count as available.
 _MOUNT_TARGET: Final = 1
 
 
 def subnets(subject: Subject) -> Iterator[Finding]:
-    """Check the subnets of an existing VPC: they exist, are in it, in one zone each, and have room."""
+    """Check the subnets of an existing VPC: they exist, belong to it, are in one zone each, and have free addresses."""
     config = subject.config
     if not config.vpc_id:
         return
     wanted = [*config.public_subnet_ids, *config.private_subnet_ids]
     with aws_errors(f"describing the subnets of {config.vpc_id}"):
         ec2 = subject.aws.client("ec2")
-        # Filters, since asking for a missing id directly is an error.
+        # Use filters, because naming a missing id is an error.
         vpcs = ec2.describe_vpcs(Filters=[{"Name": "vpc-id", "Values": [config.vpc_id]}])["Vpcs"]
         described = ec2.describe_subnets(Filters=[{"Name": "subnet-id", "Values": wanted}])["Subnets"]
     yield from judge_vpc(config, vpcs, described)
@@ -32,7 +32,7 @@ def subnets(subject: Subject) -> Iterator[Finding]:
 def judge_vpc(
     config: ClusterConfig, vpcs: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
-    """Judge whether VPC and subnets exist and belong together, and the network is that of cdk.json."""
+    """Judge whether VPC and subnets exist and belong together, and whether the network matches vpc_cidr."""
     found = functools.partial(finding, "existing VPC")
 
     if not vpcs:
@@ -63,7 +63,7 @@ def judge_vpc(
 
 
 def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *, deployed: bool) -> Finding:
-    """Judge whether the private subnets have addresses for the workers that are not deployed yet."""
+    """Judge whether the private subnets have enough addresses for the workers that are not deployed yet."""
     private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
     room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
     what = f"{room} addresses free in private_subnet_ids; {config.workers} workers now, {config.max_workers} at most"
@@ -78,7 +78,7 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
 
 
 def file_system(subject: Subject) -> Iterator[Finding]:
-    """Check an existing file system: it exists, and the cluster's subnets can have mount targets of it."""
+    """Check an existing file system: it exists, and can have mount targets in the cluster's subnets."""
     config = subject.config
     if not config.file_system_id:
         return
@@ -92,7 +92,7 @@ def file_system(subject: Subject) -> Iterator[Finding]:
 
 
 def _own_targets(subject: Subject) -> set[str]:
-    """Return the ids of the mount targets that the deployed stack made itself."""
+    """Return the ids of the mount targets that the deployed stack has created."""
     if not subject.deployed:
         return set()
     with aws_errors("listing the stack's mount targets"):
@@ -108,7 +108,7 @@ def judge_file_system(
     own: Collection[str],
     zones: Sequence[str],
 ) -> Finding:
-    """Judge a file system by the answers of EFS; `own` are the mount targets of this cluster."""
+    """Judge a file system by the answers of EFS. `own` are the mount targets of this cluster."""
     fs = config.file_system_id
 
     found = functools.partial(finding, "file system")
@@ -135,7 +135,7 @@ def judge_file_system(
 
 
 def permissions_boundary(subject: Subject) -> Iterator[Finding]:
-    """Check that the policy exists that is to bound every role: IAM creates no role under one that does not."""
+    """Check that the policy for the permissions boundary exists. Otherwise IAM would not create the roles."""
     arn = subject.config.permissions_boundary
     if not arn:
         return

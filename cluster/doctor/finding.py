@@ -1,4 +1,4 @@
-"""The findings of a check, and the subject that it examines."""
+"""A check's finding, and the subject that checks examine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WARN: Final = "warn"
 FAIL: Final = "FAIL"
 UNKNOWN: Final = "unknown"
 REPLACES: Final = ", which replaces the subnets and the nodes of the deployed cluster"
-"""What to add to the advice to set other zones."""
+"""Text to add to the advice to set other zones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line of `fab doctor`."""
+    """One result of a check: a line of `fab doctor`."""
 
     check: str
     state: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 def finding(check: str, state: str, what: str, remedy: str = "") -> Finding:
-    """Return a finding."""
+    """Build a finding."""
     return Finding(check=check, state=state, what=what, remedy=remedy)
 
 
@@ -52,10 +52,10 @@ class Subject:
     project: Path
     home: Path
     key: str
-    """Private key file, "" for those in the agent and ~/.ssh."""
+    """Private key file; "" to use the agent and ~/.ssh."""
 
     quotas: dict[str, Mapping[str, float] | AwsError] = dataclasses.field(default_factory=dict)
-    """What `quotas.quotas_of` has read, by service: several checks need it, at the same time."""
+    """Results of `quotas.quotas_of` by service, because several concurrent checks need them."""
     reading: Mapping[str, threading.Lock] = dataclasses.field(
         default_factory=lambda: {service: threading.Lock() for service in ("ec2", "vpc")}
     )
@@ -68,18 +68,18 @@ class Subject:
 
     @functools.cached_property
     def stack(self) -> Mapping[str, Any] | None:
-        """Return the entry of DescribeStacks for the stack of this name."""
+        """Return the entry of DescribeStacks for the configured stack; None if it does not exist."""
         return describe_stack(self.aws, self.config.stack_name)
 
     @property
     def deployed(self) -> bool:
-        """Return whether the cluster's own resources exist, and count in what the account uses."""
+        """Return whether the cluster's own resources exist, so that the account's usage includes them."""
         gone = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE")
         return self.stack is not None and self.stack["StackStatus"] not in gone
 
     @functools.cached_property
     def template(self) -> Mapping[str, Any]:
-        """Return the template of the deployed stack; empty without one."""
+        """Return the template of the deployed stack; empty if it is not deployed."""
         return {} if is_new(self.stack) else read_template(self.aws, self.config.stack_name)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Check that the rules which admit SSH fit into one security group."""
+"""Check that the rules that admit SSH fit into one security group."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ QUOTA: Final = "Inbound or outbound rules per security group"
 
 
 def rules(subject: Subject) -> Iterator[Finding]:
-    """Check the managed prefix lists, and that all inbound rules of the master are within the account's quota."""
+    """Check the managed prefix lists, and that the master's inbound rules are within the account's quota."""
     config = subject.config
     wanted = list(config.ssh_prefix_lists)
     lists: Sequence[ManagedPrefixListTypeDef] = []
     if wanted:
         with aws_errors("describing the prefix lists"):
-            # A filter, since asking for a missing id directly is an error.
+            # Use a filter, because naming a missing id is an error.
             lists = subject.aws.client("ec2").describe_managed_prefix_lists(
                 Filters=[{"Name": "prefix-list-id", "Values": wanted}]
             )["PrefixLists"]
@@ -36,8 +36,9 @@ def rules(subject: Subject) -> Iterator[Finding]:
 def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit: float | None) -> Iterator[Finding]:
     """Judge the inbound rules of the master's group.
 
-    `entries` has the most entries of each prefix list that exists, None for AWS's own, whose weight EC2 does not tell.
-    A list counts with its most entries, however few it has ("Prefix lists and security group rules", VPC User Guide).
+    `entries` has the maximum number of entries of each existing prefix list. It is None for AWS's own lists, because
+    EC2 does not report their weight. A list always counts with its maximum ("Prefix lists and security group rules",
+    VPC User Guide).
     """
     if not config.opens_ssh_port:
         return
@@ -63,6 +64,6 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
 
 
 def own_rules(config: ClusterConfig) -> int:
-    """Return the inbound rules of the master's group without prefix lists."""
+    """Return the number of inbound rules in the master's group, without prefix lists."""
     lustre = len(LUSTRE_PORTS) if config.fsx_capacity_gib else 0
     return len(config.ssh_cidr) + lustre

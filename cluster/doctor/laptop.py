@@ -23,16 +23,16 @@ from cluster.terminal.paths import is_directory
 from cluster.terminal.units import amount
 
 PYTHONS: Final = ((3, 11), (3, 13))
-"""The oldest and the newest Python that deepcdk is tested with."""
+"""The oldest and the newest Python version that deepcdk is tested with."""
 OLDEST_NODE: Final = 18
 """The oldest Node.js that the CDK CLI supports."""
 TIMEOUT_S: Final = 20.0
 SOME_ADDRESS: Final = "198.51.100.1"
 """An example address (RFC 5737), to read SSH settings for. Nothing connects to it."""
 MIN_FREE: Final = 100_000_000
-"""Bytes below which a deployment may fail."""
+"""Free bytes below which a deployment may fail."""
 ENOUGH_FREE: Final = 2_000_000_000
-"""Bytes that the packages of a program may take while the laptop resolves and uploads them."""
+"""Free bytes that a program's packages may need while the laptop resolves and uploads them."""
 MIN_FREE_FILES: Final = 1000
 
 
@@ -116,7 +116,7 @@ def home(directory: Path | None = None) -> Iterator[Finding]:
 
 
 def room(project: Path = PROJECT) -> Iterator[Finding]:
-    """Check that there is room for files in the home, the project and the directory of temporary files."""
+    """Check that the home, the project and the temporary directory have free space."""
     found = functools.partial(finding, "disk")
     try:
         places = {"home": Path.home(), "project": project, "temporary files": Path(tempfile.gettempdir())}
@@ -145,7 +145,7 @@ CHECKS: Final[tuple[Callable[[], Iterable[Finding]], ...]] = (python, programs, 
 
 
 def _output(*command: str) -> str:
-    """Return what a program prints, or why it does not start."""
+    """Return the output of a program, or why it does not start."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

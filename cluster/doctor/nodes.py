@@ -1,4 +1,4 @@
-"""Checks of the nodes: their images, the zones that offer their types, and the speed that runs need of their GPUs."""
+"""Checks of the nodes: their images, the zones that offer their types, and the minimum speeds of their GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROLES = (MASTER, WORKER)
 
 
 def image(subject: Subject) -> Iterator[Finding]:
-    """Check that the images exist, by id or by parameter, and fit."""
+    """Check that the images exist, by id or by parameter, and fit the instance types and volumes."""
     config = subject.config
     wanted = {role: wanted_image(config, role) for role in ROLES}
     parameters = sorted({each.parameter for each in wanted.values() if each.parameter})
@@ -32,7 +32,7 @@ def image(subject: Subject) -> Iterator[Finding]:
     ids = {each["Name"]: each["Value"] for each in entries}
     chosen = {role: each.id or ids.get(each.parameter, "") for role, each in wanted.items()}
     with aws_errors("describing the images"):
-        # A filter, since asking for a missing id directly is an error.
+        # Use a filter, because naming a missing id is an error.
         named = sorted({each for each in chosen.values() if each} or {"none"})
         wanted_ids: list[FilterTypeDef] = [{"Name": "image-id", "Values": named}]
         answer = subject.aws.client("ec2").describe_images(Filters=wanted_ids, IncludeDeprecated=True)
@@ -64,7 +64,7 @@ def judge_image(
     described: Mapping[str, Any] | None,
     now: datetime.datetime,
 ) -> Finding:
-    """Judge an image by its entry of DescribeImages, None if the account cannot see it."""
+    """Judge an image by its entry of DescribeImages; None if the account cannot see it."""
     found = functools.partial(finding, f"{role} image")
 
     key = f"{role}_image_id" if wanted.id else f"{role}_image_parameter"
@@ -91,7 +91,7 @@ def judge_image(
         remedy = f"set {role}_volume_gib to {needs_gib} or more"
         return found(FAIL, f"{image_id} takes {needs_gib} GiB, {role}_volume_gib is {has_gib}", remedy)
     runtime_gib = images.runtime_gib(role, _types(config, role)[0])
-    # A volume that is too small by the name of the image is a caution of the configuration.
+    # A caution of the configuration reports volumes that are known to be too small from the image's name.
     if images.smallest_volume_gib(parameter) <= has_gib - runtime_gib < needs_gib:
         what = (
             f"{image_id} takes up to {needs_gib} of {has_gib} GiB, and the runtime {runtime_gib}: installing may fail"
@@ -114,14 +114,14 @@ def _root_gib(described: Mapping[str, Any]) -> int:
 
 
 def offering(subject: Subject) -> Iterator[Finding]:
-    """Check that the zones of the subnets offer the instance types."""
+    """Check that the subnets' zones offer the instance types."""
     config, zones = subject.config, subject.zones
     if zones and not config.vpc_id and len(zones) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(zones)}"
         yield finding("zones", FAIL, what, f"set availability_zones = {len(zones)}, or take another region")
     wanted = node_types(config)
     offered = offers(subject.aws, wanted)
-    # The group launches in each zone a type of the workers that is offered there.
+    # In each zone, the group launches a worker type that is offered there.
     suffices = all(any(zone in offered[kind] for kind in config.worker_types) for zone in zones)
     own, deployed = not config.vpc_id, subject.deployed
     for kind in wanted:
@@ -140,8 +140,8 @@ def judge_offering(
 ) -> Finding:
     """Judge whether every zone of the subnets offers a type.
 
-    `own`: the VPC is the cluster's own.
-    `spare`: the workers may have another type there.
+    `own` says whether the VPC belongs to the cluster, `spare` whether the workers can use another type in zones without
+    this one.
     """
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
@@ -162,7 +162,7 @@ def judge_offering(
 
 
 def floors_of_types(subject: Subject) -> Iterator[Finding]:
-    """Report, for each type of workers with GPUs, the speeds below which a run does not start."""
+    """Report, for each worker type with GPUs, the minimum speeds that a run requires."""
     for name in subject.config.worker_types:
         kind = find(name)
         if kind is None or not kind.gpus:

@@ -13,7 +13,9 @@ from stacks.config import ClusterConfig
 
 
 def reservation(subject: Subject) -> Iterator[Finding]:
-    """Check that a capacity reservation exists, is active, in the workers' zone, of their type, and has room."""
+    """Check a capacity reservation: it exists, is active, is in the workers' zone and of their type, and has free
+    instances.
+    """
     config = subject.config
     wanted = config.capacity_reservation
     if not wanted:
@@ -29,7 +31,7 @@ def reservation(subject: Subject) -> Iterator[Finding]:
 def judge_reservation(
     config: ClusterConfig, described: Mapping[str, Any] | None, zones: Collection[str], *, deployed: bool
 ) -> Finding:
-    """Judge a reservation by its entry of DescribeCapacityReservations, None if there is none."""
+    """Judge a reservation by its entry of DescribeCapacityReservations; None if it does not exist."""
     wanted = config.capacity_reservation
 
     found = functools.partial(finding, "capacity reservation")
@@ -63,7 +65,7 @@ def judge_reservation(
 
 
 def budget(subject: Subject) -> Iterator[Finding]:
-    """Check that these credentials may read budgets, if the cluster is to create one."""
+    """Check that the credentials may read budgets, if the cluster will create a budget."""
     if not subject.config.budget_usd:
         return
     with aws_errors("reading the account's budgets"):

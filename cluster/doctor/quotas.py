@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ON_DEMAND: Final = "on-demand"
 SPOT: Final = "spot"
 CAPACITY_BLOCK: Final = "capacity-block"
-"""The market whose instances count against no quota (EC2 user guide, "Capacity Blocks for ML")."""
+"""Market of capacity blocks. Their instances count against no quota (EC2 user guide, "Capacity Blocks for ML")."""
 _NAMES: Final = {
     ON_DEMAND: re.compile(r"Running On-Demand (.+) instances"),
     SPOT: re.compile(r"All (.+) Spot Instance Requests"),
@@ -35,22 +35,22 @@ ASK: Final = (
 )
 
 _PART_OF: Final = {"gr": "g", "im": "i", "is": "i"}
-"""Families that count as another one, whose name begins with the same letter."""
+"""Families that count as part of another family with the same first letter."""
 
 Kind = tuple[str, str]
-"""An instance type, and on-demand or spot."""
+"""An instance type and its market, on-demand or spot."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Need:
-    """The vCPUs that a cluster needs of one type."""
+    """Numbers of vCPUs that a cluster needs of one type."""
 
     least: int = 0
-    """Without them the deployment fails."""
+    """The deployment fails without this many."""
     now: int = 0
-    """With all of `workers`."""
+    """For all of `workers`."""
     most: int = 0
-    """With all of `max_workers`."""
+    """For all of `max_workers`."""
 
     def __add__(self, other: Need) -> Need:
         """Return the sum."""
@@ -60,13 +60,13 @@ class Need:
 def demands(config: ClusterConfig, *, several_quotas: Collection[str] = ()) -> dict[Kind, Need]:
     """Return the vCPUs that the cluster needs of each type.
 
-    If the workers may have several types, `now` and `most` count the preferred one, and `least` the smallest one. In a
-    market of `several_quotas`, where the types count against different quotas, `least` is 0. Types that are not in the
+    If the workers may have several types, `now` and `most` count the preferred type, and `least` the smallest. In a
+    market in `several_quotas`, where the types count against different quotas, `least` is 0. Types missing from the
     table, and capacity blocks, are left out.
 
-    With capacity rebalancing a group has one worker more while it replaces a worker at risk. A large group has a tenth
-    more, beyond its maximum too (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace at-risk
-    Spot Instances").
+    With capacity rebalancing, a group has one more worker while it replaces a worker at risk. A large group has up to a
+    tenth more, even above its maximum (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace
+    at-risk Spot Instances").
     """
     now, most = config.workers, config.max_workers
     least = _least_workers(config)
@@ -103,14 +103,14 @@ def _least_workers(config: ClusterConfig) -> dict[str, int]:
 
 
 def families(text: str) -> frozenset[str]:
-    """Parse the families in the name of a quota: `Standard (A, C and D)`, `G and VT`, `P4, P3 and P2`, `P`."""
+    """Parse the families in a quota's name: `Standard (A, C and D)`, `G and VT`, `P4, P3 and P2`, `P`."""
     inner = re.search(r"\((.+)\)", text)
     words = re.split(r",|\band\b", inner.group(1) if inner else text)
     return frozenset(word.strip().upper() for word in words if word.strip())
 
 
 def family(instance_type: str) -> tuple[str, str]:
-    """Return generation and family of a type as in the names of quotas: `P5` and `P` of p5en.48xlarge."""
+    """Return generation and family of a type as in quota names: `P5` and `P` for p5en.48xlarge."""
     if re.match(r"u-|u\d", instance_type):
         return "HIGH MEMORY", "HIGH MEMORY"
     letters, digits = re.findall(r"^([a-z]+)(\d*)", instance_type)[0]
@@ -118,7 +118,7 @@ def family(instance_type: str) -> tuple[str, str]:
 
 
 def quota_for(kind: Kind, quotas: Mapping[str, float]) -> str:
-    """Return the name of the quota for the vCPUs of a type, the narrowest one; "" if none is known."""
+    """Return the name of the narrowest quota that counts the vCPUs of a type; "" if none is known."""
     instance_type, market = kind
     listed = {name: families(found[1]) for name in quotas if (found := _NAMES[market].fullmatch(name))}
     return next((name for wanted in family(instance_type) for name in listed if wanted in listed[name]), "")
@@ -146,7 +146,7 @@ def vcpus(subject: Subject) -> Iterator[Finding]:
 
 
 def _several_quotas(config: ClusterConfig, quotas: Mapping[str, float]) -> list[str]:
-    """Return the markets in which the workers' types count against different quotas."""
+    """Return the markets where the workers' types count against different quotas."""
     return [
         market
         for market in (ON_DEMAND, SPOT)
@@ -157,7 +157,7 @@ def _several_quotas(config: ClusterConfig, quotas: Mapping[str, float]) -> list[
 def _judge_together(
     config: ClusterConfig, market: str, quotas: Mapping[str, float], taken: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Report quotas of the workers' types that together have too little room for the workers of a market."""
+    """Report if the quotas of the workers' types together are too small for the workers of a market."""
     least = _least_workers(config)[market]
     smallest: dict[str, int] = {}
     for instance_type in config.worker_types:
@@ -178,7 +178,7 @@ def _judge_together(
 
 
 def _by_quota(config: ClusterConfig, quotas: Mapping[str, float]) -> dict[str, dict[Kind, Need]]:
-    """Return what the cluster needs of each type by the name of its quota, "" for types that no quota counts."""
+    """Return the cluster's needs by quota name and type. Types that no known quota counts are under ""."""
     found: dict[str, dict[Kind, Need]] = {}
     for kind, needed in demands(config, several_quotas=_several_quotas(config, quotas)).items():
         found.setdefault(quota_for(kind, quotas), {})[kind] = needed
@@ -186,7 +186,7 @@ def _by_quota(config: ClusterConfig, quotas: Mapping[str, float]) -> dict[str, d
 
 
 def _fitting_workers(config: ClusterConfig, quotas: Mapping[str, float], taken: Mapping[str, int]) -> int:
-    """Return how many workers fit: fewer than `workers`, and 0 if these are fewer than `least_workers`."""
+    """Return the largest number of workers below `workers` that fits the quotas; 0 if it is below `least_workers`."""
     for count in range(config.workers - 1, max(config.least_workers, 1) - 1, -1):
         needs = _by_quota(dataclasses.replace(config, workers=count), quotas)
         if all(_total(each).now + taken.get(name, 0) <= quotas[name] for name, each in needs.items() if name):
@@ -201,7 +201,7 @@ def _total(needed: Mapping[Kind, Need]) -> Need:
 def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
     """Judge one quota.
 
-    `taken` are the vCPUs used by others than this cluster; `fitting_workers` is how many workers there is room for.
+    `taken` are the vCPUs that others use. `fitting_workers` is the number of workers that fit.
     """
     need = _total(needed)
     kinds = ", ".join(dict.fromkeys(instance_type for instance_type, _ in needed))
@@ -273,7 +273,7 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
 
 
 def _gateways(subject: Subject) -> Counter[str]:
-    """Return how many NAT gateways each zone has."""
+    """Return the number of NAT gateways in each zone."""
     ec2 = subject.aws.client("ec2")
     listed = entries(ec2, "describe_nat_gateways", "NatGateways")
     subnets = [each["SubnetId"] for each in listed if each["State"] in ("pending", "available", "deleting")]
@@ -284,7 +284,7 @@ def _gateways(subject: Subject) -> Counter[str]:
 
 
 def quotas_of(subject: Subject, service: str) -> Mapping[str, float]:
-    """Return what `read_quotas` returns, or raise what it raised: it reads a service once for a subject."""
+    """Return the quotas of a service, or raise the error of reading them. Each service is read once per subject."""
     with subject.reading[service]:
         if service not in subject.quotas:
             try:
@@ -298,11 +298,11 @@ def quotas_of(subject: Subject, service: str) -> Mapping[str, float]:
 
 
 def read_quotas(aws: Aws, service: str) -> dict[str, float]:
-    """Read the quotas of the account by name; AWS's defaults if the account has no other value."""
+    """Read the account's quotas by name. AWS's defaults are used for quotas without an applied value."""
     with aws_errors(f"reading the quotas of {service}"):
         client = aws.impatient("service-quotas")
         found: dict[str, float] = {}
-        # The applied values come first: if they cannot be read, a default would be a guess.
+        # Read the applied values first. If they cannot be read, a default would be a guess.
         for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
             for quota in entries(client, operation, "Quotas", ServiceCode=service):
                 found.setdefault(quota["QuotaName"], float(quota["Value"]))

@@ -1,4 +1,4 @@
-"""Check that an existing VPC resolves names, and that its subnets have the routes which the nodes need."""
+"""Check that an existing VPC resolves names, and that its subnets have the routes that the nodes need."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from stacks.config import ClusterConfig
 ROUTES: Final = "VPC routes"
 _INTERNET: Final = "0.0.0.0/0"
 _PUBLIC_WAYS: Final = ("igw-",)
-# A NAT gateway or instance, an interface of a firewall, a transit gateway, Cloud WAN, a VPN, a firewall's endpoint. A
-# peering connection is none: it carries only what is addressed to the other VPC ("VPC peering limitations").
+# A NAT gateway or instance, a firewall's interface, a transit gateway, Cloud WAN, a VPN, a firewall's endpoint. A
+# peering connection is not included: it carries only traffic to the other VPC ("VPC peering limitations").
 _PRIVATE_WAYS: Final = ("nat-", "i-", "eni-", "tgw-", "arn:", "vgw-", "vpce-")
 _TARGETS: Final = (
     "NatGatewayId", "TransitGatewayId", "InstanceId", "NetworkInterfaceId", "CoreNetworkArn",
     "VpcPeeringConnectionId", "LocalGatewayId", "CarrierGatewayId", "GatewayId",
 )  # fmt: skip
-"""Fields of a route with its target: EC2 gives the one that fits, and an instance's interface beside the instance."""
+"""Fields with a route's target. EC2 sets the matching one, and for an instance also its interface."""
 
 _Answers = Sequence[Mapping[str, Any]]
 
 
 def ways_out(subject: Subject) -> Iterator[Finding]:
-    """Check the attributes and the route tables of an existing VPC, if there is such a VPC."""
+    """Check the attributes and the route tables of an existing VPC, if the configuration names one."""
     config = subject.config
     if not config.vpc_id:
         return
@@ -33,7 +33,7 @@ def ways_out(subject: Subject) -> Iterator[Finding]:
     with aws_errors(f"describing the route tables of {config.vpc_id}"):
         tables = entries(ec2, "describe_route_tables", "RouteTables", Filters=mine)
     if not tables:
-        return  # Every VPC has a main table, so this VPC does not exist; the check of its subnets reports that.
+        return  # Every VPC has a main table, so this VPC does not exist; the check of its subnets reports it
     yield judge_names(config, names_of(subject))
     endpoints: _Answers = []
     if any(not _default_route(table_of(tables, each)) for each in config.private_subnet_ids):
@@ -43,7 +43,7 @@ def ways_out(subject: Subject) -> Iterator[Finding]:
 
 
 def names_of(subject: Subject) -> dict[str, bool]:
-    """Return the VPC's attributes of name resolution; EC2 tells one in a call."""
+    """Return the VPC's attributes for name resolution. EC2 returns one per call."""
     vpc = subject.config.vpc_id
     with aws_errors(f"reading the attributes of {vpc}"):
         ec2 = subject.aws.client("ec2")
@@ -53,7 +53,7 @@ def names_of(subject: Subject) -> dict[str, bool]:
 
 
 def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Finding:
-    """Judge the attributes: without both no file system's name resolves (EFS, "Mounting with a DNS name")."""
+    """Judge the attributes. Unless both are on, file system names do not resolve (EFS, "Mounting with a DNS name")."""
     off = [name for name, value in attributes.items() if not value]
     if not off:
         return finding("VPC names", OK, f"{config.vpc_id} has {' and '.join(attributes)}")
@@ -64,7 +64,7 @@ def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Findin
 
 
 def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
-    """Return the route table of a subnet: its own, or the main one of the VPC ("Subnet route tables")."""
+    """Return the route table of a subnet: its own, or the main table of the VPC ("Subnet route tables")."""
     main: Mapping[str, Any] = {}
     for table in tables:
         for association in table.get("Associations", ()):
@@ -76,7 +76,7 @@ def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
 
 
 def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -> Iterator[Finding]:
-    """Judge the default route of each subnet; if there is none, whether endpoints replace it."""
+    """Judge the default route of each subnet, or whether endpoints replace a missing one."""
     public = [_judge_public(subnet, table_of(tables, subnet)) for subnet in config.public_subnet_ids]
     private = [_judge_private(config, each, table_of(tables, each), endpoints) for each in config.private_subnet_ids]
     problems = [each for each in (*public, *private) if each]
@@ -86,7 +86,7 @@ def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -
 
 
 def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
-    """Judge a subnet for the master."""
+    """Judge a subnet for the master; None if it has no problem."""
     if _leads(table, _PUBLIC_WAYS):
         return None
     remedy = f"add a route {_INTERNET} to an internet gateway to {_name(table)}, or name another public subnet"
@@ -95,7 +95,9 @@ def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
 
 
 def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any], endpoints: _Answers) -> Finding | None:
-    """Judge a subnet for workers: they have no public address, so an internet gateway is no way out."""
+    """Judge a subnet for workers; None if it has no problem. Workers have no public address, so an internet gateway
+    does not help.
+    """
     if _leads(table, _PRIVATE_WAYS):
         return None
     what = f"private {subnet} ({_name(table)}) {_fault(table)}"
@@ -110,14 +112,14 @@ def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any],
 
 
 def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:
-    """Return the services that nodes call and that no endpoint answers to from subnets of this route table."""
+    """Return the services that nodes call and for which this route table's subnets have no endpoint."""
     there = {each["ServiceName"].rpartition(".")[2] for each in endpoints if _answers(each, table)}
     return [name for name in services(config) if name not in there]
 
 
 def services(config: ClusterConfig) -> list[str]:
-    """Return the services of AWS that the nodes of this configuration call, by their endpoints' names."""
-    wanted = {"cloudformation", "s3"}  # the signals of a boot; data, runs and packages
+    """Return the AWS services that the nodes of this configuration call, by their endpoints' names."""
+    wanted = {"cloudformation", "s3"}  # boot signals; data, runs and packages
     if not config.opens_ssh_port:
         wanted |= {"ssm", "ssmmessages"}
     if config.node_logs or config.node_metrics:
@@ -130,7 +132,7 @@ def services(config: ClusterConfig) -> list[str]:
 
 
 def _answers(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
-    """Return whether nodes that use this table reach a service's usual name through the endpoint."""
+    """Return whether nodes with this route table reach a service's usual name through the endpoint."""
     if endpoint.get("State", "").lower() != "available":
         return False
     if endpoint.get("VpcEndpointType") == "Gateway":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_CELLS: Final = 20
-"""Up to this number of classes, each cell shows its count. Above, each pair of classes that occurs is a dot."""
+"""Maximum number of classes for cells with counts. With more classes, each pair that occurs is drawn as a dot."""
 MAX_DOTS: Final = 2000
 
 Cell = tuple[float, int, int, int]

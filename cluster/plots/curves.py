@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_MARKS: Final = 30
-"""A line with more points has no marks."""
+"""Maximum number of points in a line with marks."""
 LOG_FROM: Final = 20
-"""Ratio of the largest to the smallest value from which a loss is drawn on a logarithmic axis."""
+"""Minimum ratio of the largest to the smallest loss for a logarithmic axis."""
 PERCENT, COUNT, DIGITS = "{:.2%}", "{:,.0f}", "{:.4g}"
 
 Point = tuple[float, float]
@@ -49,7 +49,7 @@ class Plot:
     may_be_log: bool = False
     from_zero: bool = False
     is_stepped: bool = False
-    """Whether a value holds until the next one. Such a plot is left out if nothing changes."""
+    """Whether a value holds until the next one. Such a plot is left out if it never changes."""
 
     @property
     def description(self) -> str:
@@ -63,7 +63,7 @@ class Plot:
 
     @property
     def is_shown(self) -> bool:
-        """Return whether there is something to see."""
+        """Return whether the plot has values to show."""
         values = {value for line in self.lines for _, value in line.points}
         return len(values) > 1 if self.is_stepped else bool(values)
 

@@ -61,7 +61,7 @@ WIDTH_IN, HEIGHT_IN = 4.6, 2.75
 _SETTINGS: Final[Any] = {
     "font.family": "DejaVu Sans",  # included in Matplotlib, so the layout is the same everywhere
     "font.size": 9.0,
-    "text.parse_math": False,  # a dollar sign is no formula
+    "text.parse_math": False,  # a dollar sign does not start a formula
     "text.color": INK,
     "axes.edgecolor": LINE,
     "axes.labelcolor": FAINT,

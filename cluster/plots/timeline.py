@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_NODES: Final = 24
-"""Nodes that a timeline shows, one on each line."""
+"""Maximum number of nodes in a timeline, one per line."""
 EVENT_STYLES: Final = {CHECKPOINT: ("^", 2), RESUMED: (">", 0), STRAGGLER: ("s", 3), FAULT: ("X", 1)}
 
 

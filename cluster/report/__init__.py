@@ -1,1 +1,1 @@
-"""Reports of runs: what a run's record holds, as one HTML file, as Markdown, and as JSON."""
+"""Reports of runs: the contents of a run's record as one HTML file, as Markdown, and as JSON."""

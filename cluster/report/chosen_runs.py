@@ -1,4 +1,4 @@
-"""Find the runs of a report by an id, the id of another cluster's run, or a directory."""
+"""Find the runs for a report by id, by the id of another cluster's run, or by directory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FORMS: Final = "a run's id, CLUSTER:ID for a run of another cluster, or the dire
 
 
 def locate(word: str, session_of: Callable[[str], Session], *, archive_only: bool = False) -> Path:
-    """Return the directory of a run, and fetch the run if necessary. Raises DeepcdkError.
+    """Return the directory of a run. Fetches the run if necessary. Raises DeepcdkError.
 
     `word` is one of FORMS, or "" for the live or newest run. `session_of` opens a session with a cluster by its name,
-    "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again. Other runs are,
-    unless they can no longer be found; then a note says so.
+    "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again. Other runs are
+    fetched again. If that fails for a run that has ended, a note says that the earlier copy is used.
     """
     if "/" in word or word in (".", ".."):
         if not Path(word).is_dir():

@@ -1,4 +1,6 @@
-"""What a run confused: its confusion.json and mistakes.json. Recall and precision are computed from the counts."""
+"""The classes that a run confused, from its confusion.json and mistakes.json. Recall and precision are
+computed here.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ MAX_CLASSES: Final = 2000
 MAX_PAIRS: Final = 10
 MAX_IMAGES: Final = 24
 MAX_BYTES: Final = 32 << 10
-"""Size of an image; a run writes at most 8 kB."""
+"""Maximum size of an image. A run writes at most 8 kB."""
 MAX_PIXELS: Final = 256
 _PNG_HEAD: Final = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-"""Width and height follow."""
+"""Width and height follow it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confused:
-    """A number of images of one class that were taken for another."""
+    """Number of images of one class that were recognised as another."""
 
     truth: str
     recognised: str
@@ -32,7 +34,7 @@ class Confused:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfusionMatrix:
-    """Which class was taken for which."""
+    """Number of images by true and recognised class."""
 
     labels: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
@@ -40,12 +42,12 @@ class ConfusionMatrix:
     recall: tuple[float | None, ...]
     precision: tuple[float | None, ...]
     confused: tuple[Confused, ...]
-    """The pairs with most images, most first."""
+    """The pairs with the most images, in descending order."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MistakenImage:
-    """A test image that was taken for another class with high confidence."""
+    """A test image that was recognised as a wrong class with high confidence."""
 
     truth: str
     recognised: str
@@ -55,7 +57,7 @@ class MistakenImage:
 
 
 def confusion_of(found: Document | None) -> ConfusionMatrix | None:
-    """Return the matrix, or None if the document has no square matrix of counts."""
+    """Build the matrix; None if the document has no square matrix of counts."""
     labels: Any = (found or {}).get("labels")
     counts: Any = (found or {}).get("counts")
     if not isinstance(labels, list) or not _is_square(counts, len(labels)):
@@ -85,7 +87,7 @@ def _ratio(part: int, total: int) -> float | None:
 
 
 def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
-    """Return the images of a document, without those that are no small PNG or have no probability."""
+    """Return a document's mistaken images. Entries without a small PNG or a probability are left out."""
     return tuple(
         MistakenImage(
             truth=plain(each.get("class")),

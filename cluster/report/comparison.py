@@ -1,4 +1,4 @@
-"""Several runs side by side: what differs, and repeats with the same settings averaged with their spread."""
+"""Several runs side by side: their differences, and repeats with the same settings averaged with their spread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN: Final = frozenset(
         *("weights (SHA-256)", "checkpoints", "size", "directory", "copy"),
     }
 )
-"""Entries of the group RUN that are no settings: they differ between any two runs, or are outcomes."""
+"""Entries of the group RUN that are not settings: they differ between any two runs, or are outcomes."""
 CODE: Final = ("recipe", "variant", "program", "payload", "runtime")
 """Entries of the group RUN that are the same in repeats."""
 SEED: Final = "seed"
@@ -39,7 +39,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Spread | None:
-        """Summarize the known values. Return None if there are none."""
+        """Summarize the known values; None if there are none."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -68,7 +68,7 @@ class Repeats:
     runs: tuple[int, ...]
     """Indices in `Comparison.runs`."""
     figures: dict[str, Spread | None]
-    """By the headlines' keys."""
+    """By the keys of the headlines."""
     epochs: tuple[MeanPoint, ...]
 
     @property
@@ -93,10 +93,10 @@ class Comparison:
 
     runs: tuple[RunReport, ...]
     labels: tuple[str, ...]
-    """Label of each run's repeats, with a number if there are several: A1, A2, B."""
+    """Label of each run's repeats, numbered if there are several: A1, A2, B."""
     repeats: tuple[Repeats, ...]
     headlines: tuple[tuple[Headline, ...], ...]
-    """Of each run, with the scaling efficiency if the node counts differ."""
+    """Headlines of each run, with the scaling efficiency if the node counts differ."""
     settings: tuple[ComparedSetting, ...]
 
 
@@ -138,7 +138,7 @@ def _letters() -> Iterator[str]:
 
 
 def _identity(run: RunReport) -> object:
-    """Return what is the same in repeats."""
+    """Return a value that is equal for repeats: node count, code, machines, settings without the seed, and versions."""
     code = run.group(RUN)
     settings = run.group(TRAINING).items() | run.group(HOROVOD).items()
     return (
@@ -148,12 +148,12 @@ def _identity(run: RunReport) -> object:
         run.group(CLUSTER).get("instances"),
         frozenset((name, value) for name, value in settings if name != SEED),
         frozenset(run.group(VERSIONS).items()),
-        None if run.recipe else code.get("command"),  # it has all the settings of a user's program
+        None if run.recipe else code.get("command"),  # for a user program, the command has all settings
     )
 
 
 def _with_scaling(runs: Sequence[RunReport]) -> list[tuple[Headline, ...]]:
-    """Return each run's headlines, with the scaling efficiency if runs of one recipe have different node counts."""
+    """Return each run's headlines. If runs of one recipe have different node counts, add the scaling efficiency."""
     if len({run.nodes for run in runs}) < 2 or len({run.recipe for run in runs}) > 1:
         return [run.headlines for run in runs]
     fewest = min(run.nodes for run in runs)

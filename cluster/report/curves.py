@@ -11,12 +11,12 @@ from typing import Final, TypeVar
 from cluster.report.run_files import Document, number, whole
 
 MAX_STEP_POINTS: Final = 300
-"""Points of a curve over steps. If there are more, neighbours are averaged."""
+"""Maximum number of points in a curve over steps. If there are more, neighbours are averaged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochPoint:
-    """One epoch; None for what the record does not have."""
+    """Figures of one epoch. None if the record does not have the figure."""
 
     epoch: int
     """Counted from 1."""
@@ -24,7 +24,7 @@ class EpochPoint:
     """End of the epoch, seconds since the start of the run."""
     train_loss: float | None = None
     test_loss: float | None = None
-    """On the split in `Curves.evaluated`, as is `test_accuracy`."""
+    """On the split in `Curves.evaluated`, like `test_accuracy`."""
     train_accuracy: float | None = None
     test_accuracy: float | None = None
     global_batch: int | None = None
@@ -54,7 +54,7 @@ class StepPoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curves:
-    """What changes during a run."""
+    """Figures that change during a run."""
 
     epochs: tuple[EpochPoint, ...] = ()
     steps: tuple[StepPoint, ...] = ()
@@ -66,9 +66,9 @@ P = TypeVar("P", EpochPoint, StepPoint)
 
 
 def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curves:
-    """Build the curves of a run that began at a Unix time.
+    """Build the curves of a run from its events. `began` is the Unix time of its start.
 
-    A resumed run repeats what it had not saved. Of an epoch that was trained twice, only the last time counts.
+    A resumed run repeats what it had not saved. If an epoch was trained twice, the second time counts.
     """
     epochs: list[EpochPoint] = []
     steps: list[StepPoint] = []
@@ -104,7 +104,7 @@ def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curve
 
 
 def _append(points: list[P], point: P) -> None:
-    """Append a point, and remove those that a resumed run passes again."""
+    """Append a point, after removing points that a resumed run has passed again."""
     while points and points[-1].epoch >= point.epoch:
         points.pop()
     points.append(point)

@@ -1,4 +1,4 @@
-"""The formats of a report, and the files that it is written to."""
+"""The formats of a report, and the files it is written to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FORMAT: Final = "deepcdk-report/2"
-"""Of the JSON documents. An incompatible change increases the number."""
+"""Version of the JSON documents. An incompatible change increases the number."""
 HTML, MARKDOWN, JSON = "html", "md", "json"
 FORMATS: Final = (HTML, MARKDOWN, JSON)
 _NUMBER: Final = re.compile(r"[-+$]{0,2}\d[\d,]*(\.\d+)?(e[-+]\d+)?(:\d\d)*( ?%| s)?( \N{PLUS-MINUS SIGN} .*| \(.*)?")
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """Parse --format html,md,json. Raises UsageError for an unknown format, and for none."""
+    """Parse --format html,md,json. Raises UsageError for an unknown format, or if none is given."""
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not found or not set(found) <= set(FORMATS):
         raise UsageError("--format", text, f"must be some of {', '.join(FORMATS)}, with commas between")
@@ -48,13 +48,13 @@ def rendered(report: RunReport | Comparison, kind: str) -> str:
 
 
 def numeric_columns(table: Table) -> frozenset[int]:
-    """Return the columns, counted from 0, in which every known value is a number."""
+    """Return the columns, counted from 0, where every known value is a number."""
     columns = [set(column) - {"", "-", "unknown"} for column in zip(*table.rows, strict=True)]
     return frozenset(n for n, cells in enumerate(columns) if cells and all(map(_NUMBER.fullmatch, cells)))
 
 
 def templates() -> Environment:
-    """Return the templates. They escape each value; an unknown name is an error."""
+    """Return the Jinja templates. They escape each value, and an unknown name is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader(__package__)
@@ -65,12 +65,12 @@ def templates() -> Environment:
 
 
 def _html(page: Page) -> str:
-    """Return one file without scripts that loads nothing."""
+    """Render a page as one file that has no scripts and loads no other file."""
     return templates().get_template("page.html.j2").render(page=page) + "\n"
 
 
 def _markdown(page: Page) -> str:
-    """Return headlines and tables for an issue, a wiki or a terminal."""
+    """Render headlines and tables as Markdown, for an issue, a wiki or a terminal."""
     parts = [f"# {escaped(page.title)}"]
     if page.state:
         parts.append(escaped(f"{page.state}, {page.subtitle}"))
@@ -106,7 +106,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Return a text without effect in Markdown and in the HTML that Markdown allows."""
+    """Escape a text for Markdown and for the HTML that Markdown allows."""
     return re.sub(r"([\\`*_\[\]<>&|~$#!])", r"\\\1", text)
 
 

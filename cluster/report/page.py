@@ -1,4 +1,4 @@
-"""The contents of a report in sections, which HTML and Markdown show in the same order."""
+"""The contents of a report in sections. HTML and Markdown show them in the same order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Section:
     figures: tuple[Drawn, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    """About the tables and figures."""
+    """Notes on the tables and figures."""
     folded: tuple[Table, ...] = ()
     """Tables that a reader has to open in HTML."""
     images: tuple[MistakenImage, ...] = ()
@@ -39,11 +39,11 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Page:
-    """A report."""
+    """A report in sections."""
 
     title: str
     source: str
-    """What it was written from."""
+    """The run or runs that it describes."""
     sections: tuple[Section, ...]
     state: str = ""
     subtitle: str = ""
@@ -135,7 +135,7 @@ def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
 
 
 def _with_contents(*sections: Section) -> tuple[Section, ...]:
-    """Return sections without empty tables, and without those that then have nothing but notes."""
+    """Remove empty tables, and then sections that have only notes."""
     cut = [dataclasses.replace(each, tables=tuple(table for table in each.tables if table.rows)) for each in sections]
     return tuple(
         each

@@ -17,9 +17,9 @@ from cluster.terminal.units import amount
 RUNS: Final = Path("runs")
 """Directory of fetched runs."""
 MAX_BYTES: Final = 256 << 20
-"""Size of the largest file that is read: the metrics of two weeks, written twice a second."""
+"""Maximum size of a file to read: the metrics of two weeks, written twice a second."""
 MAX_DOCUMENT_BYTES: Final = 32 << 20
-"""Size of the largest file that is parsed as one value."""
+"""Maximum size of a file that is parsed as one value."""
 MAX_NUMBER: Final = 1e15
 """Larger numbers are invalid; they could not be drawn."""
 
@@ -42,9 +42,9 @@ class RunFiles:
 
 
 def read_run(directory: Path) -> RunFiles:
-    """Read a fetched run. Raises DeepcdkError if it has no valid record, or that of another run.
+    """Read a fetched run. Raises DeepcdkError if it has no valid record, or the record of another run.
 
-    The names of reports are made from the run's id, so a record must not choose those of another run.
+    Report names contain the run's id, so a record must not claim the id of another run.
     """
     path = directory / RECORD_FILE
     text = _text(path)

@@ -19,7 +19,7 @@ from cluster.report.wording import dollars, percent, plain, plural, rate_text, t
 ACCURACY, SECONDS, COST, SPEED_PER_NODE = "test_accuracy", "seconds", "usd", "images_per_s_per_node"
 TRAINING_SHARE, FIRST_STEP_AFTER, DATA_WAIT = "training_share", "first_step_s", "data_wait_share"
 SCALING: Final = "scaling_efficiency"
-"""Only in comparisons: images/s per node as a share of the images/s per node on the fewest nodes."""
+"""Only in comparisons: images/s per node relative to the runs on the fewest nodes."""
 FIGURES: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
     ACCURACY: ("Test accuracy", percent),
     SECONDS: ("Time", time_text),
@@ -35,7 +35,7 @@ FIGURES: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Headline:
-    """A figure at the head of a report."""
+    """A figure at the top of a report."""
 
     key: str
     """Name in JSON, with its unit."""
@@ -47,7 +47,7 @@ class Headline:
 
     @classmethod
     def of(cls, key: str, value: float | None, note: str = "", title: str = "") -> Headline:
-        """Return the headline for a value, without its note if the value is unknown."""
+        """Build the headline for a value. The note is dropped if the value is unknown."""
         default, form = FIGURES[key]
         note = note if value is not None else ""
         return cls(key=key, title=title or default, value=value, text=form(value), note=note)
@@ -59,7 +59,7 @@ class RunReport:
 
     run_id: str
     recipe: str
-    """Empty for the user's own program."""
+    """"" for a user program."""
     state: str
     reason: str
     started: float
@@ -77,9 +77,9 @@ class RunReport:
     outcomes: tuple[Outcome, ...]
     """Expected and actual figures, if the run had an estimate."""
     last_lines: tuple[str, ...]
-    """Of the log of a failed run."""
+    """Last lines of the log of a failed run."""
     missing: tuple[str, ...]
-    """A sentence for each thing that the record does not have."""
+    """One sentence for each item that the record does not have."""
 
     def headline(self, key: str) -> Headline:
         """Return a headline by its key."""
@@ -120,7 +120,7 @@ def report_of(files: RunFiles) -> RunReport:
 
 
 def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Headline, ...]:
-    """Return the figures at the head of a report: accuracy, time, cost, speed and efficiency."""
+    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency."""
     state, result, nodes = record["state"], document(record.get("result")), max(1, len(timeline.nodes))
     seconds = max(0.0, float(state["updated"]) - float(state["started"]))
     speed = number(result.get("images_per_s"))
@@ -148,7 +148,7 @@ def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Hea
 
 
 def _accuracy(result: Document, curves: Curves) -> Headline:
-    """Return the accuracy in the result, or else in the last epoch that was evaluated."""
+    """Return the headline for the accuracy in the result, or else in the last evaluated epoch."""
     measured = [point for point in curves.epochs if point.test_accuracy is not None]
     value, split, note = number(result.get("test_accuracy")), "test", ""
     if value is None and measured:
@@ -172,7 +172,7 @@ def _cost_note(record: Document, attempt: str) -> str:
 
 
 def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[str, ...]:
-    """Return what the record does not have."""
+    """Return sentences about what the record does not have."""
     record, times = files.record, document(document(files.record.get("course")).get("times"))
     sentences = {
         "The run had not ended when this record was written.": record["state"]["state"] not in FINAL_STATES,

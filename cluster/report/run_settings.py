@@ -1,4 +1,4 @@
-"""Settings and versions of a run by group: everything that its record has."""
+"""All settings and versions in a run's record, by group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ VERSIONS, CLUSTER = "versions", "cluster"
 GROUPS: Final = (RUN, TRAINING, HOROVOD, RANKS, VERSIONS, CLUSTER)
 
 Settings = dict[str, dict[str, str]]
-"""Values by name, by group."""
+"""Values by group and name."""
 
 
 def settings_of(files: RunFiles) -> Settings:
-    """Return the groups that are not empty."""
+    """Return the settings of a run. Empty groups are left out."""
     record = files.record
     spec, result, origin = (document(record.get(name)) for name in ("spec", "result", "origin"))
     runtime = document(document(record.get("course")).get("runtime"))
@@ -31,7 +31,8 @@ def settings_of(files: RunFiles) -> Settings:
         TRAINING: dict(sorted(settings.items())),
         HOROVOD: knobs if spec else {},
         RANKS: document(result.get("arrangement")),
-        # The versions that rank 0 imported are exact. Those of CUDA, cuDNN, NCCL and the driver are the pre-flight's.
+        # The versions that rank 0 imported are exact. Those of CUDA, cuDNN, NCCL and the driver are from the
+        # pre-flight.
         VERSIONS: {**document(runtime.get("versions")), **document(result.get("versions"))},
         CLUSTER: {**_deployment(origin), **dict(sorted(document(origin.get("config")).items()))},
     }
@@ -43,7 +44,7 @@ def settings_of(files: RunFiles) -> Settings:
 
 
 def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
-    """Return what ran, on what, and where its files are."""
+    """Return the run's state, code, command and files."""
     state, launch = record["state"], document(record.get("launch"))
     course, origin = document(record.get("course")), document(record.get("origin"))
     runtime, diff_bytes = document(course.get("runtime")), origin.get("diff_bytes")
@@ -78,7 +79,7 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
 
 
 def _deployment(origin: Document) -> dict[str, Any]:
-    """Return which cluster it was."""
+    """Return stack, region, instances and prices of the run's cluster."""
     count = collections.Counter(map(str, document(origin.get("instance_types")).values()))
     found = {
         "stack": origin.get("stack"),

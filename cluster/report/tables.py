@@ -15,13 +15,13 @@ from cluster.report.wording import date_text, percent, rate_text, time_text
 from cluster.terminal.tables import Table
 
 MARK: Final = "\N{NOT EQUAL TO} "
-"""Before a value that differs from the first run's."""
+"""Marks a value that differs from the first run's."""
 MAX_CLASSES: Final = 30
-"""Of more classes, only those with the lowest recall are shown."""
+"""Maximum number of classes to show. Of more, only those with the lowest recall are shown."""
 
 
 def epoch_table(curves: Curves) -> Table:
-    """Return one row per epoch. Columns without values are left out."""
+    """Build a table with one row per epoch. Columns without values are left out."""
     split = curves.evaluated
     columns: dict[str, tuple[str, Callable[[float], str]]] = {
         "epoch": ("epoch", "{}".format),
@@ -44,7 +44,7 @@ def epoch_table(curves: Curves) -> Table:
 
 
 def timeline_tables(report: RunReport) -> tuple[Table, ...]:
-    """Return the tables of phases, of expected and actual figures, and of events."""
+    """Build the tables of phases, of expected and actual figures, and of events."""
     timeline = report.timeline
     is_resumed = len({phase.attempt for phase in timeline.phases}) > 1
     phases = tuple(
@@ -61,7 +61,7 @@ def timeline_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def node_table(timeline: Timeline) -> Table:
-    """Return the nodes, with a column for each pre-flight check that found something."""
+    """Build the table of nodes, with a column for each pre-flight check that found something."""
     checks = list(dict.fromkeys(name for node in timeline.nodes for name, found in node.checks if found != "-"))
 
     def row(node: NodeSpan) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def node_table(timeline: Timeline) -> Table:
 
 
 def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
-    """Return the pairs that were confused most, and recall and precision by class."""
+    """Build the tables of the most confused pairs, and of recall and precision by class."""
     order, title = list(range(len(matrix.labels))), "By class"
     if len(order) > MAX_CLASSES:
         order.sort(key=lambda number: (matrix.recall[number] is None, matrix.recall[number] or 0.0))
@@ -96,7 +96,7 @@ def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
 
 
 def setting_tables(report: RunReport) -> tuple[Table, ...]:
-    """Return the settings, one table per group."""
+    """Build one table of settings per group."""
     return tuple(
         Table(title=title[:1].upper() + title[1:], columns=("", "value"), rows=tuple(group.items()))
         for title, group in report.settings.items()
@@ -104,7 +104,7 @@ def setting_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def runs_table(comparison: Comparison) -> Table:
-    """Return which label is which run."""
+    """Build the table that shows the run behind each label."""
     rows = tuple(
         (
             label,
@@ -122,13 +122,13 @@ def runs_table(comparison: Comparison) -> Table:
 
 
 def figures_table(comparison: Comparison) -> Table:
-    """Return each run's headlines."""
+    """Build the table of each run's headlines."""
     rows = tuple((same[0].title, *(each.text for each in same)) for same in zip(*comparison.headlines, strict=True))
     return Table(title="By run", columns=("", *comparison.labels), rows=rows)
 
 
 def repeats_table(comparison: Comparison) -> Table:
-    """Return the mean and spread of the headlines of repeats; no rows if no run was repeated."""
+    """Build the table of the mean and spread of repeats' headlines. It has no rows if no run was repeated."""
     repeated = [group for group in comparison.repeats if len(group.runs) > 1]
     rows = tuple(
         (each.title, *(_spread_text(each.key, group.figures[each.key]) for group in repeated))
@@ -150,7 +150,7 @@ def _spread_text(key: str, spread: Spread | None) -> str:
 
 
 def differences_table(comparison: Comparison) -> Table:
-    """Return the settings that differ. Values that differ from the first run's are marked."""
+    """Build the table of settings that differ. Values that differ from the first run's are marked."""
     rows = tuple(
         (each.name, each.group, *(value if value == each.values[0] else f"{MARK}{value}" for value in each.values))
         for each in comparison.settings
@@ -160,6 +160,6 @@ def differences_table(comparison: Comparison) -> Table:
 
 
 def same_table(comparison: Comparison) -> Table:
-    """Return the settings that are the same in all runs."""
+    """Build the table of settings that are the same in all runs."""
     rows = tuple((f"{each.group}: {each.name}", each.values[0]) for each in comparison.settings if not each.differs)
     return Table(title="The same in all runs", columns=("", "value"), rows=rows)

@@ -56,7 +56,7 @@ class NodeSpan:
     zone: str
     ranks: int
     joined_s: float | None
-    """When the node was prepared and checked, or None if it never was."""
+    """Time at which the node was prepared and checked; None if it never was."""
     left_s: float
     placement: str = ""
     """Cores and GPU of its first rank."""
@@ -66,17 +66,17 @@ class NodeSpan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What happened when."""
+    """The phases, nodes and events of a run."""
 
     seconds: float
-    """From the start of the run to its end, or to its last sign of life."""
+    """From the start of the run to its end, or to its last update."""
     phases: tuple[Phase, ...] = ()
     nodes: tuple[NodeSpan, ...] = ()
     events: tuple[Event, ...] = ()
 
 
 def began(files: RunFiles) -> float:
-    """Return the Unix time at which the first attempt began, as far as the record shows."""
+    """Return the Unix time of the first attempt's start, as far as the record shows it."""
     started = float(files.record["state"]["started"])
     for event in files.metrics[:1]:
         at, elapsed_s = moment(event.get("time")), number(event.get("elapsed_s"))
@@ -92,7 +92,7 @@ def timeline_of(files: RunFiles) -> Timeline:
     times, attempts = _times(files), _attempts(files.metrics)
     launched = times.get("launched")
     has_trained = bool(attempts) and launched is not None and attempts[-1][0]["time"] >= launched
-    # The record has the steps of the last attempt only. Earlier attempts are known from their metrics.
+    # The record has the steps of only the last attempt. Earlier attempts are known from their metrics.
     earlier, current = (attempts[:-1], attempts[-1]) if has_trained else (attempts, [])
     last = max(int(files.record["attempts"]), len(attempts), 1)
     marks = [mark for number_, events in enumerate(earlier, 1) for mark in _training_marks(events, number_)]
@@ -115,7 +115,8 @@ def timeline_of(files: RunFiles) -> Timeline:
 def _times(files: RunFiles) -> dict[str, float]:
     """Return the Unix time of each step that the supervisor recorded in the last attempt.
 
-    The record has the latest time of each step. Times before the restart belong to an earlier attempt.
+    The record has the latest time of each step, so times before the last restart belong to an earlier attempt and are
+    left out.
     """
     recorded = document(document(files.record.get("course")).get("times"))
     times = {step: at for step, value in recorded.items() if (at := moment(value)) is not None}
@@ -124,7 +125,7 @@ def _times(files: RunFiles) -> dict[str, float]:
 
 
 def _attempts(metrics: Sequence[Document]) -> list[list[Document]]:
-    """Return the events of each attempt that reached training; each begins with `start`."""
+    """Split the events by attempt. Each attempt that reached training begins with `start`."""
     attempts: list[list[Document]] = []
     for event in metrics:
         if moment(event.get("time")) is not None:
@@ -135,7 +136,7 @@ def _attempts(metrics: Sequence[Document]) -> list[list[Document]]:
 
 
 Mark = tuple[str, float, int]
-"""Name of the phase that begins, "" for none; Unix time; attempt."""
+"""Name of the phase that begins ("" at the end), its Unix time, and the attempt."""
 
 
 def _training_marks(events: Sequence[Document], attempt: int) -> list[Mark]:
@@ -225,7 +226,7 @@ def _events(
 
 
 def _cost(restart: Document) -> str:
-    """Return the cost of a restart in words, if it is recorded."""
+    """Describe the cost of a restart; "" if it is not recorded."""
     lost, seconds = whole(restart.get("steps_lost")), number(restart.get("seconds"))
     known = [] if lost is None else [f"{plural(lost, 'step')} repeated"]
     known += [] if seconds is None else [f"{seconds:.1f} s without a step"]
@@ -233,7 +234,7 @@ def _cost(restart: Document) -> str:
 
 
 def _told(event: Document) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of what an event of the metrics adds to the timeline."""
+    """Yield kind and text of the timeline events for one event of the metrics."""
     name, checkpoint = event["event"], plain(event.get("checkpoint"))
     if name == "checkpoint":
         size = number(event.get("bytes"))

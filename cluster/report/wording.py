@@ -1,4 +1,4 @@
-"""Format values for people, without characters that act on a terminal, a browser or an SVG reader."""
+"""Format values for people, without characters that affect a terminal, a browser or an SVG reader."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-
 
 
 def plain(value: object) -> str:
-    """Return a value's text as one printable line, "" for None. A very long text is cut."""
+    """Return a value's text as one printable line; "" for None. A very long text is truncated."""
     text = "" if value is None else str(value)
     seen = " ".join(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text.replace("\n", " ").replace("\t", " ")).split())
     return seen if len(seen) <= MAX_CHARACTERS else f"{seen[:MAX_CHARACTERS]}... ({len(text):,} characters)"
 
 
 def value_text(value: object) -> str:
-    """Return a JSON value as text: `yes`, `0.05`, `a, b`, and `-` for nothing."""
+    """Format a JSON value as text: `yes`, `0.05`, `a, b`, or `-` for an empty value."""
     if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
@@ -37,36 +37,36 @@ def value_text(value: object) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Return a share of 0 to 1 as 98.89%."""
+    """Format a share of 0 to 1 as 98.89%."""
     return UNKNOWN if share is None else f"{share:.{digits}%}"
 
 
 def time_text(seconds: float | None) -> str:
-    """Return a duration: 4.3 s, 42 s, 3:05, 2:03:04."""
+    """Format a duration: 4.3 s, 42 s, 3:05, 2:03:04."""
     if seconds is None:
         return UNKNOWN
     return f"{seconds:.1f} s" if 0 <= seconds < 9.95 else duration(seconds)
 
 
 def dollars(usd: float | None) -> str:
-    """Return a cost as $12.34, or as $0.0123 below one dollar."""
+    """Format a cost as $12.34, or as $0.0123 below one dollar."""
     if usd is None:
         return UNKNOWN
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
 def rate_text(per_s: float | None) -> str:
-    """Return a rate as 1,787, or as 0.034 below ten."""
+    """Format a rate as 1,787, or as 0.034 below ten."""
     if per_s is None:
         return UNKNOWN
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
 
 
 def date_text(unix: float) -> str:
-    """Return a Unix time as 2026-11-23 22:28:25 UTC."""
+    """Format a Unix time as 2026-11-23 22:28:25 UTC."""
     return f"{datetime.datetime.fromtimestamp(unix, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def plural(count: int, word: str) -> str:
-    """Return `1 node`, `2 nodes`."""
+    """Format a count with its noun: `1 node`, `2 nodes`."""
     return f"{count} {word}{'s' * (count != 1)}"
