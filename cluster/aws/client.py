@@ -90,6 +90,7 @@ class Aws:
             return self._clients[service, impatient]
 
     def _make(self, service: str, impatient: bool) -> Any:
+        """Create the client of a service."""
         from botocore.config import Config
 
         config = (
@@ -106,6 +107,7 @@ class Aws:
         return client
 
     def _boto3(self) -> Session:
+        """Return the boto3 session, created on first use."""
         if self._session is None:
             import boto3
             from botocore.session import Session as BotocoreSession
@@ -412,6 +414,7 @@ def _region_to_enable() -> str:
 
 
 def _refused(refusal: ClientError, action: str) -> AwsError:
+    """Convert a ClientError to an AwsError, with a remedy for its code."""
     error: Mapping[str, Any] = refusal.response.get("Error", {})
     code, text = error.get("Code", ""), str(refusal)
     if "scoped to a valid region" in text:

@@ -42,7 +42,7 @@ class Limit:
     state: str
     """CloudWatch's state: OK, ALARM or INSUFFICIENT_DATA."""
     limit_s: float = 0.0
-    """Seconds after which it terminates the workers; 0 for the budget."""
+    """Seconds until it terminates the workers; 0 for the budget."""
     period_s: int = 0
     group: str = ""
     """Auto Scaling group to watch; "" for the budget."""
@@ -97,6 +97,7 @@ def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Limit
 
 
 def _parse(kind: str, alarm: Mapping[str, Any]) -> Limit:
+    """Parse one alarm from the answer of DescribeAlarms."""
     if kind == "budget":
         return Limit(kind=kind, state=alarm["StateValue"], queue=_dimension(alarm["Dimensions"], "QueueName"))
     stats = [query["MetricStat"] for query in alarm["Metrics"] if query.get("MetricStat")]
@@ -148,6 +149,7 @@ def read(aws: Aws, stack: str) -> tuple[Limit, ...]:
 
 
 def _started(cloudwatch: CloudWatchClient, limit: Limit) -> datetime.datetime | None:
+    """Return since when there have been workers without interruption, from CloudWatch's metrics."""
     now, period_s = datetime.datetime.now(datetime.UTC), resolution_s(limit.limit_s)
     answer = cloudwatch.get_metric_statistics(
         Namespace="AWS/AutoScaling",

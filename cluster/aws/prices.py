@@ -163,6 +163,7 @@ class Prices:
         self._threads[kind].start()
 
     def _ask_on_demand(self, kind: str) -> None:
+        """Request the on-demand price of a type and cache it; None if AWS does not return one."""
         price = None
         with contextlib.suppress(Exception):  # a missing price must not stop a task
             pricing = self._aws.impatient("pricing")
@@ -187,6 +188,7 @@ class Prices:
         return found
 
     def _ask_spot(self, instance_types: Iterable[str], now: datetime.datetime) -> dict[str, Price | None]:
+        """Return the lowest current spot price of each type, from EC2's history. Raises AwsError."""
         with aws_errors("asking EC2 for spot prices"):
             history = entries(
                 self._aws.client("ec2"),

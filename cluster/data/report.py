@@ -43,7 +43,7 @@ class StagingError(DeepcdkError, RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagingResult:
-    """What was staged, and where it is."""
+    """The staged data set: its source, directory and size."""
 
     name: str
     source: str

@@ -82,6 +82,7 @@ class Source:
         return Manifest.of(entries, os.fsencode(self.root).decode("utf-8", errors="replace"))
 
     def _entry(self, path: str) -> Entry:
+        """Hash one file. Raises DeepcdkError if it cannot be read."""
         try:
             with open(f"{self.root}/{path}", "rb", buffering=0) as file:  # noqa: PTH123  # thousands of them
                 digest, size = sha256_of(file)

@@ -199,6 +199,7 @@ def run(
 def _run_with_progress(
     command: Sequence[str], directory: Path, operation: Operation, inherited: Mapping[str, str]
 ) -> None:
+    """Run the CLI with a progress line. Print a warning for each resource that could not be deleted."""
     activity = Activity(operation.doing)
     try:
         with status_line.doing(operation.doing, plain=False):

@@ -195,6 +195,7 @@ def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None,
 
 
 def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
+    """Return the plan of the change set with this name. Raises CdkError if CloudFormation rejects the change."""
     # Read now: another machine may have created the stack in the meantime, and the change set is then an update.
     before = describe_stack(aws, stack)
     description = _describe(aws, stack, StackName=stack, ChangeSetName=name)

@@ -119,6 +119,7 @@ def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
 
 
 def _follows(details: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return `Change.follows` for the details of a change."""
     found = set()
     for detail in details:
         if detail["Target"].get("RequiresRecreation", "Never") == "Never":
@@ -140,6 +141,7 @@ def _change(
     after: Mapping[str, Any],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Change:
+    """Parse one resource's entry in a change set."""
     name = entry["LogicalResourceId"]
     old, new = (template.get("Resources", {}).get(name, {}) for template in (before, after))
     details: Sequence[Mapping[str, Any]] = entry.get("Details", ())
@@ -207,7 +209,7 @@ def differences(
     details: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Iterator[Difference]:
-    """Yield the values that differ between a resource's templates, then those that changed parameters cause."""
+    """Yield the values that differ between a resource's templates, then values that changed parameters affect."""
     yield from compare(old.get("Properties", {}), new.get("Properties", {}))
     for cause in sorted({str(detail.get("CausingEntity")) for detail in details} & parameters.keys()):
         for path in _uses(new.get("Properties", {}), cause):
@@ -246,6 +248,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
+    """Format a value of a template; "" if it is missing, too long or a function."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -33,7 +33,7 @@ class Kind:
 
     noun: str
     loss: str = ""
-    """What is lost if a resource is replaced or removed and not kept."""
+    """The loss if a resource is replaced or removed and not kept, in words."""
     ends_run: bool = False
     """Whether a live run ends with it."""
 
@@ -150,6 +150,7 @@ def describe_login_user(before: str, after: str) -> Effect:
 
 
 def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
+    """Describe the effect of a change that removes or replaces a resource."""
     because = f" because {_listed(change.recreating)} changes" if change.recreating else ""
     if change.action == REMOVED:
         details = [] if not change.kept else ["it stays in the account, unused"]
@@ -221,6 +222,7 @@ def _true(value: object) -> bool:
 
 
 def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
+    """Describe the change of a resource's policy attribute, such as DeletionPolicy."""
     if name == "DeletionPolicy":
         declared = str(template.get("Resources", {}).get(logical_id, {}).get(name, "Delete"))
         return "outlives the stack from now on" if declared.startswith("Retain") else "GOES WITH THE STACK from now on"

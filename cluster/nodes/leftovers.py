@@ -95,6 +95,7 @@ class Leftovers:
         return [(False, ("node",)), *((True, ("data", root)) for root in roots)]
 
     def _ask_master(self, *words: str) -> dict[str, Any]:
+        """Run `agent.supervisor.clean` on the master and return its answer."""
         command = [NODE_PYTHON, "-m", "agent.supervisor.clean", *words]
         with doing("measuring what is stored"):
             done = self._master.check(command, directory=self._directory, doing="looking for what no run needs")
@@ -102,6 +103,7 @@ class Leftovers:
         return answer
 
     def _ask_workers(self, words: Sequence[str], *, as_rank: bool) -> dict[str, dict[str, Any]]:
+        """Run `agent.supervisor.clean` on all workers. Return the answers by node, without nodes that failed."""
         command = ("env", f"PYTHONPATH={self._shared_agent}", NODE_PYTHON, "-m", "agent.supervisor.clean", *words)
         request = RemoteCommand(command=command, as_rank=as_rank)
         found = {}

@@ -104,6 +104,7 @@ def table(rows_: Sequence[Row]) -> Table:
 
 
 def _cells(load: Load | str) -> tuple[str, ...]:
+    """Format a node's load as the seven last cells of its row."""
     if isinstance(load, str):
         return ("-",) * 7
     gpus = load.gpus

@@ -172,6 +172,9 @@ def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
 def _not_ready(
     aws: Aws, current: Inventory, joined: set[str], ready: int, wanted: int, timeout_s: float
 ) -> NotReadyError:
+    """Build the error for nodes that are missing after the timeout, with their consoles and the group's
+    last activity.
+    """
     absent = [i for i in current.workers if i.id not in joined]
     consoles = {
         f"{i.id} ({i.state}, {i.private_ip or 'no address'})": last_console_lines(aws, i.id) or "(its console is empty)"

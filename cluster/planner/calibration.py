@@ -74,8 +74,7 @@ class PastRing:
     """For each size, the time of each round, without the wait for Horovod's cycle."""
 
     def link(self, size: float) -> tuple[Range, Range] | None:
-        """Return bandwidth (bytes/s) and time per hop (s) with which the ring model matches the measured time for
-        `size` bytes.
+        """Return the ring's bandwidth (bytes/s) and time per hop (s) that explain the measured time for `size` bytes.
 
         Values come from the medians of the rounds, ranges from the rounds of the nearest size. Returns None if the
         sizes do not allow a fit or those rounds differ too much.

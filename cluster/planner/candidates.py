@@ -159,6 +159,7 @@ def choose(
 
 
 def _none_fits(every: Sequence[Candidate], priced: Sequence[Candidate], deadline_s: float | None) -> Choice:
+    """Return a choice without a candidate. Its reason names the candidate that comes closest to the limits."""
     if deadline_s is not None:
         quickest = min(every, key=_time)
         hours = quickest.seconds.value / 3600

@@ -74,11 +74,12 @@ def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
 
 
 def parts(found: Sequence[Outcome]) -> list[Outcome]:
-    """Return the figures without those of the whole run, which are the ones with a range."""
+    """Return only the outcomes of the run's parts, which have no range."""
     return [each for each in found if each.low is None]
 
 
 def _parts(estimate: Mapping[str, Any], result: Mapping[str, Any], seconds: float) -> list[Outcome | None]:
+    """Return the outcomes of a run's parts; empty if the estimate or the result lacks them."""
     expected = {name: number(value) or 0.0 for name, value in document(estimate.get("parts")).items()}
     given = result.get("epoch_seconds")
     epochs_s = sum(number(each) or 0.0 for each in given) if isinstance(given, list) else 0.0

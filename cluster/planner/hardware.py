@@ -46,6 +46,7 @@ class Hardware:
 
 
 def _p3(size: str, gpus: int, vcpus: int, gbit_s: float, *, peak: bool = False, efa: bool = False) -> Hardware:
+    """Build the hardware of a p3 instance type."""
     return Hardware(
         instance_type=f"p3{size}",
         gpus=gpus,

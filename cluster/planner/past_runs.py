@@ -234,6 +234,7 @@ def _spread(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def _past(record: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+    """Return the values of `Past` for a run's record."""
     return {
         "run_id": str(record["run_id"]),
         "finished": float(record["state"]["updated"]),

@@ -45,6 +45,7 @@ def draw_bench(bench: Bench) -> Figure:
 
 
 def _draw_training(panels: Sequence[Axes], bench: Bench) -> None:
+    """Draw images/s and efficiency over the number of nodes."""
     rates, shares = panels
     lines: Lines = {}
     for each in bench.of_kind(TRAINING):
@@ -60,6 +61,7 @@ def _draw_training(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_allreduce(panels: Sequence[Axes], bench: Bench) -> None:
+    """Draw bandwidth and time of allreduces over their size."""
     rates, times = panels
     lines: Lines = {}
     for each in bench.of_kind(ALLREDUCE):
@@ -70,6 +72,7 @@ def _draw_allreduce(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_feeding(panels: Sequence[Axes], bench: Bench) -> None:
+    """Draw the speeds of the input pipeline and of the storage over the number of nodes."""
     images, files = panels
     inputs = {f"input, {each.cell.image_size} pixels": list(bench.of_kind(INPUT)) for each in bench.of_kind(INPUT)}
     stored = {
@@ -84,6 +87,7 @@ def _draw_feeding(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_lines(axes: Axes, title: str, lines: Lines, value: Value, first: int = 0) -> None:
+    """Draw a line with error bars for each label."""
     axes.set_title(title, loc="left", fontsize=10)
     for number, (label, found) in enumerate(lines.items(), first):
         if not found:

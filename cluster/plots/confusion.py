@@ -52,6 +52,7 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
 
 
 def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
+    """Draw each cell as a square with its count."""
     for share, count, row, column in cells:
         colour = SERIES[0] if row == column else SERIES[1]
         axes.barh(row, 1, left=column - 0.5, height=1, color=colour, alpha=0.55 * share**0.5)
@@ -68,6 +69,7 @@ def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
 
 
 def _draw_dots(axes: Axes, cells: list[Cell]) -> None:
+    """Draw each cell as a dot. Its size shows the share of the true class."""
     axes.grid(visible=False)
     for is_right, colour in ((True, SERIES[0]), (False, SERIES[1])):
         for least, most, size in ((0.5, 1.1, 3.2), (0.1, 0.5, 2.2), (0.0, 0.1, 1.2)):

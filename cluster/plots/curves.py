@@ -163,6 +163,7 @@ def draw_plot(plot: Plot) -> Drawn:
 
 
 def _draw_line(axes: Axes, line: Line, *, dashes: Any, plot: Plot) -> None:
+    """Draw a line, and the band around it if there is one."""
     xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
     number = line.style % len(SERIES)
     axes.plot(

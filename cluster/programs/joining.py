@@ -141,7 +141,7 @@ _BEFORE: Final = frozenset(
 _RUNNERS: Final = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm", "pixi", "rye", "hatch")
 """Programs with a `run` subcommand that starts the command after it."""
 _ARGUMENT: Final = re.compile(r"\$(?:[@*1]|\{[@*1][^}]*\})")
-"""Matches where a shell text uses its arguments."""
+"""A use of a shell text's arguments, such as `$@` or `$1`."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
 _LIGHTNING: Final = re.compile(
     r"(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b(\.\w+)?"
@@ -336,6 +336,9 @@ def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
 
 
 def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]) -> Iterator[Start]:
+    """Yield what the words of a command start. `bases` are directories to look for files, `seen` the shell scripts read
+    so far.
+    """
     before, command = "", _command(words)
     for index, word in enumerate(words):
         name, rest = Path(word).name, words[index + 1 :]

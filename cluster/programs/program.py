@@ -108,6 +108,7 @@ class Program:
             raise UsageError("--entry", first, f"is a file, not a command: give ./{first}")
 
     def _check_module(self, module: str) -> None:
+        """Raise UsageError for a module that the nodes cannot find or run."""
         top = module.partition(".")[0]
         if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
             raise UsageError("--entry", f"-m {module}", f"is not a module in {self.directory} that can run")

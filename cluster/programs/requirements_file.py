@@ -133,6 +133,7 @@ def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: froz
 
 
 def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator[Line]:
+    """Yield the lines of a file and of the files that it includes. `including` are the files that lead to it."""
     for text in _joined(_text(directory, name)):
         included = _INCLUDE.match(text)
         if not included:
@@ -145,6 +146,7 @@ def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator
 
 
 def _text(directory: Path, name: Path) -> str:
+    """Read a file. Raises RequirementsError."""
     try:
         return (directory / name).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -170,6 +172,7 @@ def _unquoted(text: str) -> str:
 
 
 def _applies(marker: Marker, kind: RuntimeKind) -> bool:
+    """Return whether a marker applies to the nodes."""
     return marker.evaluate(
         {
             "python_version": kind.python,

@@ -231,6 +231,7 @@ class Resolver:
     def _fitting(
         self, wanted: Wanted, roots: Sequence[str], *, constraints: Sequence[str] = (), excludes: Sequence[str] = ()
     ) -> Answer:
+        """Resolve requirements. Raises RequirementsError if they cannot be met."""
         answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes)
         if not answer.fits and "not found in the package registry" in answer.words:
             answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes, options=ONE_BY_ONE)
@@ -251,6 +252,10 @@ class Resolver:
         options: Sequence[str] = (),
         **more: Any,
     ) -> Answer:
+        """Ask uv to resolve requirements, without Horovod. On nodes without GPUs, PyTorch's build for CPUs is
+        preferred.
+        """
+
         def asked(*options: str) -> Answer:
             # Horovod is built separately. uv could not even read the requirements of its source distribution.
             left_out = [HOROVOD, *excludes]

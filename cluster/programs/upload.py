@@ -382,6 +382,7 @@ def _target_within(root: Path, link: Path) -> str:
 
 
 def _read_rules(file: Path) -> GitIgnoreSpec | None:
+    """Read a `.deepcdkignore`; None if it does not exist. Raises UploadError."""
     from pathspec import GitIgnoreSpec  # import late: most tasks upload no program
 
     try:

@@ -210,6 +210,9 @@ def _packages(lock: Path, directory: Path) -> tuple[Package, ...]:
 
 
 def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package:
+    """Build a package from its entry in a lock file. Its paths are relative to `beside`, or to the program's
+    `directory`.
+    """
     wheels = [_file(each, beside) for each in entry.get("wheels", ())]
     sdist = _file(entry["sdist"], beside) if "sdist" in entry else None
     if archive := entry.get("archive"):

@@ -133,6 +133,7 @@ class WheelBuilder:
         return None if is_downgrade else self.credentials.get(parts.hostname or "")
 
     def _built(self, package: Package, scratch: Path) -> Path:
+        """Build a package's wheel below `scratch`, and return its path."""
         source = self._source(package, scratch)
         if package.directory or package.repository:
             source = source / package.subdirectory
@@ -160,6 +161,7 @@ class WheelBuilder:
         return source
 
     def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
+        """Download a file to `scratch` and check its hash. Raises RequirementsError."""
         path = scratch / file.name
         try:
             try:

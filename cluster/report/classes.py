@@ -103,6 +103,7 @@ def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
 
 
 def _small_png(text: Any) -> bytes | None:
+    """Decode an image; None unless it is a PNG within the limits."""
     if not isinstance(text, str) or len(text) > 2 * MAX_BYTES:
         return None
     try:

@@ -119,6 +119,8 @@ def thinned(points: Sequence[StepPoint], most: int = MAX_STEP_POINTS) -> list[St
 
 
 def _mean(points: Sequence[StepPoint]) -> StepPoint:
+    """Return the mean of consecutive steps."""
+
     def of(name: str) -> float | None:
         known = [value for point in points if (value := getattr(point, name)) is not None]
         return statistics.fmean(known) if known else None

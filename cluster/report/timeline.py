@@ -140,6 +140,7 @@ Mark = tuple[str, float, int]
 
 
 def _training_marks(events: Sequence[Document], attempt: int) -> list[Mark]:
+    """Return the marks of an attempt's training; empty without events."""
     if not events:
         return []
     end = events[-1]["time"]
@@ -148,6 +149,7 @@ def _training_marks(events: Sequence[Document], attempt: int) -> list[Mark]:
 
 
 def _last_marks(times: dict[str, float], events: Sequence[Document], ended: float, attempt: int) -> list[Mark]:
+    """Return the marks of the last attempt. `events` are those of its training, if it got that far."""
     begun = "restarted" if "restarted" in times else "started"
     steps = ((PREPARING, begun), (CHECKING, "prepared"), (STARTING, "inspected"))
     marks = [(name, times[step], attempt) for name, step in steps if step in times]
@@ -158,6 +160,7 @@ def _last_marks(times: dict[str, float], events: Sequence[Document], ended: floa
 
 
 def _nodes(files: RunFiles, times: dict[str, float], origin: float, ended: float) -> tuple[NodeSpan, ...]:
+    """Build the nodes of the last attempt."""
     record = files.record
     kinds, result = document(document(record.get("origin")).get("instance_types")), document(record.get("result"))
     checks, ready = _checks(document(record.get("preflight"))), times.get("inspected")
@@ -200,6 +203,7 @@ Happened = tuple[float, str, str]
 def _events(
     files: RunFiles, times: dict[str, float], attempts: Sequence[Sequence[Document]], ended: float
 ) -> Iterator[Happened]:
+    """Yield the events of a run, in no particular order."""
     record, state = files.record, files.record["state"]
     inspected, hosts = times.get("inspected"), document(record.get("spec")).get("hosts") or ()
     if hosts and inspected is not None:

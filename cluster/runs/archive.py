@@ -84,6 +84,7 @@ class Archive:
                     ) from None
 
             def bring(place: tuple[str, Path]) -> int:
+                """Download one object and return its size."""
                 try:
                     s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
                 except (Boto3Error, S3DownloadFailedError) as error:
@@ -99,6 +100,7 @@ class Archive:
         return Fetched(directory=into / chosen, files=len(sizes), size_bytes=sum(sizes))
 
     def _find(self, run_id: str) -> tuple[str, str]:
+        """Return bucket and id of a run, or of the newest run for "". Raises DeepcdkError if there is none."""
         places = self._places()
         for bucket, found in reversed(places):
             if run_id in ("", found):
@@ -125,6 +127,7 @@ class Archive:
         return (entry["Key"] for page in pages for entry in page.get("Contents", []))
 
     def _record(self, bucket: str, run_id: str) -> dict[str, Any] | None:
+        """Read a run's record; None if it is missing, too large or invalid."""
         from botocore.exceptions import ClientError
 
         with aws_errors(f"reading the record of {run_id} in {bucket}"):

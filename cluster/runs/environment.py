@@ -64,6 +64,7 @@ def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) 
 
 
 def _read_file(name: str, path: Path) -> str:
+    """Read a secret's value from a file. Raises UsageError."""
     try:
         text = path.read_bytes().decode()  # in text mode, Python would translate line ends
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
@@ -77,6 +78,7 @@ def _is_name(text: str) -> bool:
 
 
 def _check(flag: str, name: str, value: str) -> None:
+    """Check a variable's name and value. Raises UsageError without the value."""
     if not _is_name(name):
         raise UsageError(flag, name, "must begin with a variable's name: letters, digits and _")
     if OURS.fullmatch(name):

@@ -125,6 +125,7 @@ def _same_run(run_id: object, followed: str) -> str:
 
 
 def _reduce_record(progress: RunProgress, record: dict[str, Any]) -> RunProgress:
+    """Apply a record of metrics.jsonl to the progress."""
     event = record.get("event")
     fields = _FIELDS.get(event, {}) if isinstance(event, str) else {}
     changes = {name: read(record, key, getattr(progress, name)) for name, (key, read) in fields.items()}

@@ -130,6 +130,7 @@ def tables(recipe: Recipe, variant: Variant | None, *, everything: bool) -> Iter
 
 
 def _settings_table(recipe: Recipe, variant: Variant | None, *, everything: bool) -> Table:
+    """Build the table of a recipe's settings. Defaults are left out unless `everything` is set."""
     found = settings_of(recipe, variant)
     shown = [each for each in found if everything or each.differs]
     name = f"{recipe.name}, variant {variant.name}" if variant else recipe.name

@@ -199,6 +199,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _plain(key: str, value: object) -> str:
+    """Format a value of a result, depending on its key and type."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key == "finished" and not answers.moment(value) and isinstance(value, int | float):

@@ -49,6 +49,7 @@ def connect(
     open_it = functools.partial(open_connection, address, user, host_keys, offered, key_name=master.key_name)
 
     def open_one() -> Master:
+        """Open a connection over Session Manager, through the user's proxy, or directly."""
         if tunnelled:
             command, environment = session_manager.command(master.id, aws.region), session_manager.environment(aws)
             return session_manager.open_tunnel(

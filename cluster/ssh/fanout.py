@@ -163,6 +163,7 @@ def run(
     stream = BackgroundReader(said, master.where)
 
     def lines() -> Iterator[str]:
+        """Yield the agent's messages. Status 1 is not an error here: the messages report which nodes failed."""
         try:
             while (line := stream.next(timeout_s=2 * SILENCE_S)) is not None:
                 yield line

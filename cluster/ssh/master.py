@@ -124,6 +124,7 @@ class Master:
             yield
 
     def _open(self, argv: Sequence[str], directory: str) -> paramiko.Channel:
+        """Start a command in a new channel, and first replace a broken connection if possible. Raises SilenceError."""
         import paramiko
 
         broken = (paramiko.SSHException, *_BROKEN)

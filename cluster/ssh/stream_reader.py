@@ -31,6 +31,7 @@ class BackgroundReader(Generic[T]):
         self._thread.start()
 
     def _pump(self, source: Iterator[T]) -> None:
+        """Move items from the source to the queue, until the source ends or is abandoned."""
         try:
             for item in source:
                 if not self._put(item):

@@ -184,6 +184,7 @@ def parse_public_key(text: str) -> tuple[str, bytes] | None:
 
 
 def _public_file(path: Path) -> UserKey | None:
+    """Return the key in a public key file; None if it is missing, invalid or a certificate."""
     try:
         if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
             return None

@@ -23,12 +23,12 @@ from cluster.terminal.units import duration
 from cluster.terminal.wrap import fitted, printable
 
 QUIET_S: Final = 1.0
-"""Seconds without output after which the step is shown."""
+"""Seconds without output before the step is shown."""
 AGAIN_S: Final = 10.0
 """Seconds between two plain lines, so that a log does not fill with them."""
 CHECK_S: Final = 0.1
 TIMED_S: Final = 10.0
-"""Seconds after which a terminal also shows the step's duration."""
+"""Seconds before a terminal also shows the step's duration."""
 
 
 @dataclasses.dataclass
@@ -153,6 +153,7 @@ class StatusLine:
                 self.update()
 
     def _show(self, stream: TextIO) -> None:
+        """Start the spinner on a terminal."""
         from rich.console import Console
         from rich.live import Live
 

@@ -20,6 +20,7 @@ def fold(text: str, columns: int) -> str:
 
 
 def _fold(line: str, columns: int) -> str:
+    """Fold one line."""
     if len(line) <= columns:
         return line
     indent = line[: len(line) - len(line.lstrip())]
