@@ -446,22 +446,3 @@ def test_the_list_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert done.stdout == "[]\n"
-
-
-def test_bash_completes_flags() -> None:
-    script = (
-        'eval "$(fab --print-completion-script bash)"; COMP_WORDS=(fab scale 4 --f); '
-        '_complete_fab fab --f; echo "${COMPREPLY[@]}"'
-    )
-    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True,
-        env={**os.environ, "PATH": commands},
-    )  # fmt: skip
-    assert (done.stdout.split(), done.stderr) == (["--force"], "")
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_their_script(fab: Fab, shell: str) -> None:
-    status, text = fab("--print-completion-script", shell)
-    assert (status, "fab --complete" in text or "--complete -- ${words}" in text) == (0, True)
