@@ -70,6 +70,7 @@ class Names:
 
 
 def _json(path: Path) -> Mapping[str, Any]:
+    """Read an object from a JSON file; empty if the file does not exist. Raises DeepcdkError."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

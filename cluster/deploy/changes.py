@@ -178,6 +178,7 @@ def _change(
 
 
 def _action(entry: Mapping[str, Any]) -> str:
+    """Return what happens to a resource, one of ACTIONS."""
     if entry["Action"] in ("Add", "Import"):
         return ADDED
     if entry["Action"] == "Remove":
@@ -188,6 +189,7 @@ def _action(entry: Mapping[str, Any]) -> str:
 
 
 def _is_kept(entry: Mapping[str, Any], old: Mapping[str, Any], action: str) -> bool:
+    """Return whether the present resource is kept after its replacement or removal."""
     policy = entry.get("PolicyAction")
     if not policy:
         attribute = "DeletionPolicy" if action == REMOVED else "UpdateReplacePolicy"

@@ -104,6 +104,7 @@ def judge_image(
 
 
 def _root_gib(described: Mapping[str, Any]) -> int:
+    """Return the size of an image's root volume, GiB; 0 if unknown."""
     root = described.get("RootDeviceName")
     sizes = [
         int(mapping.get("Ebs", {}).get("VolumeSize") or 0)

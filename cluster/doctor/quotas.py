@@ -241,6 +241,7 @@ def _running(subject: Subject) -> dict[Kind, int]:
 
 
 def _vcpus(instance: Mapping[str, Any]) -> int:
+    """Return the number of vCPUs of an instance."""
     if kind := find(instance["InstanceType"]):
         return kind.vcpus
     options = instance.get("CpuOptions") or {}

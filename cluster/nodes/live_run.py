@@ -65,6 +65,7 @@ def find_live_runs(session: Session) -> LiveRuns:
 
 
 def _has_master(session: Session) -> bool:
+    """Return whether the cluster has a running master, so that runs may be live."""
     stack = session.deployed_stack
     if not (stack.master_group and stack.efs_mount) or stack.status == DELETING:
         return False  # its creation failed, or it is being deleted

@@ -94,6 +94,7 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
     session, master, supervisor, report = task.session, task.master, task.supervisor, task.report
 
     def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], Mapping[str, Mapping[str, str]]]:
+        """Return the current inventory, the workers to remove, and who started the runs on them."""
         found = inventory.refresh(session.aws, session.stack)
         occupied = supervisor.occupancy()
         busy = occupied.hosts

@@ -96,6 +96,7 @@ def _parts(estimate: Mapping[str, Any], result: Mapping[str, Any], seconds: floa
 
 
 def _ranged(name: str, unit: str, expected: Mapping[str, Any], actual: float | None) -> Outcome | None:
+    """Build an outcome with a range; None if a value is unknown."""
     value, low, high = (number(expected.get(key)) for key in ("value", "low", "high"))
     if value is None or actual is None:
         return None
@@ -103,6 +104,7 @@ def _ranged(name: str, unit: str, expected: Mapping[str, Any], actual: float | N
 
 
 def _plain(name: str, unit: str, expected: float | None, actual: float | None) -> Outcome | None:
+    """Build an outcome without a range; None if a value is unknown."""
     if expected is None or actual is None:
         return None
     return Outcome(name=name, unit=unit, expected=expected, low=None, high=None, actual=actual)

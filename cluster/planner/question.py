@@ -111,6 +111,7 @@ class Question:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 
     def _cautions(self) -> tuple[str, ...]:
+        """Return notes on the limits of the estimate."""
         found = ["* the choice; --assumptions shows what was assumed, and from where"]
         if any(kind.gpus for kind in self.types):
             found.append("rates of GPUs other than the H200's are published or estimated: no other was measured")

@@ -103,6 +103,7 @@ def estimate_run(
 
 
 def _with_ranks(hardware: Hardware, ranks_per_node: str) -> Hardware:
+    """Return the hardware with the number of ranks that --ranks-per-node asks for."""
     if not ranks_per_node:
         return hardware
     chosen = hardware.cores if ranks_per_node == CORES else int(ranks_per_node)

@@ -127,7 +127,7 @@ def unreachable(
 
 
 def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
-    """Return the modules available on the nodes besides the program's own files and the packages in its lock file."""
+    """Return the modules that the nodes have from Python, the runtime and local wheels, whatever the program lists."""
     known = STANDARD_LIBRARY | _modules_of(environment.wheels)
     if not environment.own:
         return known | RUNTIME_MODULES

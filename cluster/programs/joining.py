@@ -503,6 +503,7 @@ def _file(word: str, bases: Sequence[Path]) -> Path | None:
 
 
 def _script_kind(path: Path) -> str:
+    """Return python, shell or "" for a file, by its suffix or its first line."""
     with path.open("rb") as file:
         first = file.readline(200).decode(errors="replace")
     interpreter = first.split()[-1] if first.startswith("#!") and first.split() else ""
@@ -512,6 +513,7 @@ def _script_kind(path: Path) -> str:
 
 
 def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: str) -> Path | None:
+    """Return a module's file, or else its package's `__main__.py` (or one of `others`); None if there is none."""
     for base in (*bases, directory / "src"):
         path = base.joinpath(*module.split("."))
         for candidate in (path.parent / f"{path.name}.py", *(path / name for name in others or ("__main__.py",))):

@@ -187,6 +187,7 @@ def imports(tree: ast.AST, *, relative: bool = True) -> Iterator[str]:
 
 
 def _places(module: str, *roots: Path) -> Iterator[Path]:
+    """Yield the paths where a module and its packages may be."""
     parts = module.split(".")
     for root in roots:
         if all(parts):

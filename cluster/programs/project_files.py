@@ -200,6 +200,7 @@ def is_package(pyproject: Path) -> bool:
 
 
 def _lists_packages(file: Path) -> bool:
+    """Return whether a file lists packages. A pyproject.toml may contain only settings of tools."""
     if file.name != PYPROJECT:
         return True
     project = _table(_toml(file), "project")
@@ -258,6 +259,7 @@ def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _toml(file: Path) -> dict[str, Any]:
+    """Read a TOML file. Raises RequirementsError."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

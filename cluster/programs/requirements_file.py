@@ -108,6 +108,7 @@ class RequirementsFile:
 
 
 def _plain_repository(found: re.Match[str]) -> str:
+    """Convert an editable git requirement to a non-editable one."""
     words = dict(word.partition("=")[::2] for word in (found[2] or "").split("&"))
     name, below = words.get("egg", "").partition("[")[0], words.get("subdirectory")
     url = f"{found[1]}#subdirectory={below}" if below else found[1]

@@ -232,6 +232,7 @@ def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package
 
 
 def _file(entry: Mapping[str, Any], beside: Path) -> File:
+    """Build a file from its entry in a lock file. Its path is relative to `beside`."""
     url = entry.get("url") or (beside / entry["path"]).resolve().as_uri()
     path = File(url=url).path
     return File(

@@ -320,6 +320,7 @@ def _leftovers(source: Path) -> set[Path]:
 
 
 def _tags(name: str) -> frozenset[Tag]:
+    """Return the tags in a wheel's name; none if the name is invalid."""
     try:
         return parse_wheel_filename(name)[3]
     except InvalidWheelFilename:

@@ -89,6 +89,7 @@ def describe_spent(record: Mapping[str, Any]) -> str:
 
 
 def _unpriced(kinds: Sequence[str]) -> DeepcdkError:
+    """Build the error for a cost limit with unknown prices."""
     return DeepcdkError(
         f"--max-cost cannot be kept: the price of {', '.join(kinds) or 'a node'} in this region is not known",
         remedy="bound the time with --max-hours; AWS's price list is read with the permission pricing:GetProducts",

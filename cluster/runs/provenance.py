@@ -141,6 +141,7 @@ def _is_wheel(source: Path) -> bool:
 
 
 def _git(directory: Path, *words: str) -> str | None:
+    """Return the output of a git command; None if it fails or git is missing."""
     try:
         done = subprocess.run(["git", *words], cwd=directory, capture_output=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

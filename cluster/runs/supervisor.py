@@ -66,6 +66,7 @@ def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesE
 
 
 def _describe_hold(held: Mapping[str, Any]) -> str:
+    """Describe what a task is doing with the nodes that it holds."""
     if held["hosts"]:
         return f"{'cleaning' if held['task'] == CLEANING else 'ending'} {', '.join(held['hosts'])}"
     return "ending all nodes" if held.get("every") else "changing the size of the worker group"
@@ -148,6 +149,7 @@ class Supervisor:
     def _submit(
         self, verb: str, shape: answers.Rule, submission: Submission, secrets: Mapping[str, str], *, queue: bool
     ) -> Begun:
+        """Send a run to the supervisor with its secrets, to start or resume it."""
         run_id, flags = submission.spec.run_id, ["--queue"] if queue else []
         with self._with_secrets(run_id, secrets):
             text, nodes = submission.to_json().encode(), len(submission.spec.hosts)

@@ -171,6 +171,7 @@ def stored_name(name: str, *, is_folder: bool = False) -> str:
 
 
 def _folded(name: str) -> str:
+    """Return a name in the form in which names are compared."""
     for _ in range(2):  # case folding can produce characters that NFKC changes
         name = unicodedata.normalize("NFKC", _IGNORABLE.sub("", name)).casefold()
     return name.strip().rstrip(" .") or name

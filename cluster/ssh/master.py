@@ -323,6 +323,7 @@ def _too_long(what: str, answer: bytearray, where: str) -> AnswerError:
 
 
 def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:
+    """Send blocks to a command's standard input, and close it."""
     try:
         for block in blocks:
             channel.sendall(block)

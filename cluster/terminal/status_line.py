@@ -134,6 +134,7 @@ class StatusLine:
         return stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def _print(self, text: str) -> None:
+        """Print a plain line and restart the wait for the next one."""
         self._last_output, self._delay_s = self._clock(), AGAIN_S
         with contextlib.suppress(OSError, ValueError):  # the stream is closed
             print(printable(text), file=self._stream(), flush=True)
@@ -144,6 +145,7 @@ class StatusLine:
         return printable(step.what if seconds < TIMED_S else f"{step.what} ({duration(seconds)})")
 
     def _watch(self) -> None:
+        """Update the line until there is no step. Runs in its own thread."""
         while True:
             time.sleep(CHECK_S)
             with self._lock:
@@ -170,6 +172,7 @@ class StatusLine:
         self._live.start(refresh=True)
 
     def _spinner(self, columns: int) -> Any:
+        """Build the spinner with the step's text, cut to the terminal's width."""
         from rich.spinner import Spinner
         from rich.text import Text
 
