@@ -141,6 +141,8 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
     rebooted = next(line.split()[2] for line in listed.splitlines() if line.startswith("deeplearning-worker2 "))
     boot_id = ("cat", "/proc/sys/kernel/random/boot_id")
     before = cluster.on(rebooted, *boot_id).stdout
+    helper = "/usr/sbin/mount.nfs4"
+    cluster.on(rebooted, "mv", helper, f"{helper}.away")
     cluster.ask("ec2", "reboot_instances", InstanceIds=[rebooted])
 
     def is_up() -> bool:
@@ -149,6 +151,10 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
 
     eventually(is_up)
     assert "skuid 60900" in cluster.on(rebooted, "nft", "list", "table", "inet", "deepcdk").stdout
+    # The file system that could not be mounted is mounted as soon as that is possible.
+    assert cluster.on(rebooted, "mountpoint", "/mnt/efs", check=False).returncode != 0
+    cluster.on(rebooted, "mv", f"{helper}.away", helper)
+    eventually(lambda: cluster.on(rebooted, "mountpoint", "/mnt/efs", check=False).returncode == 0)
 
 
 @pytest.mark.parametrize(
