@@ -283,7 +283,8 @@ def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iter
     try:
         embedded = up(name, *demo.owned(), *options, timeout_s=timeout_s)
         yield embedded
-        check_answered(embedded.log())
+        if Path(embedded.described["log"]).exists():  # A test that stops the cloud checks its log before.
+            check_answered(embedded.log())
     finally:
         execute(demo.localcloud("stop", "--name", name), check=False)
 

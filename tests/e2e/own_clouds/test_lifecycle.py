@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.e2e.conftest import EmbeddedCloud, check_answered, start_cloud
 from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
@@ -261,11 +261,10 @@ def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
 
 
 def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
-    """The file system's address is one that no mount target has."""
-    settings = ("--set", "file_system_id=fs-00000000000000000", "--set", "ready_timeout_min=1")
-    done = own.fab("up", "--yes", *settings, check=False)
+    done = own.fab("up", "--yes", "--set", "boot_commands=no-such-program", check=False)
     assert done.returncode == 1
-    assert " (AWS::AutoScaling::AutoScalingGroup): " in done.stderr
+    assert "Workers/Group/ASG (AWS::AutoScaling::AutoScalingGroup): " in done.stderr
+    assert "failed: boot_commands: no-such-program (exit status 127)" in done.stderr
     assert "do: correct the cause, then repeat `fab up`" in done.stderr
     assert "_IN_PROGRESS" not in done.stdout + done.stderr
     stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
@@ -274,6 +273,7 @@ def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
 
 
 def test_stop_leaves_nothing_on_the_machine(own: EmbeddedCloud) -> None:
+    check_answered(own.log())
     own.localcloud("stop")
     namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert own.name not in namespaces
