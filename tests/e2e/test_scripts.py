@@ -112,13 +112,14 @@ def test_the_record_has_the_exact_command_and_the_secrets_names_alone(done: Any)
 
 
 def test_no_secret_stays_on_a_node(done: Any) -> None:
-    cloud, _, _, _ = done
+    cloud, _, record, _ = done
     homes = ("/home/ec2-user", "/home/deepcdk-rank/files")
     folders = [f"{home}/.cache/deepcdk/{name}" for home in homes for name in ("secrets", "taken")]
     nodes = [node["InstanceId"] for node in (*cloud.instances("master"), *cloud.instances("worker"))]
 
     def left() -> str:
-        return "".join(cloud.on(node, "find", *folders, "-type", "f", check=False).stdout for node in nodes)
+        find = ("find", *folders, "-type", "f", "-name", f"{record['run_id']}*")
+        return "".join(cloud.on(node, *find, check=False).stdout for node in nodes)
 
     # The supervisor removes them after it has reported the run's end.
     eventually(lambda: not left(), 60.0, left)
