@@ -179,3 +179,74 @@ def test_an_instance_that_goes_before_its_successor_runs_is_not_replaced_twice(c
     cloud.interrupt(victim.id, 0)
     after = settled(cloud)
     assert len(after) == 2 and other.id in after and victim.id not in after
+
+
+def test_member_that_is_marked_unhealthy_is_replaced_and_the_activities_give_the_cause(
+    cloud: Cloud, client: Client, stacks: Stacks
+) -> None:
+    group, autoscaling = stacks.physical(stacks.create(nodes(2)), "Nodes"), client("autoscaling")
+    sick, well = (instance.id for instance in cloud.snapshot().instances)
+    autoscaling.set_instance_health(InstanceId=sick, HealthStatus="Unhealthy")
+    (described,) = autoscaling.describe_auto_scaling_instances(InstanceIds=[sick])["AutoScalingInstances"]
+    assert described["HealthStatus"].lower() == "unhealthy"
+    cloud.wait_for_change(0)
+    left = {instance.id for instance in cloud.snapshot().instances}
+    assert (well in left, sick in left, len(left)) == (True, False, 2)
+    launched, ended = autoscaling.describe_scaling_activities(AutoScalingGroupName=group)["Activities"][:2]
+    assert ended["Description"] == f"Terminating EC2 instance: {sick}"
+    assert ended["Cause"].endswith("was taken out of service in response to a user health-check.")
+    assert launched["Description"].startswith("Launching a new EC2 instance")
+    assert launched["Cause"].endswith("was launched in response to an unhealthy instance needing to be replaced.")
+    with pytest.raises(ClientError, match="No managed instance found for instance ID"):
+        autoscaling.set_instance_health(InstanceId=sick, HealthStatus="Unhealthy")
+    with pytest.raises(ClientError, match=r"Valid instance health states are: \[Healthy, Unhealthy\]"):
+        autoscaling.set_instance_health(InstanceId=well, HealthStatus="Ill")
+
+
+def test_unhealthy_member_waits_for_the_hook_of_its_group(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+    stacks.create(hooked(1))
+    (sick,) = cloud.snapshot().instances
+    client("autoscaling").set_instance_health(InstanceId=sick.id, HealthStatus="Unhealthy")
+    cloud.wait_for_change(0)
+    assert states(cloud) == ["InService", "Terminated"]
+    cloud.wait_for_change(0)
+    assert len(states(cloud)) == 2, "it is replaced once"
+
+
+def test_mark_has_no_effect_in_the_grace_period_unless_the_call_says_so(
+    cloud: Cloud, client: Client, stacks: Stacks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = nodes(1)
+    resources["Nodes"]["Properties"]["HealthCheckGracePeriod"] = 300
+    stacks.create(resources)
+    autoscaling = client("autoscaling")
+
+    def mark(**more: Any) -> str:
+        (instance,) = cloud.snapshot().instances
+        autoscaling.set_instance_health(InstanceId=instance.id, HealthStatus="Unhealthy", **more)
+        cloud.wait_for_change(0)
+        return str(instance.id)
+
+    def ids() -> list[str]:
+        return [instance.id for instance in cloud.snapshot().instances]
+
+    assert mark() in ids()
+    assert mark(ShouldRespectGracePeriod=False) not in ids()
+    assert mark(ShouldRespectGracePeriod=True) in ids()
+    let_time_pass(monkeypatch, 301)
+    assert mark() not in ids()
+
+
+def test_group_without_replacement_of_unhealthy_members_keeps_them(
+    cloud: Cloud, client: Client, stacks: Stacks
+) -> None:
+    group, autoscaling = stacks.physical(stacks.create(nodes(1)), "Nodes"), client("autoscaling")
+    (sick,) = cloud.snapshot().instances
+    autoscaling.suspend_processes(AutoScalingGroupName=group, ScalingProcesses=["ReplaceUnhealthy"])
+    autoscaling.set_instance_health(InstanceId=sick.id, HealthStatus="Unhealthy")
+    cloud.wait_for_change(0)
+    assert [instance.id for instance in cloud.snapshot().instances] == [sick.id]
+    autoscaling.set_instance_health(InstanceId=sick.id, HealthStatus="Healthy")
+    autoscaling.resume_processes(AutoScalingGroupName=group, ScalingProcesses=["ReplaceUnhealthy"])
+    cloud.wait_for_change(0)
+    assert [instance.id for instance in cloud.snapshot().instances] == [sick.id]

@@ -95,9 +95,9 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
             continue
         instance.autoscaling_group = group
         instance._launched_version = str(version.number)
-        group.instance_states.append(
-            models.InstanceState(instance, protected_from_scale_in=group.new_instances_protected_from_scale_in)
-        )
+        protected = group.new_instances_protected_from_scale_in
+        group.instance_states.append(models.InstanceState(instance, protected_from_scale_in=protected))
+        lifecycle.note_launch(group.instance_states[-1])
         lifecycle.record(group, f"Launching a new EC2 instance: {instance.id}")
         return instance
     return None
@@ -229,8 +229,9 @@ def keep(backend: Any) -> bool:
             continue
         before = _states(group)
         failures = getattr(group, "_hosts_failed", 0)
-        lifecycle.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
-        if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
+        can_launch = failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0)
+        lifecycle.end_unhealthy(group, functools.partial(settle, group) if can_launch else lambda: None)
+        if can_launch:
             lifecycle.replace_at_risk(group, functools.partial(_launch_successor, group))
             settle(group)
         changed = changed or before != _states(group)

@@ -9,6 +9,10 @@ Instances"): after a rebalance recommendation the group launches a replacement. 
 the replacement passes its health checks. Meanwhile the group may exceed its maximum by a tenth of its desired capacity.
 The guide does not specify the rounding; it is rounded down here. EC2 gives the recommendation no later than the
 interruption notice.
+
+SetInstanceHealth (API reference) marks a member of a group. moto accepts instances that are in no group, ignores
+ShouldRespectGracePeriod, and gives a group without HealthCheckGracePeriod 300 s instead of 0. That the call has no
+effect during the grace period is an interpretation: the reference says only that it respects the period.
 """
 
 from __future__ import annotations
@@ -36,6 +40,11 @@ _UP: Final = ("pending", "running")
 _PROCESSES: Final = {"Launch", "Terminate"}
 _ACTIVITIES: Final = "_localcloud_activities"
 """Attribute of the backend with each group's activities, by the group's name. It includes deleted groups."""
+_LAUNCHED: Final = "_localcloud_launched"
+"""Attribute of a member: when its group launched it."""
+_STATES: Final = ("Healthy", "Unhealthy")
+_UNHEALTHY: Final = "an instance was taken out of service in response to a user health-check."
+_REPLACING: Final = "an instance was launched in response to an unhealthy instance needing to be replaced."
 _KEPT: Final = 200
 """Maximum number of stored activities of a group. AWS keeps six weeks of them."""
 
@@ -122,6 +131,52 @@ def end_due(group: Any) -> bool:
     due = [state for state in group.instance_states if getattr(state, _ENDS_AT, now + 1) <= now]
     _terminate(group, due)
     return bool(due)
+
+
+def note_launch(state: Any) -> None:
+    """Begin the grace period of a group's new member."""
+    setattr(state, _LAUNCHED, time.monotonic())
+
+
+@around(AutoScalingBackend, "create_auto_scaling_group")
+def _without_grace(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Create a group with a grace period of 0 s if none is given, as the API does."""
+    group = original(self, *args, **kwargs)
+    if not kwargs.get("health_check_period"):
+        group.health_check_grace_period = 0
+    return group
+
+
+@instead(AutoScalingResponse, "set_instance_health")
+def _set_instance_health(self: Any) -> ActionResult:
+    """Set the health of a group's member. Within the group's grace period, Unhealthy has no effect by default."""
+    instance_id, status = self._get_param("InstanceId"), self._get_param("HealthStatus")
+    if status not in _STATES:
+        raise invalid(f"Valid instance health states are: [{', '.join(_STATES)}].")
+    for group in self.autoscaling_backend.autoscaling_groups.values():
+        for state in group.instance_states:
+            if state.instance.id != instance_id or state.instance._state.name == "terminated":
+                continue
+            ignores_grace = self._get_bool_param("ShouldRespectGracePeriod") is False
+            grace_s = 0 if ignores_grace else int(group.health_check_grace_period or 0)
+            if status == "Healthy" or time.monotonic() - getattr(state, _LAUNCHED, 0.0) >= grace_s:
+                state.health_status = status
+            return ActionResult({})
+    raise invalid(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
+
+
+def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
+    """Terminate a group's members that were marked as unhealthy, and launch others in their place.
+
+    The replacements start while the members wait for a lifecycle hook.
+    """
+    unhealthy = [state for state in group.active_instances() if state.health_status == "Unhealthy"]
+    if not unhealthy:
+        return
+    with caused_by(group, f"At {utcnow():%Y-%m-%dT%H:%M:%SZ} {_UNHEALTHY}"):
+        end(group, unhealthy)
+    with caused_by(group, f"At {utcnow():%Y-%m-%dT%H:%M:%SZ} {_REPLACING}"):
+        launch()
 
 
 def target_state(instance: Any) -> str:

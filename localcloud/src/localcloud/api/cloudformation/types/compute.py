@@ -219,13 +219,12 @@ RESOURCE_TYPES = (
         named_by="AutoScalingGroupName",
         honoured=names(
             "AutoScalingGroupName MinSize MaxSize DesiredCapacity LaunchTemplate VPCZoneIdentifier "
-            "NewInstancesProtectedFromScaleIn CapacityRebalance MetricsCollection Tags"
+            "HealthCheckGracePeriod NewInstancesProtectedFromScaleIn CapacityRebalance MetricsCollection Tags"
         )
         | names("LaunchTemplateSpecification Overrides.InstanceType", below=f"{_MIX}.LaunchTemplate")
         | names("OnDemandBaseCapacity OnDemandPercentageAboveBaseCapacity", below=f"{_MIX}.InstancesDistribution"),
         inert={
             "HealthCheckType": "an instance is found unhealthy as soon as its host is gone",
-            "HealthCheckGracePeriod": "an instance is found unhealthy as soon as its host is gone",
             "Cooldown": "step scaling, the only policies here, has no cooldown",
             "NotificationConfigurations": "failed launches are in the activities; no mail leaves the machine",
             f"{_MIX}.InstancesDistribution.OnDemandAllocationStrategy": _ORDER,
