@@ -6,6 +6,8 @@
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
 types := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/deepcdk/mypy
+# What runs on a Mac. mypy follows its imports into agent and payload.
+laptop := app.py fabfile.py deepcdk stacks cluster
 # Tests that need no root, no hosts and no TensorFlow.
 unit := not root and not tensorflow and not horovod and not e2e
 # The locked node, npm and cdk before the machine's own; jsii takes its Node from the path too.
@@ -57,6 +59,7 @@ lint: setup ## check style, scripts, types and who imports whom
 	$(python) -m ruff format --check
 	.venv/bin/shellcheck $$(git ls-files '*.sh'; git grep -lE '^#!/.*[/ ](ba|da)?sh( |$$)' -- ':!*.sh' ':!*.py' ':!*.md')
 	MYPY_CACHE_DIR='$(types)' $(python) -m mypy
+	MYPY_CACHE_DIR='$(types)/darwin' $(python) -m mypy --platform darwin $(laptop)
 	.venv/bin/lint-imports
 
 # Not part of `lint`: the answer changes without a change here, and mirrors of PyPI and npm have no such database. A package
