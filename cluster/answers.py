@@ -130,6 +130,9 @@ def fields(**rules: Rule) -> Rule:
 NODE: Final = fields(name=name, address=text, instance_id=text, slots=whole)
 SPENT: Final = fields(seconds=number, usd=maybe(number), usd_per_hour=maybe(number), reached=maybe(text))
 STARTED_BY: Final = fields(user=text, host=text, identity=maybe(text), laptop=maybe(text))
+TRIAL: Final = fields(
+    sweep=text, number=whole, parameters=each(each(text)), repeat=whole, seed=maybe(whole), first=maybe(text)
+)
 SUMMARY: Final = fields(
     run_id=run_id,
     state=state,
@@ -143,6 +146,7 @@ SUMMARY: Final = fields(
     exit_code=maybe(whole),
     spent=maybe(SPENT),
     started_by=maybe(STARTED_BY),
+    trial=maybe(TRIAL),
 )
 SPEC: Final = fields(
     run_id=run_id,
@@ -158,6 +162,7 @@ SPEC: Final = fields(
     ranks_per_node=maybe(whole),
     controller=maybe(text),
     preflight=maybe(text),
+    trial=maybe(TRIAL),
     bounds=maybe(fields(max_hours=maybe(number), max_usd=maybe(number))),
 )
 FINDING: Final = fields(node=text, what=text)

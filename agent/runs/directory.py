@@ -27,6 +27,7 @@ from agent.spec import json_text
 from agent.spec.nodes import RUN_GIDS, RUN_GROUP
 from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, MAX_STOP_GRACE_S, STATES, STOP_GRACE_S
+from agent.spec.trial import Trial
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 NOT_READ: Final = (errno.EINVAL, errno.ELOOP, errno.EFBIG)
@@ -209,6 +210,16 @@ class RunDirectory:
             return {str(key): str(value)[:_MAX_NAME] for key, value in found.items()} or None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def trial(self) -> dict[str, Any] | None:
+        """Return the run's place in a sweep, as its spec says; None for a run without a sweep."""
+        try:
+            found = Trial.from_document(json_text.parse(read_regular(self.spec))["trial"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        document = dataclasses.asdict(found)
+        document.pop("plan")
+        return document if found.sweep else None
 
     @property
     def log(self) -> Path:

@@ -269,6 +269,7 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
         "position": queue.position(state.run_id) if state.state == QUEUED else None,
         "last_lines": list(dataclasses.asdict(state)["last_lines"]),
         "started_by": directory.started_by(),
+        "trial": directory.trial(),
         "spent": _spent(directory),
         "epoch": epoch,
         "last": last,

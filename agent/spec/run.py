@@ -21,6 +21,7 @@ from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kin
 from agent.spec.launchers import APART, AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.states import RUN_ID_RULE, is_run_id
+from agent.spec.trial import Trial
 
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
@@ -122,6 +123,8 @@ class RunSpec:
     """Whether the hosts have GPUs and EFA devices. NCCL must then use EFA."""
     floors: Floors = dataclasses.field(default_factory=Floors)
     """Minimum speeds of the GPUs."""
+    trial: Trial = dataclasses.field(default_factory=Trial)
+    """The run's place in a sweep."""
 
     def __post_init__(self) -> None:
         if not is_run_id(self.run_id):
@@ -323,6 +326,8 @@ def _restore(key: str, value: Any) -> Any:
         return Bounds(**value)
     if key == "floors":
         return Floors(**value)
+    if key == "trial":
+        return Trial.from_document(value)
     if key == "environment":
         return tuple((str(name), str(content)) for name, content in value)
     return tuple(str(word) for word in value) if isinstance(value, list) else value

@@ -22,8 +22,11 @@ from cluster.terminal.units import duration
 
 
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
-    """Build the table of runs, newest first, from the supervisor's `status --list`."""
-    rows = []
+    """Build the table of runs, newest first, from the supervisor's `status --list`.
+
+    If any of them belongs to a sweep, two columns show its name, and the run's parameters and repeat.
+    """
+    rows, in_sweeps = [], any(run.get("trial") for run in runs)
     for run in reversed(runs):
         epoch = run.get("epoch") or {}
         accuracy = epoch.get("test_accuracy", epoch.get("validation_accuracy"))
@@ -36,15 +39,25 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
                 "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
                 starter.describe(run.get("started_by")) or "-",
+                *((trial["sweep"], describe_trial(trial)) if (trial := run.get("trial")) else ("-", "-") * in_sweeps),
                 _shortened(str(run.get("reason") or "")),
             )
         )
     return Table(
         title="runs",
-        columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "started by", "reason"),
+        columns=(
+            *("run", "state", "nodes", "epochs", "test accuracy", "time", "started by"),
+            *(("sweep", "parameters") if in_sweeps else ()),
+            "reason",
+        ),
         rows=tuple(rows),
-        expendable=("reason", "epochs"),
+        expendable=("reason", "epochs", "started by", "sweep"),
     )
+
+
+def describe_trial(trial: Mapping[str, Any]) -> str:
+    """Describe a run's place in its sweep: `lr=0.1, repeat 2`."""
+    return ", ".join([*(f"{name}={value}" for name, value in trial["parameters"]), f"repeat {trial['repeat']}"])
 
 
 def _nodes(run: Mapping[str, Any]) -> str:
@@ -71,6 +84,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
         *((name, str(spec[name])) for name in ("agent", "payload", "program") if spec.get(name)),
         ("commit", str(spec.get("git_commit") or "-")),
         ("directory", str(record["directory"])),
+        *([("sweep", _describe_sweep(trial))] if (trial := spec.get("trial") or {}).get("sweep") else []),
         *_origin_rows(record),
         ("checkpoints", ", ".join([str(len(found)), *(f"last {name}" for name in found[-1:])])),
         ("size", f"{record['files']} files, {record['bytes']:,} bytes"),
@@ -80,6 +94,11 @@ def record_table(record: Mapping[str, Any]) -> Table:
     rows += [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
     lines = tuple(f"  {line}" for line in (state.get("last_lines") or ())[-5:])
     return Table(title=f"run {record['run_id']}", columns=("", ""), rows=tuple(rows), footer=lines)
+
+
+def _describe_sweep(trial: Mapping[str, Any]) -> str:
+    seed = "" if trial.get("seed") is None else f", seed {trial['seed']}"
+    return f"{trial['sweep']}, run {trial['number']}: {describe_trial(trial)}{seed}"
 
 
 def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:

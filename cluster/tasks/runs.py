@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from agent.spec.states import LIVE_STATES, MAX_STOP_GRACE_S, QUEUED, STOP_GRACE_S
 from cluster.cli import PROJECT
@@ -23,7 +24,13 @@ from cluster.terminal.tables import print_table
 
 
 @task()
-def runs(set_: Set = (), from_bucket: FromBucket = False, json: Json = False, key: Key = "") -> None:
+def runs(
+    set_: Set = (),
+    sweep: Annotated[str, "only the runs of this sweep"] = "",
+    from_bucket: FromBucket = False,
+    json: Json = False,
+    key: Key = "",
+) -> None:
     """
     List all runs, the newest first: those on the shared file system, or in the bucket once the cluster is gone.
 
@@ -35,10 +42,21 @@ def runs(set_: Set = (), from_bucket: FromBucket = False, json: Json = False, ke
     else:
         with session.connect() as master:
             found = session.supervisor(master).runs()
+    if sweep:
+        found = of_sweep(found, sweep)
     if json:
         print_result(found, json=True)
     else:
         print_table(runs_table(found))
+
+
+def of_sweep(runs: Sequence[dict[str, Any]], sweep: str) -> list[dict[str, Any]]:
+    """Return the runs that belong to a sweep. Raises DeepcdkError if there are none."""
+    if found := [run for run in runs if (run.get("trial") or {}).get("sweep") == sweep]:
+        return found
+    known = dict.fromkeys(run["trial"]["sweep"] for run in runs if run.get("trial"))
+    listed = ", ".join([*known][-5:]) or "none"
+    raise DeepcdkError(f"no run belongs to a sweep {sweep}", remedy=f"the last sweeps: {listed}")
 
 
 @task(word="--run")

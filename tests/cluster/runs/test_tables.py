@@ -29,6 +29,15 @@ def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
     assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "-", "")
 
 
+def test_runs_of_a_sweep_show_its_name_and_their_parameters() -> None:
+    base = {"run_id": "one", "state": "succeeded", "started": 0.0, "updated": 61.0, "hosts": ["w1"], "epoch": None}
+    trial = {"sweep": "s1", "number": 3, "parameters": [["lr", "0.1"], ["depth", "3"]], "repeat": 2, "seed": 5}
+    table = runs_table([base, {**base, "trial": trial}])
+    assert table.columns[-3:] == ("sweep", "parameters", "reason")
+    assert [row[-3:-1] for row in table.rows] == [("s1", "lr=0.1, depth=3, repeat 2"), ("-", "-")]
+    assert "sweep" not in runs_table([base]).columns
+
+
 def test_a_live_run_shows_which_nodes_it_has() -> None:
     live = {"run_id": "one", "state": "running", "started": 0, "updated": 61, "hosts": ["deeplearning-worker2"]}
     assert runs_table([live]).rows[0][2] == "1 (worker2)"
