@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -65,6 +66,8 @@ _OF_LAUNCHERS: Final = re.compile(
     r"(?:subprocess\.)?CalledProcessError|(?:torch\.distributed\.elastic\.[a-z_.]{1,99}\.)?(?:ChildFailedError|SignalException)"
 )
 _MAX_EXCEPTION: Final = 300
+_ERROR_STATUSES: Final = (1, 2)
+"""Statuses of programs that print a reason: Python's `sys.exit("text")`, and argparse."""
 _GAVE_UP: Final = re.compile(
     r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d{1,9})ms for |Wait timeout after (\d{1,9}) seconds for key)",
     re.MULTILINE,
@@ -270,6 +273,8 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     rank, status = found
     where = f" on {places[rank]}" if rank < len(places) else ""
     error = f": {text}" if status > 0 and (text := exception_of(rank, log)) else ""
+    if not error and status in _ERROR_STATUSES and (text := last_error_line(rank, log)):
+        error = f"; its last line: {text}"
     return f"rank {rank}{where} ended first, with {describe_status(status)}{error}"
 
 
@@ -292,6 +297,14 @@ def exception_of(rank: int, log: str) -> str:
     return found
 
 
+def last_error_line(rank: int, log: str) -> str:
+    """Return the last line of a rank if it wrote it to stderr, as `sys.exit("text")` and argparse do; "" otherwise."""
+    lines = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std") and line.partition(":")[2].strip()]
+    stream, _, text = lines[-1].partition(":") if lines else ("", "", "")
+    is_own = stream.endswith("<stderr>") and not text.startswith("[placement] ")
+    return text.strip()[:_MAX_EXCEPTION] if is_own else ""
+
+
 def first_ended(log: str) -> tuple[int, int] | None:
     """Return the rank that ended first and its status; None where the launcher names none."""
     found = (
@@ -308,5 +321,7 @@ def _places(hosts: Sequence[Node]) -> list[str]:
 
 
 def describe_status(status: int) -> str:
-    """Write the status of a process; one below 0 is a signal's."""
-    return f"signal {-status}" if status < 0 else f"status {status}"
+    """Write the status of a process. A signal, below 0 or as a shell reports it, is written with its name."""
+    number = -status if status < 0 else status - 128
+    name = signal.strsignal(number) if 0 < number < signal.SIGRTMIN else None
+    return f"{'signal' if status < 0 else 'status'} {abs(status)}{f' ({name})' if name else ''}"

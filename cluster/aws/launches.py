@@ -103,9 +103,9 @@ class LaunchFailures:
 
 
 def last_failure(aws: Aws, group: str) -> str:
-    """Return the message of a group's last activity if it failed; "" otherwise, or if AWS does not answer."""
+    """Return the message of a group's last launch if it failed; "" otherwise, or if AWS does not answer."""
     try:
-        last = last_activity(aws, group)
+        last = next(filter(_is_launch, _last_activities(aws, group, _MAX_RECORDS)), None)
     except AwsError:
         return ""
     return last.get("StatusMessage", "") if last is not None and last["StatusCode"] == "Failed" else ""
@@ -113,9 +113,20 @@ def last_failure(aws: Aws, group: str) -> str:
 
 def last_activity(aws: Aws, group: str) -> ActivityTypeDef | None:
     """Return the last activity of a group; None if there is none. Raises AwsError."""
+    return next(iter(_last_activities(aws, group, 1)), None)
+
+
+def _last_activities(aws: Aws, group: str, count: int) -> list[ActivityTypeDef]:
+    """Return the last activities of a group, newest first. Raises AwsError."""
     with aws_errors(f"reading the activities of {group}"):
-        found = aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=1)
-    return found["Activities"][0] if found["Activities"] else None
+        return aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=count)[
+            "Activities"
+        ]
+
+
+def _is_launch(activity: ActivityTypeDef) -> bool:
+    """Return whether an activity launches an instance. Other activities terminate or move one."""
+    return activity.get("Description", "").startswith("Launching")
 
 
 def describe_missing(aws: Aws, found: Inventory) -> list[str]:
@@ -141,7 +152,10 @@ def describe_since(aws: Aws, stack: str, since: datetime.datetime) -> list[str]:
     return _lines(
         (each["AutoScalingGroupName"], each.get("StatusMessage", ""))
         for each in activities
-        if own.match(each["AutoScalingGroupName"]) and each["StatusCode"] == "Failed" and each["StartTime"] >= since
+        if own.match(each["AutoScalingGroupName"])
+        and _is_launch(each)
+        and each["StatusCode"] == "Failed"
+        and each["StartTime"] >= since
     )
 
 

@@ -159,7 +159,11 @@ _MAX_TEXT_BYTES: Final = 1_000_000
 SHELLS: Final = ("sh", "bash", "dash", "zsh", "ksh")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 _LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
-_OWN_ADDRESS: Final = re.compile(r"tcp://(?:localhost|127\.0\.0\.1|\[?::1\]?)(?:[:/]|$)")
+_OWN_ADDRESS: Final = re.compile(
+    r"tcp://(?:localhost|127\.0\.0\.1|\[?::1\]?)(?:[:/]|$)|file://(?:localhost)?/(?:var/)?(?:tmp|dev/shm)/"
+)
+"""Meeting places on the own node. Each node has its own /tmp."""
+_SPAWNS: Final = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 _ADDRESS_FLAG: Final = re.compile(r"(?:dist\w*[-_]url|init[-_]method)$")
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
 _READS: Final = {"environ", "getenv"}
@@ -212,6 +216,10 @@ class Joining:
     """Calls that create a process group: the function around each, and why it excludes other nodes, or ""."""
     addresses: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     """The function around each assignment of the node's own address, and the reason why other nodes cannot join."""
+    spawns: list[Use] = dataclasses.field(default_factory=list)
+    """Calls that start processes on the own node."""
+    is_numbered: bool = False
+    """Whether each call that creates a process group gets its rank from the program, not from variables."""
     names: set[str] = dataclasses.field(default_factory=set)
     """All names that the files use."""
     sure_names: set[str] = dataclasses.field(default_factory=set)
@@ -291,6 +299,12 @@ class Joining:
         given = given | {*_OF_MPI} if launcher == HOROVOD and controller == MPI else given - {*_OF_MPI}
         if any(use.name in given for use in self.variables):
             return ""
+        if self.spawns and self.is_numbered:
+            remedy = "to train on one node, give --nodes 1 --ranks-per-node 1"
+            return (
+                f"{self.spawns[0]}, which starts processes on its own node, and nothing reads the number of the node, "
+                f"such as NODE_RANK or {{node_rank}} in --entry: {remedy}"
+            )
         others = [use for use in self.others if use.name not in given]
         if others and all(use.name.startswith("torch.distributed") for use in self.uses):
             words = " ".join(f"{name}={{{_OTHERS[name]}}}" for name in dict.fromkeys(use.name for use in others))
@@ -533,7 +547,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
     """
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
     for before, word in zip(("", *words), words, strict=False):
-        name, _, value = ("", "", word) if word.startswith("tcp:") else word.partition("=")
+        name, _, value = ("", "", word) if word.startswith(("tcp:", "file:")) else word.partition("=")
         if _OWN_ADDRESS.match(value) and _ADDRESS_FLAG.search(name or before):
             found.alone.append(f"{word} in the entry is an address of the own node: other nodes do not join")
     seen: set[Path] = set()
@@ -748,7 +762,11 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
         if (name.startswith(_FRAMEWORKS) and name.endswith(_GROUPS)) or name == _JAX:
             reason = "" if id(node) in asked else _call_alone(node)
             text = f"{file}:{node.lineno} {reason}: other nodes do not join" if reason else ""
+            is_numbered = any(word.arg == "rank" for word in node.keywords)
+            found.is_numbered = is_numbered and (found.is_numbered or not found.groups)
             found.groups.append((around.get(id(node), ""), text))
+        elif name.startswith(_SPAWNS) and id(node) not in asked:
+            found.spawns.append(Use(file=file, line=node.lineno, name=name))
         elif (made := _LIGHTNING.fullmatch(name)) and name.partition(".")[0] not in optional:
             is_open = bool(made[1]) or any(word.arg is None for word in node.keywords)
             found.trainers.append((Use(file=file, line=node.lineno, name=name, launcher=TORCHRUN), is_open))

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import os
 import re
+import shlex
 import stat
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -55,6 +56,9 @@ _SECRET_TEXT: Final = re.compile(
 _TEXT_SUFFIXES: Final = frozenset((".py", ".pyi", ".ipynb", ".md", ".rst"))
 """Programs and texts are uploaded, because they may quote a key's first line."""
 MAX_SECRET_BYTES: Final = 1 << 16
+_LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/v1\n"
+_MAX_POINTER_BYTES: Final = 1024
+"""Maximum size of a Git LFS pointer (docs/spec.md of git-lfs)."""
 _NO_REPOSITORY: Final = "not a git repository (or any"
 _GIT_PLACES: Final = frozenset(
     f"GIT_{name}"
@@ -94,6 +98,8 @@ class Upload:
     """Symbolic links to targets outside of the directory."""
     special: tuple[str, ...] = ()
     """Sockets, pipes and devices."""
+    pointers: tuple[str, ...] = ()
+    """Uploaded files that are Git LFS pointers, because their content was never downloaded."""
     without_git: bool = False
     """Whether the directory is in a repository but git is not installed."""
 
@@ -114,6 +120,11 @@ class Upload:
             )
         if self.special:
             lines.append(f"not uploaded: sockets, pipes and devices ({_listed(self.special)})")
+        if self.pointers:
+            lines.append(
+                f"uploaded as Git LFS pointers, without their content: {_listed(self.pointers)}. To download the "
+                f"content first: git -C {shlex.quote(str(self.root))} lfs pull"
+            )
         if self.without_git:
             lines.append(
                 "git is not installed (on a Mac: `xcode-select --install`), so .gitignore has no effect: "
@@ -300,7 +311,7 @@ class _Search:
 
     def result(self) -> Upload:
         """Sort the found paths by kind."""
-        files, links, outside, special = [], [], [], []
+        files, links, outside, special, pointers = [], [], [], [], []
         secrets = {name for name in self.ignored if _has_secret_name(name)}
         for name in sorted(self.paths):
             path, verdict = self.root / name, self.verdict(name)
@@ -313,6 +324,8 @@ class _Search:
                         secrets.add(name)
                     else:
                         files.append(Path(name))
+                        if state.st_size <= _MAX_POINTER_BYTES and _is_pointer(path):
+                            pointers.append(name)
                 elif stat.S_ISLNK(state.st_mode):
                     target = _target_within(self.root, path)
                     if target:
@@ -334,6 +347,7 @@ class _Search:
             secrets=tuple(sorted(secrets)),
             outside=tuple(outside),
             special=tuple(special),
+            pointers=tuple(pointers),
             without_git=self.without_git,
         )
 
@@ -349,6 +363,14 @@ def is_secret(path: Path, name: str, size: int) -> bool:
     except PermissionError:
         raise
     except OSError:  # the file is changing; packing it reports the error
+        return False
+
+
+def _is_pointer(path: Path) -> bool:
+    """Return whether a small file is a Git LFS pointer."""
+    try:
+        return read_regular(path, _MAX_POINTER_BYTES).startswith(_LFS_POINTER)
+    except OSError:  # packing the file reports the error
         return False
 
 

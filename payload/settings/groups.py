@@ -122,7 +122,7 @@ class AugmentationSettings:
     rotation_deg: float = setting(0.0, "largest rotation either way, degrees", low=0, high=180)
     shift_fraction: float = setting(0.0, "largest shift either way, fraction of width and height", low=0, high=1)
     zoom_fraction: float = setting(0.0, "largest enlargement or reduction, fraction of the size", low=0, high=0.9)
-    flip: bool = setting(False, "mirror every other image, left to right")
+    flip: bool = setting(False, "mirror each image with a probability of 1/2, left to right")
     smallest_crop: float = setting(
         0.0, "least fraction of an image's area that a random crop keeps; 0: no random crops", low=0, high=1
     )

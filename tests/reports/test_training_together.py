@@ -51,6 +51,13 @@ MWMS: Final = "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirr
 JAX: Final = "import jax, os\njax.distributed.initialize(process_id=int(os.getenv('PROCESS_ID')))\n"
 HVD: Final = "import torch\nimport horovod.torch as hvd\nimport torch.utils.data.distributed\nhvd.init()\n"
 DDP: Final = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+SPAWN: Final = """\
+import os
+import torch.distributed as dist
+import torch.multiprocessing as mp
+def f(i, n): dist.init_process_group("gloo", rank=i, world_size=n)
+mp.spawn(f, args=(2,), nprocs=2)
+"""
 ALONE: Final = "import torch\nmodel = torch.nn.Linear(4, 1)\n"
 OPTIONAL: Final = "try:\n    import horovod.torch as hvd\n    hvd.init()\nexcept ImportError:\n    hvd = None\n"
 SOCKETS: Final = "import os\nrank = int(os.environ['RANK'])\n"
@@ -245,6 +252,22 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "own node: other nodes"),
         ("t.py", {"t": DDP.replace("'gloo'", "'gloo', rank=0, world_size=1")}, TORCHRUN, "one rank alone"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://10.0.0.1:1', world_size=2")}, TORCHRUN, ""),
+        ("t.py", {"t": DDP.replace("'gloo'", "init_method='file:///tmp/shared', rank=r")}, TORCHRUN, "own node: other"),
+        ("t.py", {"t": DDP.replace("'gloo'", "init_method='file:///mnt/efs/data/shared', rank=r")}, TORCHRUN, ""),
+        ("t.py --dist-url file:///dev/shm/a", {"t": DDP}, TORCHRUN, "file:///dev/shm/a in the entry"),
+        # Processes that the program starts on its own node.
+        *((entry, {"t": text}, launcher, says)
+          for launcher in (TORCHRUN, PLAIN) for entry, text, says in (
+            ("t.py", SPAWN, "t.py:5 uses torch.multiprocessing.spawn, which starts processes on its own node"),
+            ("t.py", SPAWN.replace("mp.spawn", "mp.spawn.spawn"), "t.py:5 uses torch.multiprocessing.spawn.spawn, "),
+            ("t.py", SPAWN.replace("mp.spawn", "mp.start_processes"), "uses torch.multiprocessing.start_processes, "),
+            ("t.py -nr {node_rank}", SPAWN, ""),
+            ("t.py", SPAWN.replace("rank=i", "rank=int(os.environ['NODE_RANK']) * 2 + i"), ""),
+            ("t.py", SPAWN.replace("mp.spawn(", "if 'RANK' in os.environ:\n    f(0)\nelse:\n    mp.spawn("), ""),
+            ("t.py", SPAWN.replace("dist.init_process_group", "print"), ""),
+            ("t.py", f"{SPAWN}dist.init_process_group()", ""),
+            ("t.py", SPAWN.replace("mp.spawn", "dist.init_process_group()\nmp.spawn"), ""),
+        )),
         *(("t.py", {"t": f"import os, jax\njax.distributed.initialize({words})\n"}, PLAIN, says) for words, says in (
             ("'localhost:1234', 1, 0", "t.py:2 meets at an address of the own node"),
             ("coordinator_address='127.0.0.1:1', num_processes=2", "own node: other nodes"),

@@ -307,6 +307,22 @@ NAMES = ("line\nbreak.txt", os.fsdecode(b"latin-\xe9.txt"), " space ", "quote\"'
 
 
 @pytest.mark.parametrize("with_git", [True, False])
+def test_git_lfs_pointers_are_named_with_the_command_that_downloads_the_content(project: Path, with_git: bool) -> None:
+    """Reported as huggingface/transformers #8497: a cryptic error when a program read the pointer as weights."""
+    oid = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+    write(project, "w/model.bin", f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 12345\n")
+    write(project, "notes.txt", "oid of a version https://git-lfs.github.com/spec/v1\n")
+    if with_git:
+        git(project, "init")
+        git(project, "add", ".")
+    found = survey(project)
+    assert Path("w/model.bin") in found.files
+    (note,) = found.notes()
+    assert note.startswith("uploaded as Git LFS pointers, without their content: w/model.bin. ")
+    assert note.endswith(f"git -C {project} lfs pull")
+
+
+@pytest.mark.parametrize("with_git", [True, False])
 def test_any_name_arrives_and_is_printed_escaped(project: Path, tmp_path: Path, with_git: bool) -> None:
     for name in NAMES:
         write(project, f"{name}/{name}", name.encode(errors="replace").decode())

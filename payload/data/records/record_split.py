@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -190,6 +191,7 @@ class RecordReader:
     records: RecordIndex
     error: RecordError | None = None
     """An error that must terminate the run. It is kept here because TensorFlow does not pass exceptions on."""
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def read(self, positions: npt.NDArray[np.int64]) -> list[bytes]:
         """Return the encoded images at these positions, or b"" for a damaged image if the split skips them.
@@ -238,9 +240,10 @@ class RecordReader:
 
     def leave_out(self, positions: npt.NDArray[np.int64], why: str) -> None:
         """Mark examples as damaged, and print a message for new ones."""
-        fresh = {int(position) for position in positions} - self.split.damaged
-        if fresh:
+        with self._lock:
+            fresh = {int(position) for position in positions} - self.split.damaged
             self.split.damaged |= fresh
+        if fresh:
             print(f"payload.data: left out: {why}", file=sys.stderr, flush=True)
 
     def fault(self, position: int, why: str) -> RecordError:

@@ -87,7 +87,7 @@ def test_the_first_rank_that_ends_wrongly_ends_the_others_and_is_named_behind_it
     assert status == 1
     assert log.splitlines()[-1] == "[launcher] rank 1 ended first: -9"
     assert [log.count(line) for line in ("[1]<stdout>:waits\n", "[1]<stdout>:a last word\n")] == [1, 1]
-    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9"
+    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9 (Killed)"
 
 
 def test_ranks_end_with_their_launcher(group: LocalGroup) -> None:
@@ -163,7 +163,7 @@ def test_a_rank_of_torchrun_that_is_killed_is_named(group: LocalGroup, torch_pyt
     status, log = group.run(spec, torch_python)
     assert (status, log.splitlines()[-1]) == (1, "[launcher] rank 1 ended first: -9")
     assert log.count("[1]<stdout>:a last word\n") == 1
-    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9"
+    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9 (Killed)"
 
 
 @pytest.mark.full

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.spec.nodes import LEAVING
 from agent.supervisor.failure import (
+    describe_status,
     first_ended_rank,
     format_ranks,
     last_attempt,
@@ -63,7 +64,29 @@ def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: s
     log += "[launcher] rank 1 ended first: {}\n"
     first = f"rank 1 on {HOSTS[0].name} ended first, with"
     assert reason(make_spec(hosts=FOUR), 1, log.format(1)) == f"{first} status 1: {expected}"
-    assert reason(make_spec(hosts=FOUR), 1, log.format(-9)) == f"{first} signal 9", "it did not end by its exception"
+    assert reason(make_spec(hosts=FOUR), 1, log.format(-9)) == f"{first} signal 9 (Killed)", (
+        "it did not end by its exception"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "expected"),
+    [
+        (
+            "[2]<stderr>:the data set is missing: give --data\n",
+            1,
+            "; its last line: the data set is missing: give --data",
+        ),
+        ("[2]<stderr>:usage: t.py\n[2]<stderr>:t.py: error: no --data\n", 2, "; its last line: t.py: error: no --data"),
+        ("[2]<stderr>:a warning\n[2]<stdout>:step 1\n", 1, ""),
+        ("[2]<stderr>:[placement] 1 socket\n", 1, ""),
+        ("[1]<stderr>:give --data\n", 1, ""),
+        ("[2]<stderr>:give --data\n", 3, ""),
+    ],
+)
+def test_reason_is_the_line_with_which_the_program_exited(lines: str, status: int, expected: str) -> None:
+    named = f"rank 2 on {HOSTS[1].name} ended first, with status {status}{expected}"
+    assert reason(make_spec(hosts=FOUR), 1, f"{lines}[launcher] rank 2 ended first: {status}\n") == named
 
 
 def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -86,7 +109,7 @@ def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
 def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
     spec = make_spec(hosts=FOUR)
     assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
-    assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9"
+    assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9 (Killed)"
     # A log of two attempts tells of both; the last one counts.
     assert "rank 0" in reason(spec, 1, LOG.format(3, 2) + LOG.format(0, 1))
 
@@ -102,7 +125,7 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
         ),
         (
             "mpirun noticed that process rank 4 with PID 29511 on node ip-10-0-1-11 exited on signal 9 (Killed).\n",
-            f"rank 4 on {HOSTS[1].name} ended first, with signal 9",
+            f"rank 4 on {HOSTS[1].name} ended first, with signal 9 (Killed)",
         ),
         (
             "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[14671,0],0] on node ip-10-0-0-5\n"
@@ -169,7 +192,7 @@ def test_only_ranks_of_the_run_are_named() -> None:
 
 
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
-    assert reason(make_spec(), -9, "killed") == "the launcher ended with signal 9"
+    assert reason(make_spec(), -9, "killed") == "the launcher ended with signal 9 (Killed)"
 
 
 LOGS = Path(__file__).parent / "launcher_logs"
@@ -194,7 +217,7 @@ def shortened(log: str, *ranks: int) -> str:
         ("frozen-3", f"rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0-2 had"),
         ("frozen-0", f"rank 0 on {ONE} had not reported when a collective timed out after 15 s; ranks 1-3 had"),
         ("not-joined-3", f"rank 3 on {TWO} had not joined when the others gave up after 15 s; ranks 0-2 had"),
-        ("killed-1", f"rank 1 on {ONE} ended first, with status 137"),
+        ("killed-1", f"rank 1 on {ONE} ended first, with status 137 (Killed)"),
         ("raised-1", f"rank 1 on {ONE} ended first, with status 1: ValueError: no such file"),
     ],
 )
@@ -230,7 +253,7 @@ def test_where_every_rank_reported_none_is_blamed() -> None:
 
 def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> None:
     log = recorded("frozen-3").replace("Process name: 0\nExit code: 1\n", "Process name: 3\nExit code: 137\n")
-    assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} ended first, with status 137"
+    assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} ended first, with status 137 (Killed)"
 
 
 def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
@@ -262,10 +285,28 @@ def test_the_end_of_the_log_that_is_read_holds_what_all_ranks_write() -> None:
 def test_what_ended_first_in_a_process_group_is_named() -> None:
     spec, other = make_spec(hosts=FOUR), HOSTS[1].name
     log = "[launcher] rank {} ended first: {}\n[3]<stderr>:ValueError: no such file\n"
-    assert reason(spec, 1, log.format(3, 2)) == f"rank 3 on {other} ended first, with status 2"
-    assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} ended first, with signal 9"
+    assert (
+        reason(spec, 1, log.format(3, 2))
+        == f"rank 3 on {other} ended first, with status 2; its last line: ValueError: no such file"
+    )
+    assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} ended first, with signal 9 (Killed)"
     assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} ended with status 1"
     lost = reason(spec, 1, f"[launcher] {other} ended: 255\n")
     assert lost == f"{other} no longer answers; `fab replace worker2`, then `fab resume`"
     # What a rank writes is never taken for the launcher's words.
     assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 ended first: 3\n") == "the launcher ended with status 7"
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (-11, "signal 11 (Segmentation fault)"),
+        (139, "status 139 (Segmentation fault)"),
+        (-40, "signal 40"),
+        (255, "status 255"),
+        (128, "status 128"),
+        (1, "status 1"),
+    ],
+)
+def test_a_signal_is_reported_with_its_name(status: int, text: str) -> None:
+    assert describe_status(status) == text

@@ -87,7 +87,7 @@ KILLED = "echo '[launcher] rank 1 ended first: -9'; exit 1"
 def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(supervised: Any) -> None:
     record, log = supervised(KILLED, "exit 0")
     assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
-    fault = f"rank 1 on {TWO.name} ended first, with signal 9"
+    fault = f"rank 1 on {TWO.name} ended first, with signal 9 (Killed)"
     (again,) = record["course"]["restarts"]
     assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
     assert record["preflight"] is None, "the verdict on the hosts of before is gone"
@@ -152,7 +152,7 @@ def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
 
 def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
     record, _ = supervised(KILLED, KILLED, restarts=1)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (after 1 restart)"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (Killed) (after 1 restart)"
     assert len(record["course"]["restarts"]) == 1
 
 
@@ -207,7 +207,7 @@ def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(s
 
 def test_restarts_for_both_kinds_of_faults_are_bounded_together(supervised: Any) -> None:
     record, log = supervised(KILLED, before=lost("a rank was killed"), restarts=2)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (after 2 restarts)"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (Killed) (after 2 restarts)"
     record, log = supervised(KILLED, "exit 0", before=lost("a rank was killed"), restarts=3, run_id="two")
     assert (record["state"]["state"], len(record["course"]["restarts"])) == ("succeeded", 3)
     assert log.count("signal 15") == 1, "what this supervisor has launched has ended"

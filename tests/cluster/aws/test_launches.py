@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws.launches import LaunchFailures, describe_missing, describe_since, remedy
+from cluster.aws.launches import LaunchFailures, describe_missing, describe_since, last_failure, remedy
 from tests.factories import make_instance, make_inventory, make_master_instance, make_stack
 
 SINCE = datetime.datetime(2026, 11, 28, 12, tzinfo=datetime.UTC)
@@ -23,9 +23,12 @@ VCPUS = (
 )
 
 
-def activity(group: str, message: str, *, status: str = "Failed", after_s: int = 60) -> dict[str, Any]:
+def activity(
+    group: str, message: str, *, status: str = "Failed", after_s: int = 60, what: str = "Launching a new EC2 instance"
+) -> dict[str, Any]:
     start = SINCE + datetime.timedelta(seconds=after_s)
-    return {"AutoScalingGroupName": group, "StatusCode": status, "StatusMessage": message, "StartTime": start}
+    named = {"AutoScalingGroupName": group, "Description": what}
+    return {**named, "StatusCode": status, "StatusMessage": message, "StartTime": start}
 
 
 def aws_with(*activities: dict[str, Any]) -> mock.Mock:
@@ -97,6 +100,14 @@ def test_an_unknown_reason_is_shown_without_advice() -> None:
     assert remedy("The Moon is in the wrong phase") == ""
     failures = LaunchFailures(aws_with(activity("workers", "The Moon is in the wrong phase")), "workers")
     assert failures.explain(0) == "; EC2 Auto Scaling tries again after: The Moon is in the wrong phase"
+
+
+def test_a_termination_that_failed_is_no_failed_launch() -> None:
+    refused = activity("deepcdk-WorkerGroup-1", "The instance is protected", what="Terminating EC2 instance: i-1")
+    assert last_failure(aws_with(refused), "deepcdk-WorkerGroup-1") == ""
+    assert describe_since(aws_with(refused), "deepcdk", SINCE) == []
+    earlier = activity("deepcdk-WorkerGroup-1", VCPUS)
+    assert last_failure(aws_with(refused, earlier), "deepcdk-WorkerGroup-1") == VCPUS
 
 
 def test_a_group_is_asked_every_ten_seconds() -> None:

@@ -154,7 +154,8 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want(monkeypatch, 3)
-    failed = {"StatusCode": "Failed", "StatusMessage": "We currently do not have sufficient capacity"}
+    failed = {"Description": "Launching a new EC2 instance", "StatusCode": "Failed"}
+    failed["StatusMessage"] = "We currently do not have sufficient capacity"
     asked: list[float] = []
 
     def describe_scaling_activities(**_: object) -> object:

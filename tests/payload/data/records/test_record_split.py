@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from payload.data.records.record_split import WINDOW_FILES, RecordSplit, open_record_splits
+from payload.data.records.record_split import WINDOW_FILES, RecordReader, RecordSplit, open_record_splits
 from payload.data.types import DataError, View
 from tests.payload.data.drawings import SHAPES, write_records
 
@@ -101,3 +104,23 @@ def test_resolutions_must_hold_the_same_examples(tmp_path: Path) -> None:
     write_records(tmp_path / "352", training=9, test=1, side=32)
     with pytest.raises(DataError, match=r"160 and .*352 have different records"):
         opened(tmp_path)
+
+
+class SlowSet(set[int]):
+    """A set whose difference takes long enough for another thread to read the set too."""
+
+    def __rsub__(self, other: Any) -> set[int]:
+        found: set[int] = other.difference(self)
+        time.sleep(0.05)
+        return found
+
+
+def test_damage_that_two_threads_find_is_printed_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_records(tmp_path, training=4, test=4)
+    train, _ = opened(tmp_path)
+    train.damaged = SlowSet()
+    reader = RecordReader(split=train, records=train.sets[0])
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: reader.leave_out(np.array([1]), "record 1 is damaged"), range(4)))
+    assert train.damaged == {1}
+    assert capfd.readouterr().err.count("left out: record 1 is damaged") == 1
