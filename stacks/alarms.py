@@ -53,8 +53,8 @@ def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     for number, nat in enumerate(sources.nat_gateways, start=1):
         yield Alarm(
             id=f"NatPorts{number}",
-            text="The NAT gateway has no port left for another connection to the same destination: connections of "
-            "the workers fail. Fetch once and share through the file system, or fetch through an S3 endpoint.",
+            text="The NAT gateway has no free port for another connection to the same destination, so connections of "
+            "the workers fail. Download once and share the files on the file system, or use an S3 endpoint.",
             metric=sources.gateway(nat, "ErrorPortAllocation"),
             above=0,
         )
@@ -66,8 +66,8 @@ def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     if foreign or config.efs_performance == "generalPurpose":  # maxIO has no such limit
         yield Alarm(
             id="EfsIoLimit",
-            text=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
-            "small pieces by many nodes. Stage the data on the nodes' own disks, or pack it into fewer, larger files.",
+            text=f"The shared file system is at {IO_LIMIT_PERCENT}% of its limit of operations: many nodes read small "
+            "pieces. Stage the data on the nodes' own disks, or pack the data into fewer, larger files.",
             metric=sources.files("PercentIOLimit", "Maximum"),
             above=IO_LIMIT_PERCENT,
             minutes=15,
@@ -75,8 +75,8 @@ def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     if foreign or config.efs_throughput == "bursting":  # the other modes have no burst credits
         yield Alarm(
             id="EfsBurstCredits",
-            text="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
-            "throughput that its size earns. Stage the data on the nodes' own disks, or set another throughput mode.",
+            text="The shared file system's burst credits last for another hour at 100 MiB/s. After that, throughput "
+            "drops to the baseline of its size. Stage the data on the nodes' own disks, or change efs_throughput.",
             metric=sources.files("BurstCreditBalance", "Minimum"),
             below=HOUR_OF_BURSTING,
             minutes=15,
@@ -87,8 +87,8 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     name = role.capitalize()
     yield Alarm(
         id=f"{name}Missing",
-        text=f"Fewer {role} instances are in service than wanted, for longer than a boot may take "
-        f"({config.ready_min} min): the group's activities say why, such as a lack of capacity or a quota.",
+        text=f"For more than {config.ready_min} minutes, the time limit of a boot, fewer {role} instances are in "
+        "service than desired. The activities of the Auto Scaling group show the reason, for example a quota.",
         metric=cloudwatch.MathExpression(
             expression="wanted - running",
             label=f"{name}Missing",
@@ -103,8 +103,8 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     )
     yield Alarm(
         id=f"{name}StatusCheck",
-        text=f"An instance ({role}) fails EC2's status checks. The group replaces it, and a run on it ends."
-        + (" The supervisor goes with the master." if role == MASTER else ""),
+        text=f"An instance ({role}) fails EC2's status checks. The Auto Scaling group replaces the instance. Ranks on "
+        "the instance are lost." + (" The supervisor is lost too." if role == MASTER else ""),
         metric=sources.instances(role, "StatusCheckFailed", "Maximum"),
         above=0,
         minutes=2,
@@ -115,8 +115,8 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
         disk_period_s = max(300, 60 * -(-config.metrics_interval_s // 60))
         yield Alarm(
             id=f"{name}DiskFull",
-            text=f"A disk of an instance ({role}) is {DISK_FULL_PERCENT}% full: `fab run -- df -h` shows which. "
-            f"`fab clean` removes what no run needs. Otherwise set a larger {role}_volume_gib.",
+            text=f"A disk of an instance ({role}) is {DISK_FULL_PERCENT}% full. `fab run -- df -h` shows the disks. "
+            f"`fab clean` removes unused files. If that is not enough, increase {role}_volume_gib.",
             metric=sources.agents(role, "disk_used_percent", "Maximum").with_(period=Duration.seconds(disk_period_s)),
             above=DISK_FULL_PERCENT,
             period_s=disk_period_s,

@@ -97,7 +97,7 @@ class Budget(Construct):
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",
-                reason="Nobody reads the queue, so no message can fail to be read: its length is all that matters.",
+                reason="The queue has no consumer, so no delivery can fail. Only the queue's length is used.",
             )
         )
         topic.add_subscription(subscriptions.SqsSubscription(queue))
@@ -110,7 +110,7 @@ class Budget(Construct):
         alarm = cloudwatch.CfnAlarm(
             self,
             "Renewal",
-            alarm_description="The message that the budget is spent expires in two days: another one is sent.",
+            alarm_description="The message about the spent budget expires in two days, so it is sent again.",
             namespace="AWS/SQS",
             metric_name="ApproximateAgeOfOldestMessage",
             dimensions=[cloudwatch.CfnAlarm.DimensionProperty(name="QueueName", value=self.queue_name)],

@@ -227,9 +227,10 @@ class ClusterStack(Stack):
         )
         if config.boot_commands and (size := len(text.encode()) + REFERENCES_BYTES) > USER_DATA_LIMIT:
             rule = (
-                f"too long: a worker's user data would have {size:,} bytes, and EC2 takes {USER_DATA_LIMIT:,}; put the"
+                f"too long: the workers' user data would have {size:,} bytes, but EC2's limit is {USER_DATA_LIMIT:,}; "
+                "put the commands into a script, and download the script in a boot command"
             )
-            raise ConfigError("boot_commands", None, f"{rule} commands into a script that one of them downloads")
+            raise ConfigError("boot_commands", None, rule)
         return text
 
     def _apply_to_all(self) -> None:

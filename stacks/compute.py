@@ -121,7 +121,7 @@ class NodeGroup(Construct):
             Validations.of(template).acknowledge(
                 Acknowledgment(
                     id="CloudFormation-Validate::E3671",
-                    reason="EC2 takes up to 80,000 IOPS and 2,000 MiB/s for gp3; the rule still has older limits.",
+                    reason="EC2 accepts up to 80,000 IOPS and 2,000 MiB/s for gp3. The rule has older limits.",
                 )
             )
         return template
@@ -162,18 +162,18 @@ class NodeGroup(Construct):
         Validations.of(group).acknowledge(
             Acknowledgment(
                 id="@aws-cdk/aws-autoscaling:desiredCapacitySet",
-                reason="A deployment is meant to set the number of nodes that cdk.json asks for.",
+                reason="A deployment sets the number of nodes in cdk.json on purpose.",
             ),
             Acknowledgment(
                 id="AwsSolutions-AS3",
-                reason="The registry on the shared file system tells who came and went.",
+                reason="The registry on the shared file system records which nodes join and leave.",
             ),
         )
         if props.market.mixed:
             Validations.of(group).acknowledge(
                 Acknowledgment(
                     id="AwsSolutions-EC26",
-                    reason="The rule fails on a group of several types; its launch template's volumes are encrypted.",
+                    reason="The rule fails on a group of several types. The launch template's volumes are encrypted.",
                 )
             )
         return group

@@ -31,9 +31,9 @@ LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
 RUNS_PREFIX: Final = "runs/"
 
 # Prefixes that are forbidden for names which CloudFormation makes from the stack's name, a hyphen and more.
-_S3: Final = "S3 reserves among names of buckets"
+_S3: Final = "S3 reserves this prefix"
 RESERVED_PREFIXES: Final = {
-    "sg-": "EC2 keeps for the ids of security groups",
+    "sg-": "EC2 reserves this prefix for the IDs of security groups",
     **dict.fromkeys(("xn--", "sthree-", "amzn-s3-demo-"), _S3),
 }
 
@@ -106,10 +106,11 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
     """Name of the cluster and of its stack. One account may have several clusters with different names."""
 
     def __post_init__(self) -> None:
-        matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", "1 to 32 of a-z 0-9 -, a letter first, no - last")
-        for prefix, owner in RESERVED_PREFIXES.items():
+        rule = "1 to 32 characters a-z, 0-9 and -, starting with a letter and not ending with -"
+        matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", rule)
+        for prefix, why in RESERVED_PREFIXES.items():
             if f"{self.name}-".startswith(prefix):
-                raise ConfigError("name", self.name, f"names made from it would begin with {prefix}, which {owner}")
+                raise ConfigError("name", self.name, f"names of resources would begin with {prefix}: {why}")
         self.check_compute()
         self.check_storage()
         self.check_limits()

@@ -42,7 +42,7 @@ def rows(sources: MetricSources, alarms: list[cloudwatch.IAlarm]) -> list[list[c
         found.append(
             [
                 cloudwatch.LogQueryWidget(
-                    title="Newest errors",
+                    title="Latest errors",
                     log_group_names=list(sources.log_groups),
                     query_lines=[
                         "fields @timestamp, @logStream, @message",
@@ -80,7 +80,7 @@ def _processors(sources: MetricSources) -> Iterator[cloudwatch.IWidget]:
     if sources.node_metrics and sources.gpus:
         utilization = "nvidia_smi_utilization_gpu"
         yield _by_node(sources, "GPU by node", utilization, percent=True)
-        yield _by_node(sources, "Idlest GPU by node", utilization, "Minimum", percent=True)
+        yield _by_node(sources, "Least used GPU by node (%)", utilization, "Minimum", percent=True)
         yield _by_node(sources, "GPU memory by node (MiB)", "nvidia_smi_memory_used", "Maximum")
         yield _by_node(sources, "Hottest GPU by node (°C)", "nvidia_smi_temperature_gpu", "Maximum")
 

@@ -93,7 +93,7 @@ class FlowLogs(Construct):
         Validations.of(role).acknowledge(
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::<{FLOW_LOGS}.Arn>]",
-                reason="The wildcard stands for the streams of this one log group, which AWS names.",
+                reason="The wildcard matches the streams of this one log group, which AWS names.",
             )
         )
         return role

@@ -60,14 +60,14 @@ SPEEDS: Final = {
     "V100": GpuSpeed(matmul_tflops=125, nvlink_gb_s=150, source="NVIDIA V100 data sheet (SXM2)"),
     "T4": GpuSpeed(
         matmul_tflops=24,
-        source="24 sustained of a peak of 65, for its 70 W cap the clock (NVIDIA developer forum, topic 264462)",
+        source="24 sustained, 65 peak: its 70 W limit the clock (NVIDIA developer forum, topic 264462)",
     ),
-    "T4g": GpuSpeed(matmul_tflops=24, source="as the T4, which it is on a board for Graviton, with the same 70 W"),
+    "T4g": GpuSpeed(matmul_tflops=24, source="as the T4: the same chip with the same 70 W, on a board for Graviton"),
     "A100": GpuSpeed(matmul_tflops=312, nvlink_gb_s=300, source="NVIDIA A100 data sheet (SXM)"),
     "A10G": GpuSpeed(matmul_tflops=70, source="NVIDIA A10G data sheet"),
     "L4": GpuSpeed(
         matmul_tflops=45,
-        source="estimated: a peak of 121 (NVIDIA L4 data sheet, 242 with sparsity), at 72 W capped as the T4 at 70",
+        source="estimated: 121 peak (NVIDIA L4 data sheet: 242 with sparsity), limited by 72 W as the T4 by 70 W",
     ),
     "L40S": GpuSpeed(matmul_tflops=362, source="NVIDIA L40S data sheet"),
     "H100": GpuSpeed(matmul_tflops=989, nvlink_gb_s=450, source="NVIDIA H100 data sheet (SXM)"),

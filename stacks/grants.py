@@ -43,7 +43,7 @@ def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setti
         Validations.of(role).acknowledge(
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:s3:::{bucket}/*]",
-                reason=f"The wildcard stands for the objects of a bucket that {setting} names.",
+                reason=f"The wildcard matches the objects of a bucket in {setting}.",
             )
         )
 
@@ -54,6 +54,6 @@ def grant_sessions(role: iam.Role) -> None:
     Validations.of(role).acknowledge(
         Acknowledgment(
             id="AwsSolutions-IAM5[Resource::*]",
-            reason="The channels of Session Manager are no resources that a policy could name.",
+            reason="The channels of Session Manager have no ARNs that a policy could name.",
         )
     )

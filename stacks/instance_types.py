@@ -22,7 +22,7 @@ class TableError(ValueError):
 
     def __init__(self, path: Path, line: int, rule: str) -> None:
         self.path, self.line, self.rule = path, line, rule
-        super().__init__(f"{path}, line {line}: {rule}; write it anew with `python -m tools.instance_types`")
+        super().__init__(f"{path}, line {line}: {rule}; regenerate the table with `python -m tools.instance_types`")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def _rows() -> dict[str, tuple[int, str]]:
 def _parse(number: int, line: str) -> InstanceType:
     cells = line.split(",")
     if len(cells) != len(FIELDS):
-        raise TableError(TABLE, number, f"has {len(cells)} cells in place of {len(FIELDS)}")
+        raise TableError(TABLE, number, f"has {len(cells)} cells instead of {len(FIELDS)}")
     values: dict[str, object] = {}
     for field, cell in zip(FIELDS, cells, strict=True):
         if field in _NUMBERS and not cell.isdecimal():

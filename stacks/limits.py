@@ -101,11 +101,11 @@ class Limits(Construct):
             Acknowledgment(
                 id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
                 "autoScalingGroup:*:autoScalingGroupName/<WorkerGroup>]",
-                reason="The wildcard stands for the group's own number, which AWS gives it; its name is in the ARN.",
+                reason="The wildcard matches the UUID that AWS assigns to the group. The group's name is in the ARN.",
             ),
             Acknowledgment(
                 id="AwsSolutions-IAM5[Resource::*]",
-                reason="PutMetricData knows no resources; a condition holds it to the cluster's namespace.",
+                reason="PutMetricData supports no resources. A condition limits it to the cluster's namespace.",
             ),
         )
 
@@ -121,8 +121,8 @@ class Limits(Construct):
         busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
         self._alarm(
             LimitId.IDLE,
-            text=f"No run was live and no worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB "
-            f"between two samples for {config.idle_minutes} minutes: all workers are ended.",
+            text=f"For {config.idle_minutes} minutes, no run was live, and each worker used less than {cpu:g}% of its "
+            f"processor and moved less than {BUSY_BYTES / 1e6:g} MB between two samples. All workers are terminated.",
             expression=f"IF(FILL(size, REPEAT) > FILL(runs, 0) * {ANY_SIZE}, IF({busy}, 0, 1), 0)",
             metrics=(
                 self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", IDLE_PERIOD_S),
@@ -139,7 +139,7 @@ class Limits(Construct):
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
             LimitId.HOURS,
-            text=f"There have been workers for {config.max_hours:g} hours without a break: all workers are ended.",
+            text=f"There have been workers for {config.max_hours:g} hours without a break. All workers are terminated.",
             expression="IF(FILL(size, REPEAT) > 0, 1, 0)",
             metrics=(self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", period_s),),
             periods=math.ceil(config.max_hours * 3600 / period_s),
@@ -150,7 +150,7 @@ class Limits(Construct):
         alarm = cloudwatch.CfnAlarm(
             self,
             LimitId.BUDGET,
-            alarm_description="The budget is spent: all workers are ended, and any more, until the queue is empty.",
+            alarm_description="The budget is spent. All workers, and any new ones, are terminated until `fab release`.",
             namespace="AWS/SQS",
             metric_name="ApproximateNumberOfMessagesVisible",
             dimensions=[cloudwatch.CfnAlarm.DimensionProperty(name="QueueName", value=queue)],

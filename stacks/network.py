@@ -66,7 +66,7 @@ class Network(Construct):
             Validations.of(vpc).acknowledge(
                 Acknowledgment(
                     id="AwsSolutions-VPC7",
-                    reason="Flow logs of gradient traffic cost more than they tell in a cluster that lives for hours.",
+                    reason="In a cluster that runs for hours, flow logs of gradient traffic cost more than they help.",
                 )
             )
         return vpc, vpc.public_subnets, vpc.private_subnets
@@ -89,7 +89,7 @@ class Network(Construct):
         Validations.of(subnet).acknowledge(
             Acknowledgment(
                 id="@aws-cdk/aws-ec2:noSubnetRouteTableId",
-                reason="Routes of an existing VPC are its owner's: nothing here reads or changes them.",
+                reason="The owner manages the routes of an existing VPC. This stack does not read or change them.",
             )
         )
         return subnet

@@ -74,7 +74,7 @@ class Telemetry(Construct):
                 Validations.of(role).acknowledge(
                     Acknowledgment(
                         id="AwsSolutions-IAM5[Resource::*]",
-                        reason="PutMetricData knows no resources; a condition holds it to the cluster's namespace.",
+                        reason="PutMetricData supports no resources. A condition limits it to the cluster's namespace.",
                     )
                 )
 

@@ -104,7 +104,7 @@ class NodeRoles(Construct):
         """
         name, arn = self._parameter(
             "AdmittedKey",
-            "The key by which the master logs in on the workers, and its address: the master writes it",
+            "The public key and the address with which the master logs in to the workers. Written by the master.",
             config,
         )
         self.master.add_to_policy(iam.PolicyStatement(actions=["ssm:PutParameter"], resources=[arn]))
@@ -118,7 +118,7 @@ class NodeRoles(Construct):
         change them.
         """
         name, arn = self._parameter(
-            "Handover", "SHA-256 of what the master leaves to the one that replaces it: the master writes it", config
+            "Handover", "SHA-256 of the data that the master leaves to its successor. Written by the master.", config
         )
         actions = ["ssm:GetParameter", "ssm:PutParameter"]
         self.master.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
@@ -149,7 +149,7 @@ class NodeRoles(Construct):
         Validations.of(self.master).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*]",
-                reason="The wildcard stands for the workers, whose ids are not known beforehand; tags name them.",
+                reason="The wildcard matches the workers, whose IDs are not known in advance. Tags restrict it.",
             )
         )
 
@@ -170,7 +170,7 @@ class NodeRoles(Construct):
         Validations.of(self.master).acknowledge(
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::<{RUN_BUCKET}.Arn>/{RUNS_PREFIX}*]",
-                reason="The wildcard stands for the objects of the runs, whose names are not known beforehand.",
+                reason="The wildcard matches the objects of the runs, whose names are not known in advance.",
             )
         )
 

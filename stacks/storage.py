@@ -101,7 +101,7 @@ class Storage(Construct):
         Validations.of(bucket).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-S1",
-                reason="Access logs want a second bucket that outlives the cluster; the master alone uses this one.",
+                reason="Access logs need a second bucket that outlives the cluster. Only the master uses this bucket.",
             )
         )
         return bucket

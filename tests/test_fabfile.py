@@ -143,7 +143,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("train", "--cycle-time-ms", "fast"), "--cycle-time-ms"),
         (("train", "--hierarchical-allreduce"), "needs nodes with GPUs and --controller mpi"),
         (("status", "--set", "wrkers=2"), "did you mean workers"),
-        (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
+        (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master's SSH port to the whole internet"),
         (("up",), "ssh_cidr"),
         *(((task, "--run=../x"), "must be a run's id") for task in RUN_TASKS),
         (("report", "--run=other:A"), "must be a run's id"),

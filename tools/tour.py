@@ -153,7 +153,7 @@ def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
     """Replace paths of this machine by a user's, longest first, and its package index by an example."""
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)
-    text = re.sub(r"(has no package index: )\S+", r"\1index.example", text)
+    text = re.sub(r"(cannot use a package index: )\S+", r"\1index.example", text)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 

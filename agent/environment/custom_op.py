@@ -64,7 +64,7 @@ def check_installed() -> Path:
     place = installed()
     if not place.is_file():
         raise CustomOpError(
-            f"{sys.prefix} has no operation to resize images with; put it there: "
+            f"the custom TensorFlow op for images is not installed in {sys.prefix}; to install it: "
             f"{sys.executable} -m agent.environment.custom_op install"
         )
     return place
@@ -79,7 +79,7 @@ def load() -> Any:
         return tf.load_op_library(str(place))
     except tf.errors.OpError as error:
         raise CustomOpError(
-            f"{place} does not load ({error.message}); remove it and build it again: "
+            f"cannot load {place} ({error.message}); remove the file and build it again: "
             f"{sys.executable} -m agent.environment.custom_op install"
         ) from None
 
@@ -118,11 +118,11 @@ def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> 
     Builds the library first if the cache does not have it. Raises CustomOpError.
     """
     if (system := this_platform().system) != "Linux":
-        raise CustomOpError(f"this is {system}, and our custom TensorFlow op is built on Linux alone")
+        raise CustomOpError(f"this machine runs {system}, but the custom TensorFlow op can only be built on Linux")
     try:
         version, include = installed_tensorflow()
     except NotCoveredError as error:
-        raise CustomOpError(f"{error.what}: install it there first") from None
+        raise CustomOpError(f"{error.what}; install it first") from None
     place = installed()
     partial = place.with_suffix(f".{os.getpid()}.part")
     shutil.copyfile(build(version, include, cache=cache, search_path=search_path, report=report), partial)
@@ -133,7 +133,7 @@ def _compile(tensorflow: str, include: Path, output: Path, search_path: str) -> 
     compiler = shutil.which("c++", path=search_path)
     if compiler is None:
         raise CustomOpError(
-            "there is no C++ compiler for our custom TensorFlow op. "
+            "no C++ compiler found for the custom TensorFlow op. "
             "Install one: `apt-get install g++` or `dnf install gcc-c++`."
         )
     tensorflows = [f"-I{include}", f"-L{include.parent}", f"-l:{FRAMEWORK}"]
@@ -141,7 +141,7 @@ def _compile(tensorflow: str, include: Path, output: Path, search_path: str) -> 
     finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if finished.returncode != 0:
         errors = "\n".join(f"    {line}" for line in error_lines(finished.stderr))
-        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {tensorflow}:\n{errors}")
+        raise CustomOpError(f"cannot compile {SOURCE.name} with TensorFlow {tensorflow}:\n{errors}")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -56,7 +56,7 @@ class BuildError(HorovodError):
     def __init__(self, step: str, log: Path, lines: Sequence[str]) -> None:
         self.log, self.lines = log, tuple(lines)
         errors = "\n".join(f"    {line}" for line in lines)
-        super().__init__(f"{step} failed. The last errors:\n{errors}\nThe whole log: {log}")
+        super().__init__(f"{step} failed. Last errors:\n{errors}\nFull log: {log}")
 
 
 def linkable_nccl(home: Path, scratch: Path) -> Path:
@@ -66,7 +66,9 @@ def linkable_nccl(home: Path, scratch: Path) -> Path:
     """
     library = home / "lib" / "libnccl.so.2"
     if not library.exists() or not (home / "include" / "nccl.h").exists():
-        raise NotCoveredError(f"{home} has no include/nccl.h with lib/libnccl.so.2", "Install NVIDIA's package again.")
+        raise NotCoveredError(
+            f"{home} lacks include/nccl.h or lib/libnccl.so.2", "Reinstall NVIDIA's package nvidia-nccl-cu12."
+        )
     linked = scratch / "nccl"
     (linked / "lib").mkdir(parents=True)
     (linked / "include").symlink_to(home / "include")
@@ -81,7 +83,7 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
         if (home := Path(entry) / "nvidia" / "nccl").is_dir():
             return home
     raise NotCoveredError(
-        "NCCL is not installed", "Install tensorflow[and-cuda], or a PyTorch for CUDA: both bring it."
+        "NCCL is not installed", "Install tensorflow[and-cuda] or a PyTorch for CUDA; both include NCCL."
     )
 
 
@@ -143,7 +145,7 @@ def build(
     def build_wheel() -> Path:
         report(
             f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
-            f"{settings.operations}: 3 to 6 minutes on two cores"
+            f"{settings.operations}; this takes 3 to 6 minutes on two cores"
         )
         with temporary_files_beside(directory) as scratch:  # the objects take some 300 MiB
             env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)
@@ -195,7 +197,7 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
                 raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
 
         # The environment has no pip. `venv` installs Python's bundled pip, which can work on another environment.
-        run("Making an environment with pip", base_python(), "-m", "venv", str(scratch / "pip"))
+        run("Creating an environment with pip", base_python(), "-m", "venv", str(scratch / "pip"))
         pip = [str(scratch / "pip" / "bin" / "python"), "-m", "pip", "--python", sys.executable]
         run("Downloading Horovod", *pip, *download_arguments(scratch))
         source = unpack(scratch)
@@ -203,7 +205,7 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
         run("Building Horovod", sys.executable, *build, cwd=source)
     built = cached_wheel(scratch)
     if built is None:
-        raise BuildError("Building Horovod", log, ["no wheel was made"])
+        raise BuildError("Building Horovod", log, ["the build produced no wheel"])
     return built
 
 
@@ -226,11 +228,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--cuda-home",
         type=Path,
         metavar="DIR",
-        help="for gpu; default: the newest of the frameworks' CUDA in /usr/local",
+        help="CUDA toolkit for gpu; default: the latest in /usr/local that fits the frameworks",
     )
-    parser.add_argument("--cc", default="", metavar="LIST", help="for gpu: CUDA compute capabilities, as 80,90")
+    parser.add_argument("--cc", default="", metavar="LIST", help="CUDA compute capabilities for gpu, for example 80,90")
     parser.add_argument(
-        "--frameworks", default=TENSORFLOW, metavar="LIST", help="tensorflow (the default), torch, or both with a comma"
+        "--frameworks", default=TENSORFLOW, metavar="LIST", help="tensorflow (default), torch, or tensorflow,torch"
     )
 
 
@@ -238,7 +240,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     """Return the Settings from the parsed options of `add_settings`. Raises ValueError."""
     numbers = [number for number in arguments.cc.split(",") if number]
     if wrong := [number for number in numbers if not re.fullmatch("[1-9][0-9]{1,2}", number)]:
-        raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, as 90")
+        raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, for example 90")
     return Settings(
         operations=arguments.operations,
         cuda_home=arguments.cuda_home,

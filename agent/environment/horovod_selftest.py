@@ -44,11 +44,11 @@ def prove(*, environ: Mapping[str, str]) -> str:
     """Run the test with this Python; return a line that summarizes the result. Raises HorovodError if it fails."""
     if (name := unresolved_name()) is not None:
         raise HorovodError(
-            f"This machine's own name, {name}, has no address, and Horovod's ranks crash then. Give it one: "
+            f"This machine's hostname, {name}, does not resolve to an address, which crashes Horovod's ranks. To fix: "
             f"echo '127.0.1.1 {name}' >> /etc/hosts"
         )
     times = ", ".join(f"{controller} {_prove(controller, environ):.1f} s" for controller in CONTROLLERS)
-    return f"Horovod works: {RANKS} ranks, allreduce exact, weights equal after a training step (over {times})"
+    return f"Horovod works: {RANKS} ranks, exact allreduce, equal weights after a training step ({times})"
 
 
 def _prove(controller: str, environ: Mapping[str, str]) -> float:
@@ -68,20 +68,25 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        what = f"Horovod's proof over {controller} did not end within {TIMEOUT_S} s"
+        what = f"Horovod's self-test over {controller} did not finish within {TIMEOUT_S} s"
         raise HorovodError(f"{what}: {error.stdout or ''!r:.2000}") from error
     if finished.returncode != 0:
         last = "\n".join(finished.stdout.splitlines()[-15:])
-        raise HorovodError(f"Horovod's proof over {controller} failed with status {finished.returncode}:\n{last}")
+        raise HorovodError(
+            f"Horovod's self-test over {controller} failed with exit status {finished.returncode}:\n{last}"
+        )
     return time.monotonic() - began
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:
     """Exit with a message unless the allreduce was exact and the training step left all ranks with equal weights."""
     if ranks != RANKS or sum_error != 0:
-        sys.exit(f"Horovod's allreduce over {ranks} ranks is wrong by {sum_error:g}")
+        sys.exit(f"Horovod's allreduce over {ranks} ranks has an error of {sum_error:g}")
     if weights_moved == 0 or weights_differ != 0:
-        sys.exit(f"After a training step the weights moved by {weights_moved:g}, and differ by {weights_differ:g}")
+        sys.exit(
+            f"After a training step, the weights changed by {weights_moved:g} and differ between ranks "
+            f"by {weights_differ:g}"
+        )
 
 
 def main() -> None:

@@ -100,7 +100,9 @@ def patch(source: Path) -> None:
     text = path.read_text()
     for edit in EDITS:
         if text.count(edit.old) != 1:
-            raise HorovodError(f"{path} contains this passage {text.count(edit.old)} times, not once:\n{edit.old}")
+            raise HorovodError(
+                f"cannot patch {path}: expected this passage once, found {text.count(edit.old)}:\n{edit.old}"
+            )
         text = text.replace(edit.old, edit.new)
     path.write_text(text)
 
@@ -119,7 +121,7 @@ def unpack(scratch: Path) -> Path:
     archive = scratch / "sdist" / f"horovod-{VERSION}.tar.gz"
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != SDIST_SHA256:
-        raise HorovodError(f"{archive.name} has SHA-256 {found}, and {SDIST_SHA256} is pinned: it is not the release.")
+        raise HorovodError(f"{archive.name} has SHA-256 {found}, but the release has {SDIST_SHA256}.")
     with tarfile.open(archive) as tar:
         # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)

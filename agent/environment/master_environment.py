@@ -55,7 +55,7 @@ class MasterEnvironment(LockedEnvironment):
                     shutil.copytree(source / part, package / part, ignore=_all_but_python)
                 else:
                     shutil.copyfile(source / part, package / part)
-        self.run("Importing what was installed", [str(self.python), "-c", CHECK])
+        self.run("Importing the installed packages", [str(self.python), "-c", CHECK])
 
 
 def _all_but_python(directory: str, names: list[str]) -> list[str]:

@@ -121,7 +121,10 @@ class Overlay(Layer):
         offline = ["--no-index"] if trouble else []
         wanted = [*(["--requirement", self.requirements] if self.requirements else []), *self.further]
         there = ", ".join(f"{name} {version}" for name, version in sorted(pinned.items()))
-        hint = f"The nodes keep these versions: {there}. Remove them from the requirements, or allow these versions."
+        hint = (
+            f"These versions on the nodes cannot change: {there}. Remove the packages from the "
+            "requirements, or allow these versions."
+        )
         try:
             resolve = ["--dry-run", "--report", str(report), "--constraint", str(constraints), *wanted]
             self.pip("Resolving the requirements", "install", "--quiet", *offline, *resolve, cwd=self.program)

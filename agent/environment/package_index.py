@@ -28,9 +28,9 @@ _OPTION: Final = re.compile(
     r"(?P<option>-i|-f|--index-url|--extra-index-url|--find-links)(?P<gap>\s*=\s*|\s*)(?P<url>\S+)"
 )
 REMEDY: Final = (
-    "Give the nodes a way to one (a NAT gateway, or a mirror that pip's configuration names), or put the wheels beside "
-    "the requirements, with the lines --no-index and --find-links; an embedded cloud has this machine's index with "
-    "`start --packages`"
+    "Let the nodes reach an index (through a NAT gateway, or a mirror in pip's configuration), "
+    "or add the wheels next to "
+    "the requirements file, with the lines --no-index and --find-links; on an embedded cloud, use `start --packages`"
 )
 _PROXIES: Final = frozenset({"http", "https", "all"})
 """The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
@@ -55,8 +55,8 @@ def missing(python: Path) -> str:
     if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
         return ""
     indexes, switched_off = json.loads(done.stdout)
-    trouble = "pip's configuration says no-index" if switched_off else unreachable(indexes)
-    return f"This node has no package index: {trouble}. {REMEDY}" if trouble else ""
+    trouble = "pip's configuration sets no-index" if switched_off else unreachable(indexes)
+    return f"This node cannot use a package index: {trouble}. {REMEDY}" if trouble else ""
 
 
 def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:

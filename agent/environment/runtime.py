@@ -85,10 +85,10 @@ class HorovodEnvironment(LockedEnvironment):
     def finish(self, wheels: Path) -> None:
         """Link NVIDIA's libraries, make Gloo the default, and check that Horovod imports."""
         if linked := site_changes.link_libraries(self.site_packages):
-            self.report(f"linked for TensorFlow: {', '.join(linked)}")
+            self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
         if self.settings is not None:
             site_changes.make_gloo_default(self.directory)
-            self.run("Importing what was built", [str(self.python), "-c", self.check])
+            self.run("Importing the built packages", [str(self.python), "-c", self.check])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Runtime(HorovodEnvironment):
         for line in requirement_lines((wheels / LOCK).read_text(encoding="utf-8")):
             name, _, sha256 = line.partition(" --hash=sha256:")
             if not name.startswith("horovod==") and sha256 not in self.lock:
-                raise RuntimeSetupError(f"{wheels}: the SHA-256 of {name} is not in the lock file. Remove {wheels}.")
+                raise RuntimeSetupError(f"the SHA-256 of {name} in {wheels} is not in the lock file. Remove {wheels}.")
         super().install(wheels)
 
     def build(self, wheels: Path) -> None:
@@ -128,7 +128,7 @@ class Runtime(HorovodEnvironment):
 
     def _install_custom_op(self, wheels: Path) -> None:
         command = [str(self.python), "-m", "agent.environment.custom_op", "install", "--cache", str(wheels)]
-        self.run("Building our custom TensorFlow op", command)
+        self.run("Building the custom TensorFlow op", command)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("command", choices=("ensure",))
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
-    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="a shared folder of wheels, filled by one node")
+    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="shared folder of wheels, which one node fills")
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
     )

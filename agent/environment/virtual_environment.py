@@ -216,7 +216,7 @@ class VirtualEnvironment:
             directory,
             self._make,
             lock=directory.with_suffix(".lock"),
-            on_wait=lambda: self.report(f"waiting for another process that makes {directory}"),
+            on_wait=lambda: self.report(f"waiting for another process that creates {directory}"),
         )
         return self.python
 
@@ -226,19 +226,21 @@ class VirtualEnvironment:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RuntimeSetupError(f"cannot make {root}: {error.strerror}. Make it, or give --root.") from error
+            raise RuntimeSetupError(
+                f"cannot create {root}: {error.strerror}. Create the directory, or set --root."
+            ) from error
         if not os.access(root, os.W_OK):
             there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
-            make = f" To make it on the machine that {root} comes from: " if self.command else ""
+            make = f" To create it on the machine that provides {root}: " if self.command else ""
             make += f"python -m {self.command} --root DIR, with the same code, options and Python" if make else ""
             raise RuntimeSetupError(
                 f"{root} is read-only and does not contain {self.name}, {self.fingerprint} "
-                f"(it contains: {', '.join(there) or 'none'}).{make}"
+                f"(it contains {', '.join(there) or 'no such environment'}).{make}"
             )
 
     def _make(self) -> str:
         """Make the environment in its final folder, because an environment contains its path. Return its lock file."""
-        self.report(f"making {self.name} {self.directory}")
+        self.report(f"creating {self.name} in {self.directory}")
         with contextlib.ExitStack() as opened:
             temporary = opened.enter_context(temporary_files_beside(self.directory))
             self._create()
@@ -249,7 +251,7 @@ class VirtualEnvironment:
                 wheels,
                 lambda: self._fill(wheels),
                 lock=wheels.with_suffix(".lock"),
-                on_wait=lambda: self.report(f"waiting for the node that fills {wheels}"),
+                on_wait=lambda: self.report(f"waiting for the node that downloads packages to {wheels}"),
                 keep_partial=self.keeps_partial,
             )
             if not filled_here:
@@ -260,7 +262,7 @@ class VirtualEnvironment:
     def _fill(self, wheels: Path) -> str:
         """Fill the wheelhouse and install from it."""
         wheels.mkdir(parents=True, exist_ok=True)
-        self.report(f"bringing packages to {wheels}")
+        self.report(f"downloading packages to {wheels}")
         self.bring(wheels)
         brought = wheel_lock(wheels)
         (wheels / LOCK).write_text(brought, encoding="utf-8")
@@ -326,7 +328,7 @@ class VirtualEnvironment:
             lines = reason_lines(finished.stdout or "")
             full = [found] if (found := full_disk(self.directory, finished.stdout or "")) else []
             raise RuntimeSetupError(
-                "\n".join([f"{step} failed with status {finished.returncode}", *lines, *full, *where])
+                "\n".join([f"{step} failed with exit status {finished.returncode}", *lines, *full, *where])
             )
         return finished.stdout
 
@@ -335,8 +337,8 @@ class VirtualEnvironment:
         try:
             (self.log or Path(os.devnull)).write_text(output, encoding="utf-8")
         except OSError as error:
-            return f"(the whole log could not be written: {error.strerror})"
-        return "the whole log is in install-NODE.log of the run's directory; `fab fetch` brings it"
+            return f"(the full log could not be written: {error.strerror})"
+        return "the full log is install-NODE.log in the run's directory; `fab fetch` downloads it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -367,7 +369,7 @@ class LockedEnvironment(VirtualEnvironment):
         trouble = "" if package_index.is_named_in(self.lock) else package_index.missing(self.installer.python)
         options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
         try:
-            step = f"Bringing the packages of {self.name}"
+            step = f"Downloading the packages of {self.name}"
             self.pip(step, "wheel", *options, "--requirement", str(lock), cwd=self.program, environ=environ)
         except RuntimeSetupError as error:
             raise RuntimeSetupError(f"{error}\n{trouble}".rstrip()) from None
@@ -387,7 +389,7 @@ class Installer(LockedEnvironment):
         return self
 
     def _create(self) -> None:
-        self.run("Making a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
+        self.run("Creating a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
 
     def install(self, wheels: Path) -> None:
         """Install uv with pip."""
@@ -407,7 +409,9 @@ def print_made(make: Callable[[], object]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog=f"python -m {Installer.command}", description="Make the environment with uv.")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {Installer.command}", description="Create the environment with uv."
+    )
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
     return print_made(Installer(root=parser.parse_args(argv).root).ensure)
 

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from agent.errors import ReportedError
 
-MAKE_ROOM: Final = " (`fab clean` removes what no run needs)"
+MAKE_ROOM: Final = " (`fab clean` removes unused files)"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -28,7 +28,7 @@ def full_disk(path: Path, text: str) -> str:
         return ""
     free = _free_bytes(path)
     shown = "" if free is None else f", {free / 2**20:.1f} MiB are free"
-    return f"the disk with {path} on {socket.gethostname()} is full{shown}; do: make room there{MAKE_ROOM}"
+    return f"the disk with {path} on {socket.gethostname()} is full{shown}; do: free space on it{MAKE_ROOM}"
 
 
 class StorageError(ReportedError, OSError):
@@ -39,7 +39,7 @@ class StorageError(ReportedError, OSError):
         self.free_bytes = _free_bytes(path)
         advice = ""
         if error.errno in _FULL:
-            advice = f"; make room on {socket.gethostname()}{MAKE_ROOM}, then go on with --resume"
+            advice = f"; free space on {socket.gethostname()}{MAKE_ROOM}, then continue with --resume"
         free = "" if self.free_bytes is None else f" ({self.free_bytes / 2**20:.1f} MiB free)"
         super().__init__(f"cannot write {path}: {error.strerror or error}{free}{advice}")
 

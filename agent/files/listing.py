@@ -43,7 +43,7 @@ def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, and may have {most_bytes}", str(path))
+            raise OSError(errno.EFBIG, f"the file has {size} bytes, but the limit is {most_bytes}", str(path))
         return file.read(size)  # read() allocates this many bytes first.
 
 
@@ -95,7 +95,7 @@ def count_files(directory: Path) -> tuple[int, int]:
 def read_listed(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a file that another node may just have written. Raises OSError like `read_regular`."""
     if not is_listed(path):
-        raise FileNotFoundError(f"{path} is not there")
+        raise FileNotFoundError(f"{path} does not exist")
     return read_regular(path, most_bytes)
 
 

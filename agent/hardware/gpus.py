@@ -78,10 +78,10 @@ def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> 
     except OSError:
         return None
     except subprocess.TimeoutExpired:
-        raise NvidiaSmiError(f"{program} did not end within {TIMEOUT_S:g} s") from None
+        raise NvidiaSmiError(f"{program} did not finish within {TIMEOUT_S:g} s") from None
     if done.returncode:
         lines = (done.stdout + done.stderr).strip().splitlines()
-        raise NvidiaSmiError(lines[-1] if lines else f"status {done.returncode}")
+        raise NvidiaSmiError(lines[-1] if lines else f"exit status {done.returncode}")
     return done.stdout
 
 
@@ -127,7 +127,7 @@ def _rows(csv: str, fields: Sequence[str]) -> list[list[str]]:
     rows = [[word.strip() for word in line.split(",")] for line in csv.splitlines() if line.strip()]
     for row in rows:
         if len(row) != len(fields):
-            raise ValueError(f"nvidia-smi printed {', '.join(row)!r} instead of {', '.join(fields)}")
+            raise ValueError(f"unexpected output of nvidia-smi: {', '.join(row)!r} instead of {', '.join(fields)}")
     return rows
 
 

@@ -61,7 +61,7 @@ class Load:
             for field in dataclasses.fields(part):
                 value, kind = getattr(part, field.name), str(field.type)
                 if kind in _NUMBERS and not _is_number(value) and (value is not None or "None" not in kind):
-                    raise ValueError(f"not a node's load: {field.name} = {value!a} must be a number")
+                    raise ValueError(f"invalid load of a node: {field.name} = {value!a} must be a number")
 
     @classmethod
     def from_json(cls, text: str) -> Load:
@@ -70,7 +70,7 @@ class Load:
             document = json_text.parse(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
         except (TypeError, AttributeError, KeyError) as error:
-            raise ValueError(f"not a node's load: {error}") from None
+            raise ValueError(f"invalid load of a node: {error}") from None
 
 
 _NUMBERS: Final = ("int", "float", "int | None", "float | None")
@@ -84,7 +84,7 @@ def parse_counters(stat: str, net_dev: str) -> Counters:
     """Parse the contents of /proc/stat and /proc/net/dev. Raises ValueError if /proc/stat is malformed."""
     first = stat.split("\n", 1)[0].split()
     if not first or first[0] != "cpu" or len(first) < 6:
-        raise ValueError(f"/proc/stat begins with {first}")
+        raise ValueError(f"/proc/stat: unexpected first line {first}")
     ticks = [int(word) for word in first[1:9]]  # user time already includes the guest times after these
     received = sent = 0
     for line in net_dev.splitlines()[2:]:

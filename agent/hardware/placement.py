@@ -142,9 +142,9 @@ def bind(placement: Placement) -> tuple[str, ...]:
         for thread in THREADS.iterdir():
             os.sched_setaffinity(int(thread.name), placement.cpus)
     except OSError as error:
-        refused.append(f"binding to CPUs refused: {error.strerror}")
+        refused.append(f"cannot bind to the CPUs: {error.strerror}")
     if placement.node is not None and (reason := prefer_node(placement.node)):
-        refused.append(f"binding to memory node {placement.node} refused: {reason}")
+        refused.append(f"cannot bind to memory node {placement.node}: {reason}")
     return tuple(refused)
 
 
@@ -152,7 +152,7 @@ def prefer_node(node: int) -> str | None:
     """Allocate from a memory node first, in this thread and its children; return the reason of a failure, or None."""
     number = SET_MEMPOLICY.get(platform.machine())
     if number is None:
-        return f"the number of set_mempolicy on {platform.machine()} is not known"
+        return f"the number of the system call set_mempolicy is unknown on {platform.machine()}"
     bits = 64 * (node // 64 + 1)
     mask = (ctypes.c_ulong * (bits // 64))()
     mask[node // 64] = 1 << node % 64
@@ -255,7 +255,9 @@ def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple
     if not placement.exclusive:
         remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")
     if topology.gpus_on_bus and not topology.gpus:
-        remarks.append(f"{topology.gpus_on_bus} GPUs on the bus are not those that this container has: none is chosen")
+        remarks.append(
+            f"cannot match the container's GPUs with the {topology.gpus_on_bus} GPUs on the bus: none chosen"
+        )
     return tuple(remarks)
 
 

@@ -61,7 +61,7 @@ class TopologyError(ReportedError, ValueError):
 
     def __init__(self, path: Path, text: str, rule: str) -> None:
         self.path, self.text = path, text
-        super().__init__(f"{path} is {text[:80]!r}, {rule}; give --placement none to do without the machine's topology")
+        super().__init__(f"{path} is {text[:80]!r}, {rule}; use --placement none to ignore the machine's topology")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -153,10 +153,12 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
     """
     online = _list(root / CPUS / "online")
     if online is None:
-        raise TopologyError(root / CPUS / "online", "", "missing: not the files of a Linux machine")
+        raise TopologyError(root / CPUS / "online", "", "missing; the machine's topology can only be read on Linux")
     usable = online & set(allowed if allowed is not None else online)
     if not usable:
-        raise TopologyError(root / CPUS / "online", _text(root / CPUS / "online") or "", "and none of it may be used")
+        raise TopologyError(
+            root / CPUS / "online", _text(root / CPUS / "online") or "", "but this process may use none of these CPUs"
+        )
     node_of, nodes = _memory_nodes(root)
     cores: dict[int, Core] = {}
     for cpu in sorted(usable):

@@ -115,12 +115,12 @@ class ComputeKeys:
     def check_compute(self) -> None:
         """Raise ConfigError for the first invalid value."""
         name = r"[!-~](?:[ -~]{0,253}[!-~])?"
-        matches(self, "key_name", name, "1 to 255 printable ASCII characters, without blanks at the ends")
+        matches(self, "key_name", name, "1 to 255 printable ASCII characters, without leading or trailing spaces")
         for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):
             matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
         for key in ("worker_image_parameter", "master_image_parameter"):
             name = r"(?=.{0,1011}$)(?:(?:/[\w.-]+){1,15})?"
-            matches(self, key, name, "the name of an SSM parameter, such as /lab/image: / and a name, 15 times at most")
+            matches(self, key, name, "the name of an SSM parameter with at most 15 levels, such as /lab/image")
             matches(
                 self,
                 key.replace("parameter", "id"),
@@ -157,17 +157,17 @@ class ComputeKeys:
     def _check_boot_commands(self) -> None:
         for command in self.boot_commands:
             if not command.strip() or not command.isprintable():
-                raise ConfigError("boot_commands", command, "must be commands of one printable line each")
+                raise ConfigError("boot_commands", command, "must be one line of printable characters")
             try:
                 shlex.split(command, comments=True)
             except ValueError as error:
-                raise ConfigError("boot_commands", command, f"is not a shell command: {error}") from None
+                raise ConfigError("boot_commands", command, f"is not a valid shell command: {error}") from None
         if self.boot_commands and 0 < self.ready_timeout_min < _MIN_READY_WITH_COMMANDS:
             raise ConfigError(
                 "ready_timeout_min",
                 self.ready_timeout_min,
-                f"must be {_MIN_READY_WITH_COMMANDS} or more with boot_commands: the boot takes part of this time, and "
-                "the commands are stopped two minutes before its end",
+                f"must be {_MIN_READY_WITH_COMMANDS} or more with boot_commands: this time includes the boot, and "
+                "boot commands are stopped two minutes before it is over",
             )
 
     @property

@@ -63,44 +63,48 @@ class LimitKeys:
         self._check_times()
         within(self, "budget_usd", 0, 1e9)
         if 0 < self.budget_usd < LEAST_USD:
-            raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or {LEAST_USD} and more")
+            raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {LEAST_USD}")
         one_of(self, "budget_scope", "account", "cluster")
         matches(self, "budget_emails", EMAIL, "e-mail addresses")
         if len(self.budget_emails) > 10:
-            raise ConfigError("budget_emails", self.budget_emails, "must be 10 at most, as AWS Budgets has it")
+            raise ConfigError(
+                "budget_emails", self.budget_emails, "must be at most 10 addresses, the limit of AWS Budgets"
+            )
 
     def _check_tags(self) -> None:
-        matches(self, "tags", rf"[^=]+={_TAG_TEXT}+", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
-        matches(self, "tags", rf"{_TAG_TEXT}+", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
+        rule = "KEY=VALUE, with letters, digits, spaces and _ . : / = + @ -"
+        matches(self, "tags", rf"[^=]+={_TAG_TEXT}+", rule)
+        matches(self, "tags", rf"{_TAG_TEXT}+", rule)
         for text in self.tags:
             key, _, value = text.partition("=")
             if key.lower().startswith(_RESERVED) or key == "Name":
-                raise ConfigError("tags", text, "the key must not be Name, nor begin with aws: or deepcdk:")
+                raise ConfigError("tags", text, "the key must not be Name, and must not begin with aws: or deepcdk:")
             if not 1 <= len(key) <= 127 or not 1 <= len(value) <= 256:  # EC2 accepts an empty value, but not CloudWatch
-                raise ConfigError("tags", text, "a key has 1 to 127 characters, a value 1 to 256")
+                raise ConfigError("tags", text, "the key must have 1 to 127 characters, the value 1 to 256")
         if len({key.lower() for key in self.tag_values}) != len(self.tags):
-            raise ConfigError("tags", self.tags, "a key must not come twice; to IAM, Team and team are one key")
+            raise ConfigError(
+                "tags", self.tags, "each key must be unique; IAM ignores case, so Team and team are the same key"
+            )
         if len(self.tags) > MOST_TAGS:
-            raise ConfigError("tags", f"{len(self.tags)} tags", f"must be {MOST_TAGS} at most")
+            raise ConfigError("tags", f"{len(self.tags)} tags", f"must be at most {MOST_TAGS}")
         total = sum(map(len, self.tags))
         if total > MOST_TAG_CHARACTERS:
-            rule = f"must be {MOST_TAG_CHARACTERS} at most: every resource has all tags, and a template has 1 MB"
+            rule = f"must be at most {MOST_TAG_CHARACTERS}: every resource has all tags, and a template has 1 MB"
             raise ConfigError("tags", f"{total} characters", rule)
 
     def _check_times(self) -> None:
         if self.idle_minutes and (
             self.idle_minutes % IDLE_PERIOD_MIN or not 10 <= self.idle_minutes <= LONGEST_IDLE_MIN
         ):
-            rule = f"must be 0, or 10 to {LONGEST_IDLE_MIN} and a multiple of 5, the minutes between two metrics of EC2"
+            rule = f"must be 0, or a multiple of 5 from 10 to {LONGEST_IDLE_MIN}: EC2's metrics are 5 minutes apart"
             raise ConfigError("idle_minutes", self.idle_minutes, rule)
         within(self, "idle_cpu_percent", 0, 100)
         hours = self.max_hours
         if hours and not 0.5 <= hours <= WEEK_H:
-            raise ConfigError(
-                "max_hours", hours, f"must be 0, or 0.5 to {WEEK_H}: CloudWatch looks back a week at most"
-            )
+            rule = f"must be 0, or 0.5 to {WEEK_H}: CloudWatch evaluates at most a week"
+            raise ConfigError("max_hours", hours, rule)
         if hours > DAY_H and hours != math.floor(hours):
-            raise ConfigError("max_hours", hours, f"must be a whole number beyond {DAY_H}")
+            raise ConfigError("max_hours", hours, f"must be a whole number if it is more than {DAY_H}")
         if hours * 12 != math.floor(hours * 12):
             raise ConfigError("max_hours", hours, "must be a multiple of five minutes, such as 0.5, 0.75 or 1.25")
 

@@ -81,7 +81,7 @@ class NetworkKeys:
             "flow_logs",
             rf"{NO_FLOW_LOGS}|{FLOW_LOGS_TO_GROUP}|arn:aws[a-z-]*:s3:::{BUCKET}(?:/(?!AWSLogs(?:/|$))[\w.=-]+)*/?",
             f"{NO_FLOW_LOGS}, {FLOW_LOGS_TO_GROUP}, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs, without "
-            "the folder AWSLogs, which is EC2's own",
+            "the folder AWSLogs, which EC2 adds",
         )
         matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
         matches(self, "zones", r"[a-z]{2,4}(?:-[a-z]+)+-\d[a-z]", "an availability zone such as us-east-1a")
@@ -102,25 +102,25 @@ class NetworkKeys:
         ):
             _check_once(key, getattr(self, key))
         if len(self.ssh_prefix_lists) > MOST_PREFIX_LISTS:
-            rule = f"must be {MOST_PREFIX_LISTS} at most, as many as EC2 describes in one call"
+            rule = f"must be at most {MOST_PREFIX_LISTS}, the limit of one call of EC2's DescribeManagedPrefixLists"
             raise ConfigError("ssh_prefix_lists", f"{len(self.ssh_prefix_lists)} lists", rule)
         for key in ("public_subnet_ids", "private_subnet_ids"):
             if len(getattr(self, key)) > ZONES_AT_MOST:
-                raise ConfigError(key, getattr(self, key), f"must be {ZONES_AT_MOST} at most, one for each zone")
+                raise ConfigError(key, getattr(self, key), f"must be at most {ZONES_AT_MOST}, one for each zone")
 
     def _check_vpc_cidr(self) -> None:
         vpc = network("vpc_cidr", self.vpc_cidr)
         if self.vpc_id:
             if not 16 <= vpc.prefixlen <= 28:
-                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, as AWS requires of a VPC")
+                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, AWS's limits for a VPC")
             return
         if not 16 <= vpc.prefixlen <= 24:
             raise ConfigError(
-                "vpc_cidr", self.vpc_cidr, "must be a /16 to /24: a VPC's own limit, and room for the subnets"
+                "vpc_cidr", self.vpc_cidr, "must be a /16 to /24: AWS's limit for a VPC, and space for the subnets"
             )
         reserved = [each for each in map(ipaddress.IPv4Network, RESERVED_NETWORKS) if vpc.subnet_of(each)]
         if reserved:
-            rule = f"lies within {reserved[0]}, of which EC2 makes no VPC; take one such as 10.0.0.0/16"
+            rule = f"is within {reserved[0]}, which EC2 does not allow for a VPC; use another, such as 10.0.0.0/16"
             raise ConfigError("vpc_cidr", self.vpc_cidr, rule)
         if not vpc.is_private:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
@@ -131,8 +131,8 @@ class NetworkKeys:
             raise ConfigError(
                 "ssh_cidr",
                 str(source),
-                f"opens the master to {share}; give your own address as a /32, "
-                "or confirm it with ssh_from_anywhere = true",
+                f"opens the master's SSH port to {share}; set your own address as a /32, "
+                "or confirm with ssh_from_anywhere = true",
             )
 
     @property

@@ -45,7 +45,7 @@ class ObservabilityKeys:
         within(self, "metrics_interval_s", 1, 3600)
         matches(self, "alarm_emails", EMAIL, "e-mail addresses")
         if len(self.alarm_emails) > MOST_EMAILS:
-            rule = f"must be {MOST_EMAILS} at most, each of which is a resource of the stack; name a mailing list"
+            rule = f"must be at most {MOST_EMAILS}: each address is a resource of the stack; use a mailing list"
             raise ConfigError("alarm_emails", f"{len(self.alarm_emails)} addresses", rule)
         matches(
             self,

@@ -64,12 +64,12 @@ def is_mount(keys: object, key: str) -> None:
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
     if len(value) > _LONGEST_MOUNT:
-        raise ConfigError(key, value, f"must be {_LONGEST_MOUNT} characters at most")
+        raise ConfigError(key, value, f"must have at most {_LONGEST_MOUNT} characters")
     for own in _OF_THE_NODE:
         if value == own or value.startswith(f"{own}/"):
-            raise ConfigError(key, value, f"must lie outside {own}, which the node itself needs; such as /mnt/NAME")
+            raise ConfigError(key, value, f"must be outside of {own}, a system directory; use one like /mnt/NAME")
     if value in _PARENTS:
-        raise ConfigError(key, value, f"would hide what else lies under it; such as {value}/NAME")
+        raise ConfigError(key, value, f"would hide the directory's other contents; use one like {value}/NAME")
 
 
 def network(key: str, value: str) -> ipaddress.IPv4Network:

@@ -37,7 +37,7 @@ find /var/spool -xdev -uid "$rank" -delete 2>/dev/null
 kill_all
 until list_left; [[ -z $left ]]; do
   if ((SECONDS >= deadline)); then
-    printf 'processes of an earlier run stay: %s\n' "${left//$'\n'/, }" >&2
+    printf 'cannot kill processes of an earlier run: %s\n' "${left//$'\n'/, }" >&2
     exit 1
   fi
   sleep 0.05

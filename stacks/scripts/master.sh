@@ -26,7 +26,7 @@ share_key() {
   read -r algorithm key _ <"$root$login_home/.ssh/id_ed25519.pub"
   text="$algorithm $key $ip"
   if ! said=$(ask_aws ssm put-parameter --name "$key_parameter" --type String --value "$text" --overwrite 2>&1); then
-    log "AWS does not take the cluster's key: ${said##*$'\n'}"
+    log "AWS rejected the cluster's key: ${said##*$'\n'}"
     return 1
   fi
   write "$shared" "$text"$'\n'
@@ -123,7 +123,7 @@ learn_keys() {
       put "$path" "$text"$'\n'
       own_key[$id]=$text
     else
-      if [[ -s $path.console.errors ]]; then note "AWS does not tell the console of $id" "$(tail -n 1 "$path.console.errors")"; fi
+      if [[ -s $path.console.errors ]]; then note "cannot read the console of $id" "$(tail -n 1 "$path.console.errors")"; fi
       waited_s=$((SECONDS - ${first_s[$id]:-SECONDS}))
       look_s[$id]=$((SECONDS + 1 + (waited_s < 60 ? waited_s : 60)))
     fi
@@ -137,7 +137,7 @@ is_identified() {
   if [[ $node == "$name" || ${own_key[$id]:-} == "${fact[host_key]}" ]]; then return; fi
   if [[ -e $own_keys/$id.xen ]]; then console_s=$((console_s * 10)); fi
   if [[ -n ${own_key[$id]:-} ]]; then
-    why='its host key in the registry is not the one that its console has shown'
+    why='its host key in the registry differs from its console'
   elif ((SECONDS - ${first_s[$id]:-$SECONDS} >= console_s)); then
     why='its console shows no host key'
   fi
@@ -201,10 +201,10 @@ inherit() {
 rm -rf "$2"; mkdir -p "$2/tree"; timeout 30 head -c 99999999 -- "$1" >"$2/tar"' _ "$archive" "$left" \
     && sha256sum --check --status <<<"$digest  $left/tar" && as_login_user tar -xf "$left/tar" -C "$left/tree" \
     && (cd "$left/tree" && as_login_user "$root/opt/deepcdk/bin/python3" -m agent.supervisor.handover "$root$efs_mount/runs"); then
-    log 'took over what the master before this one left'
+    log 'took over from the previous master'
     settle
   else
-    note 'cannot take over what the master before this one left' "$digest"
+    note 'cannot take over from the previous master' "$digest"
   fi
   rm -rf "$left"
   [[ -e $marker ]]
@@ -218,7 +218,7 @@ at_boot() {
   if ! inherit; then
     inherit_s=$((SECONDS + ${DEEPCDK_INHERIT_S:-10}))
     if ((SECONDS < ${DEEPCDK_INHERIT_LIMIT_S:-600})); then return; fi
-    log 'gave up: the runs of the master before this one do not go on by themselves'
+    log 'gave up: runs of the previous master do not continue by themselves'
     settle
   fi
   booted=1

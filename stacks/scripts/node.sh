@@ -51,10 +51,10 @@ signal() {
         --resource "$DEEPCDK_GROUP" --region "$DEEPCDK_REGION" 2>&1) && return
     fi
     if [[ $answer != *' be signaled'* ]]; then answer=$(signal_by_identity "$1") && return; fi
-    if [[ $answer == *' be signaled'* ]]; then log "the stack $DEEPCDK_STACK waits for no signal" && return; fi
+    if [[ $answer == *' be signaled'* ]]; then log "the stack $DEEPCDK_STACK expects no signal" && return; fi
     sleep "$try"
   done
-  log "CloudFormation did not take the signal ($2): $answer"
+  log "CloudFormation rejected the signal ($2): $answer"
 }
 
 finish() {
@@ -148,7 +148,7 @@ if [[ -z $rank_uid ]]; then
   useradd --system --uid 60900 --gid 60900 --no-create-home --home-dir "$rank_home" --shell /bin/bash --password '*' \
     deepcdk-rank
 elif [[ $rank_uid != 60900 ]]; then
-  log "this image has a user deepcdk-rank with the number $rank_uid, and ranks need 60900" && exit 1
+  log "this image has a user deepcdk-rank with the ID $rank_uid, but ranks need 60900" && exit 1
 fi
 # All processes of ranks together leave some memory and process ids to the others, where systemd runs.
 read -r _ memory _ </proc/meminfo

@@ -39,9 +39,9 @@ if [[ ! -e $asked ]]; then
   token=$(curl -fs --max-time 3 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$metadata/api/token") || token=''
   left_s=0
   if [[ $(ask autoscaling/target-lifecycle-state) == Terminated ]]; then
-    reason='its group ends this instance'
+    reason='its group terminates this instance'
   elif action=$(ask spot/instance-action); then
-    reason="EC2 takes this spot instance back: $action"
+    reason="EC2 interrupts this spot instance: $action"
     # {"action": "terminate", "time": "2017-09-18T08:22:00Z"}
     if [[ $action =~ \"time\":\ *\"([^\"]+)\" ]] && ends=$(date --date "${BASH_REMATCH[1]}" +%s); then
       left_s=$((ends - $(date +%s)))
@@ -61,7 +61,7 @@ if [[ ! -e $asked ]]; then
     rm -rf "${leaving:?}/$instance_id"
     mv -fT "$new" "$leaving/$instance_id"
     log "$reason"
-    if ((left_s > saving_s)) && [[ -n $(ranks) ]]; then log "its ranks train on for $((left_s - saving_s)) s"; fi
+    if ((left_s > saving_s)) && [[ -n $(ranks) ]]; then log "its ranks continue for $((left_s - saving_s)) s"; fi
   fi
   if ((left_s <= saving_s)); then
     touch "$asked"

@@ -152,7 +152,7 @@ scan() {
   for path in "$registry"/nodes/*; do
     if ! fits name "${path##*/}"; then
       # Not more than half of what is logged: nodes that are left out are to be heard of too.
-      if [[ -e $path && ${#noted} -lt 4999 ]]; then note "no node's name in the registry" "${path##*/}"; fi
+      if [[ -e $path && ${#noted} -lt 4999 ]]; then note "invalid node name in the registry" "${path##*/}"; fi
       continue
     fi
     if ! is_file "$path"; then continue; fi
@@ -278,7 +278,7 @@ assemble() {
     if [[ -z ${order[index]} ]]; then continue; fi
     why=
     if ! read_facts "${order[index]}"; then
-      why="its $broken in the registry breaks the rule"
+      why="its $broken in the registry is invalid"
     elif ! is_identified; then
       value=${fact[host_key]}
       # It has just taken its name.
@@ -325,7 +325,7 @@ refresh() {
   printf -v profile 'export %s=%q\n' DEEPLEARNING_WORKERS_COUNT "$count" \
     DEEPLEARNING_WORKERS_PATH /opt/deeplearning/workers DEEPLEARNING_WORKER_GPU_COUNT "$worker_gpus" \
     DEEPLEARNING_NODES_PATH /opt/deeplearning/nodes EFS_MOUNT "$efs_mount"
-  put "$root/etc/profile.d/deeplearning.sh" "# Written by deepcdk, which replaces it when nodes come and go.
+  put "$root/etc/profile.d/deeplearning.sh" "# Written by deepcdk, which replaces it when nodes join or leave.
 $profile"
   put "$root/opt/deeplearning/nodes" "$nodes$left_out"
 }

@@ -23,7 +23,7 @@ else
     if [[ $model == *'Instance Storage'* ]]; then disks+=("$disk"); fi
   done < <(lsblk --nodeps --noheadings --paths --output NAME,MODEL 2>/dev/null)
   case ${#disks[@]} in
-    0) log "no instance store: $DEEPCDK_SCRATCH lies on the root volume" ;;
+    0) log "no instance store: $DEEPCDK_SCRATCH is on the root volume" ;;
     1) device=${disks[0]} ;;
     *)
       need mdadm mdadm mdadm
@@ -35,7 +35,7 @@ else
     need mkfs.xfs xfsprogs xfsprogs
     mkfs.xfs -q -f "$device"
     mount -o noatime,nosuid,nodev "$device" "$scratch"
-    log "$DEEPCDK_SCRATCH lies on ${#disks[@]} disks of the instance store"
+    log "$DEEPCDK_SCRATCH is on ${#disks[@]} disks of the instance store"
     entry="UUID=$(blkid -s UUID -o value "$device") $DEEPCDK_SCRATCH xfs noatime,nosuid,nodev,nofail 0 0"
   fi
 fi

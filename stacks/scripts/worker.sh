@@ -88,11 +88,11 @@ admit_master() {
   ask_pause_s=$((ask_pause_s < 30 ? ask_pause_s * 2 : 60))
   ask_s=$((SECONDS + ask_pause_s)) asked_s=$SECONDS
   if ! text=$(ask_aws ssm get-parameter --name "$key_parameter" --query Parameter.Value 2>&1); then
-    note "AWS does not tell the master's key" "${text##*$'\n'}"
+    note "cannot read the master's key" "${text##*$'\n'}"
     return
   fi
   if [[ ! $text =~ ^(${rule[host_key]})\ (${rule[ip]})$ ]]; then
-    note "no master has put its key into $key_parameter" "$text"
+    note "no key of a master is in $key_parameter" "$text"
     return
   fi
   admitted=$text
@@ -102,7 +102,7 @@ admit_master() {
   put_block "$root$login_home/.ssh/authorized_keys" "restrict,pty,port-forwarding,$admission" 600
   put_block "$root/root/.ssh/authorized_keys" "restrict,command=\"/opt/deepcdk/bin/leftovers\",$admission" 600
   if [[ -n $hint && $hint != "$admitted" ]]; then
-    note "the registry's master.pub is not the master's key in AWS, and is refused" "$hint"
+    note "ignoring the registry's master.pub: it is not the master's key in AWS" "$hint"
   fi
 }
 
@@ -127,7 +127,7 @@ follow() {
     if [[ $line =~ ^#[a-z0-9\ :_-]+$ ]]; then
       left_out+=$line$'\n'
     elif ! fits name "$node"; then
-      note "no node's name in the registry's list" "$line"
+      note "invalid node name in the registry's list" "$line"
     elif [[ $node == deeplearning-master ]]; then
       order[0]=${line#*,}
     elif [[ $line != *",$instance_id,"* ]]; then
@@ -143,5 +143,5 @@ follow() {
 at_boot() {
   if ((booted)); then return; fi
   booted=1
-  { echo 5 >"$root/proc/sys/net/ipv4/tcp_retries2"; } 2>/dev/null || log 'TCP goes on trying to reach lost nodes for 15 minutes'
+  { echo 5 >"$root/proc/sys/net/ipv4/tcp_retries2"; } 2>/dev/null || log 'TCP keeps trying to reach lost nodes for 15 minutes'
 }

@@ -29,9 +29,9 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="master_instance_type",
             value=config.master_instance_type,
-            rule=f"{config.master_instance_type} runs on Xen: EC2 shows its console, and so its SSH host keys, only "
-            "some minutes after each boot, and nobody can connect to the cluster before that",
-            remedy="take a type on Nitro, such as t3.medium",
+            rule=f"{config.master_instance_type} runs on Xen: EC2 shows the console output, with the SSH host keys, "
+            "only some minutes after each boot, and until then nobody can connect to the cluster",
+            remedy="use a type on Nitro, such as t3.medium",
         )
 
 
@@ -45,9 +45,9 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="worker_instance_type" if name == config.worker_instance_type else "worker_alternatives",
             value=name,
-            rule=f"{name} runs on Xen: EC2 shows its console, and so its SSH host key, up to 20 minutes after a boot, "
-            "and until then the master does not admit it",
-            remedy="expect that each new worker takes so long, or take a type on Nitro",
+            rule=f"{name} runs on Xen: EC2 shows the console output, with the SSH host key, up to 20 minutes after a "
+            "boot, and until then the master does not admit the worker",
+            remedy="expect this delay for each new worker, or use a type on Nitro",
         )
 
 
@@ -58,8 +58,8 @@ def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Probl
             key=key,
             value=name,
             rule=f"not in the table of instance types ({origin()}); the nearest is {near}",
-            remedy=f"set {near}; for a type that is newer than the table, run `python -m tools.instance_types`; "
-            "to deploy it without the checks that need the table, set allow_unknown_instance_types = true",
+            remedy=f"set {near}; if the type is newer than the table, run `python -m tools.instance_types`; "
+            "to skip the checks that need the table, set allow_unknown_instance_types = true",
         )
 
 
@@ -74,15 +74,15 @@ def _placement(config: ClusterConfig) -> Iterator[Problem]:
                 key=key,
                 value=True,
                 rule=f"{kind.name} does not support cluster placement groups",
-                remedy=f"set {key} = false, or another worker_instance_type; burstable types (t3, t4g) have none",
+                remedy=f"set {key} = false, or another worker_instance_type; burstable types (t3, t4g) do not work",
             )
     if config.availability_zones > 1:
         yield Problem(
             key="availability_zones",
             value=config.availability_zones,
-            rule="a cluster placement group, which efa implies, lies in one zone"
+            rule="a cluster placement group, which efa implies, is in one zone"
             if config.efa
-            else "a cluster placement group lies in one zone",
+            else "a cluster placement group is in one zone",
             remedy=f"set availability_zones = 1, or {key} = false",
         )
 
@@ -97,10 +97,10 @@ def _efa(config: ClusterConfig) -> Iterator[Problem]:
         value=True,
         rule=f"{config.worker_instance_type} has no EFA"
         if kind
-        else f"how many EFA devices {config.worker_instance_type} has is not in the table of instance types",
-        remedy="set efa = false, or a type with EFA such as p4d.24xlarge, p5.48xlarge or c5n.18xlarge"
+        else f"the table of instance types has no number of EFA devices for {config.worker_instance_type}",
+        remedy="set efa = false, or use a type with EFA such as p4d.24xlarge, p5.48xlarge or c5n.18xlarge"
         if kind
-        else "run `python -m tools.instance_types` where AWS offers the type, or set efa = false",
+        else "run `python -m tools.instance_types` in a region that has the type, or set efa = false",
     )
 
 
@@ -109,8 +109,8 @@ def _capacity(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="capacity_policy",
             value=config.capacity_policy,
-            rule=f"wants more workers than the {config.workers} of the deployment",
-            remedy=f"set workers to {config.least_workers} or more, or a lower number",
+            rule=f"requires more workers than are deployed (workers = {config.workers})",
+            remedy=f"set workers to {config.least_workers} or more, or lower the number in capacity_policy",
         )
 
 
@@ -125,7 +125,7 @@ def _scratch(config: ClusterConfig) -> Iterator[Problem]:
                 key=key,
                 value=place,
                 rule=f"{kind.name} has no NVMe instance store",
-                remedy="leave it out, or take a type with one, such as c5d, g5 or p5",
+                remedy="remove scratch_mount, or use a type with an instance store, such as c5d, g5 or p5",
             )
 
 
@@ -134,6 +134,6 @@ def _rolling(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="ready_timeout_min",
             value=config.ready_timeout_min,
-            rule=f"with update_policy = rolling CloudFormation waits {_LONGEST_PAUSE_MIN} minutes at most for a batch",
+            rule=f"with update_policy = rolling, CloudFormation waits at most {_LONGEST_PAUSE_MIN} minutes for a batch",
             remedy=f"set ready_timeout_min to {_LONGEST_PAUSE_MIN} or less, or update_policy = keep",
         )

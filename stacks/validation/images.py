@@ -38,8 +38,8 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=f"{role}_volume_gib",
                 value=gib,
-                rule=f"the image takes up to {taken_gib} GiB, and the runtime {needed_gib}: installing it may fail",
-                remedy=f"set {role}_volume_gib to {taken_gib + needed_gib} or more, and more for packages of your own",
+                rule=f"the image takes up to {taken_gib} GiB and the runtime {needed_gib}, so that installing may fail",
+                remedy=f"set {role}_volume_gib to at least {taken_gib + needed_gib}, and more for your own packages",
             )
 
 
@@ -54,10 +54,10 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
     if kind is None and not config.allow_unknown_instance_types:
         return  # the problem is the type itself
     if not given and not images.default(kind):
-        rule = f"empty, and no image is known to fit {name}"
+        rule = f"empty, and deepcdk knows no image for {name}"
         if kind and kind.gpu_name in images.OLDER_THAN_OPEN_DRIVER:
-            rule = f"empty, and AWS's image of today has no driver for the {kind.gpu_name} GPUs of {name}"
-        yield Problem(key=key, value=given, rule=rule, remedy="name the SSM parameter of an image that fits the type")
+            rule = f"empty, and AWS's current image has no driver for the {kind.gpu_name} GPUs of {name}"
+        yield Problem(key=key, value=given, rule=rule, remedy="set the SSM parameter of an image for this type")
         return
     parameter = images.choose(given, name)
     yield from _python(key, parameter)
@@ -68,7 +68,7 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
         yield Problem(
             key=f"{role}_volume_gib",
             value=getattr(config, f"{role}_volume_gib"),
-            rule=f"the image {parameter} takes {least_gib} GiB before anything is written",
+            rule=f"the image {parameter} alone takes {least_gib} GiB",
             remedy=f"set {role}_volume_gib to {least_gib} or more",
         )
 
@@ -81,17 +81,17 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
         yield Problem(
             key=key,
             value=id,
-            rule=f"names an image, and so does {parameter}",
-            remedy=f"leave one of {key} and {parameter} empty",
+            rule=f"{parameter} names an image too",
+            remedy=f"set only one of {key} and {parameter}",
         )
     device = f"{role}_root_device"
     if not getattr(config, device):
         yield Problem(
             key=device,
             value="",
-            rule=f"empty, and the id {id} does not imply it: under another name the image's own root volume would stay "
-            "unencrypted and as small as it is",
-            remedy=f"set what `aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'` answers",
+            rule=f"empty, but the name of the root device of {id} is needed: with a wrong name, the image's root "
+            "volume would stay unencrypted and keep its size",
+            remedy=f"set the output of `aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'`",
         )
 
 
@@ -101,8 +101,8 @@ def _python(key: str, parameter: str) -> Iterator[Problem]:
         yield Problem(
             key=key,
             value=parameter,
-            rule=f"nodes need Python 3.11, 3.12 or 3.13, and deepcdk installs none of them on {release}",
-            remedy="leave it empty, or name an image of Amazon Linux 2023, Ubuntu 24.04, Debian 12 or 13",
+            rule=f"nodes need Python 3.11, 3.12 or 3.13, and deepcdk cannot install any of them on {release}",
+            remedy=f"leave {key} empty, or name an image of Amazon Linux 2023, Ubuntu 24.04, Debian 12 or 13",
         )
 
 
@@ -114,21 +114,21 @@ def _fit(key: str, parameter: str, kind: InstanceType) -> Iterator[Problem]:
             key=key,
             value=parameter,
             rule=f"an image for {built_for}, but {kind.name} has {processor} processors",
-            remedy="leave it empty, name an image for that processor, or take another instance type",
+            remedy=f"leave {key} empty, name an image for {processor}, or use another instance type",
         )
     if kind.gpus and images.lacks_gpu_driver(parameter):
         yield Problem(
             key=key,
             value=parameter,
-            rule=f"an image without an NVIDIA driver: the {kind.gpus} GPUs of {kind.name} would lie idle",
-            remedy="leave it empty, or name an image with the driver",
+            rule=f"an image without an NVIDIA driver: the {kind.gpus} GPUs of {kind.name} would be idle",
+            remedy=f"leave {key} empty, or name an image with the driver",
         )
     if kind.gpu_name in images.OLDER_THAN_OPEN_DRIVER and images.has_open_gpu_driver(parameter):
         yield Problem(
             key=key,
             value=parameter,
-            rule=f"NVIDIA's open driver, which this image has, does not know the {kind.gpu_name} GPUs of {kind.name}",
-            remedy="name an image with NVIDIA's proprietary driver, or take an instance type with newer GPUs",
+            rule=f"this image has NVIDIA's open driver, which does not support the {kind.gpu_name} GPUs of {kind.name}",
+            remedy="name an image with NVIDIA's proprietary driver, or use an instance type with newer GPUs",
         )
 
 
@@ -140,15 +140,15 @@ def _volume(config: ClusterConfig, role: str) -> Iterator[Problem]:
         yield Problem(
             key=keys[1],
             value=iops,
-            rule=f"gp3 gives {IOPS_PER_GIB} IOPS for each GiB at most, so {gib * IOPS_PER_GIB:,} to {gib} GiB",
-            remedy=f"set {keys[0]} to {math.ceil(iops / IOPS_PER_GIB)} or more, or {keys[1]} lower",
+            rule=f"gp3 has at most {IOPS_PER_GIB} IOPS per GiB: {gib * IOPS_PER_GIB:,} for {gib} GiB",
+            remedy=f"set {keys[0]} to {math.ceil(iops / IOPS_PER_GIB)} or more, or lower {keys[1]}",
         )
     if mib_s > iops * MIB_S_PER_IOPS:
         yield Problem(
             key=keys[2],
             value=mib_s,
-            rule=f"gp3 gives {MIB_S_PER_IOPS} MiB/s for each of its IOPS at most, so {iops * MIB_S_PER_IOPS:g} here",
-            remedy=f"set {keys[1]} to {math.ceil(mib_s / MIB_S_PER_IOPS)} or more, or {keys[2]} lower",
+            rule=f"gp3 has at most {MIB_S_PER_IOPS} MiB/s per IOPS: {iops * MIB_S_PER_IOPS:g} for {iops:,} IOPS",
+            remedy=f"set {keys[1]} to {math.ceil(mib_s / MIB_S_PER_IOPS)} or more, or lower {keys[2]}",
         )
 
 
@@ -162,13 +162,14 @@ def _login(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="login_user",
             value="",
-            rule="empty, and the id of an image does not imply the user that its publisher made",
-            remedy="set it, such as ec2-user (Amazon Linux) or ubuntu",
+            rule="empty, but with the ID of an image, the name of its login user is needed",
+            remedy="set login_user, for example ec2-user (Amazon Linux) or ubuntu",
         )
     elif master != worker:
         yield Problem(
             key="login_user",
             value=config.login_user,
-            rule=f"the master's image has the user {master}, the workers' {worker}; all nodes share one",
-            remedy="name images of one publisher, or a login_user that both images have",
+            rule=f"the master's image has the login user {master}, and the workers' image has {worker}; all nodes need "
+            "the same one",
+            remedy="name images of one publisher, or set a login_user that both images have",
         )

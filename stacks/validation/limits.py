@@ -24,8 +24,8 @@ def _idle(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key="idle_cpu_percent",
                 value=config.idle_cpu_percent,
-                rule="says when a worker is idle, but idle_minutes = 0: idle workers are not stopped",
-                remedy="set idle_minutes, or leave idle_cpu_percent out",
+                rule="has no effect with idle_minutes = 0, which never stops idle workers",
+                remedy="set idle_minutes, or remove idle_cpu_percent",
             )
         return
     unknown = config.allow_unknown_instance_types and find(config.worker_instance_type) is None
@@ -33,8 +33,8 @@ def _idle(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="idle_cpu_percent",
             value=config.idle_cpu_percent,
-            rule=f"0 means half of one vCPU, and the table does not list how many {config.worker_instance_type} has",
-            remedy="set the processor use, in percent of all vCPUs, below which a worker is idle, or idle_minutes = 0",
+            rule=f"0 means half of one vCPU, but the number of vCPUs of {config.worker_instance_type} is unknown",
+            remedy="set the CPU use, in percent of all vCPUs, below which a worker is idle; or set idle_minutes = 0",
         )
 
 
@@ -43,8 +43,8 @@ def _hours(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="max_hours",
             value=config.max_hours,
-            rule=f"ends the workers within ready_timeout_min = {config.ready_min}, perhaps before they are up",
-            remedy="set more hours, or fewer minutes to get ready",
+            rule=f"would terminate workers that are still booting (ready_timeout_min = {config.ready_min})",
+            remedy="increase max_hours, or decrease ready_timeout_min",
         )
 
 
@@ -53,15 +53,15 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="budget_emails",
             value=config.budget_emails,
-            rule="are notified of a budget, but budget_usd = 0: there is none",
-            remedy="set budget_usd, or leave budget_emails out",
+            rule="has no effect without a budget (budget_usd = 0)",
+            remedy="set budget_usd, or remove budget_emails",
         )
     yield from _repeated_addresses("budget_emails", config.budget_emails)
     if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
         yield Problem(
             key="budget_usd",
             value=config.budget_usd,
-            rule="notifies nobody and stops nothing",
+            rule="has no effect: there are no addresses to notify, and workers are not stopped",
             remedy="set budget_emails, or budget_stops_workers = true",
         )
 
@@ -72,7 +72,7 @@ def _protection(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="protect_instances",
             value=True,
-            rule="EC2 protects no spot instance from termination, and spot = true",
+            rule="EC2 cannot protect spot instances from termination, and spot = true",
             remedy="set protect_instances = false, or spot = false",
         )
 
@@ -83,8 +83,8 @@ def _alarms(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=key,
                 value=getattr(config, key),
-                rule="says who is notified of alarms, but alarms is false, so there are none",
-                remedy="set alarms = true, or leave it out",
+                rule="has no effect without alarms (alarms = false)",
+                remedy=f"set alarms = true, or remove {key}",
             )
     yield from _repeated_addresses("alarm_emails", config.alarm_emails)
 
@@ -95,6 +95,6 @@ def _repeated_addresses(key: str, addresses: tuple[str, ...]) -> Iterator[Proble
         yield Problem(
             key=key,
             value=addresses,
-            rule=f"names {', '.join(repeated)} more than once",
-            remedy="name each address once",
+            rule=f"lists {', '.join(repeated)} more than once",
+            remedy="list each address once",
         )

@@ -31,8 +31,8 @@ def _absent(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=field.name,
                 value=getattr(config, field.name),
-                rule="describes a Lustre file system, but fsx_capacity_gib is 0, so there is none",
-                remedy=f"set fsx_capacity_gib to 1200 or more, or leave {field.name} out",
+                rule="has no effect without a Lustre file system (fsx_capacity_gib = 0)",
+                remedy=f"set fsx_capacity_gib to 1200 or more, or remove {field.name}",
             )
 
 
@@ -44,10 +44,10 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="fsx_throughput",
             value=config.fsx_throughput,
-            rule=f"{config.fsx_deployment} has a rate of its own"
+            rule=f"{config.fsx_deployment} has a fixed throughput"
             if fixed
-            else f"{config.fsx_deployment} takes one of {known} MB/s per TiB",
-            remedy="leave it out, or set fsx_deployment = PERSISTENT_2" if fixed else f"set one of {known}",
+            else f"{config.fsx_deployment} has a throughput of {known} MB/s per TiB",
+            remedy="remove fsx_throughput, or set fsx_deployment = PERSISTENT_2" if fixed else f"set one of {known}",
         )
 
 
@@ -59,8 +59,8 @@ def _client(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=f"{role}_image_parameter",
                 value=parameter,
-                rule="the boot installs a Lustre client from Amazon Linux's packages, and this image is Ubuntu's",
-                remedy="leave it out for Amazon Linux 2023, or set fsx_capacity_gib = 0",
+                rule="Lustre needs Amazon Linux 2023: the boot installs the client from its packages",
+                remedy=f"remove {role}_image_parameter to use Amazon Linux 2023, or set fsx_capacity_gib = 0",
             )
 
 
@@ -70,7 +70,7 @@ def _link(config: ClusterConfig) -> Iterator[Problem]:
             key="fsx_export",
             value=config.fsx_export,
             rule="writes back to fsx_s3, which is empty",
-            remedy="set fsx_s3 = s3://BUCKET/PREFIX, or leave it out",
+            remedy="set fsx_s3 = s3://BUCKET/PREFIX, or remove fsx_export",
         )
 
 
@@ -88,5 +88,5 @@ def _mounts(config: ClusterConfig) -> Iterator[Problem]:
                 key=second,
                 value=lower,
                 rule=f"overlaps {first} {upper}: one mount would hide the other",
-                remedy="set directories of which none lies within another, such as /mnt/NAME",
+                remedy="set directories that are not within each other, such as /mnt/NAME",
             )

@@ -22,7 +22,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="ssh_cidr",
             value=config.ssh_cidr,
-            rule="empty, as ssh_prefix_lists is: the SSH port is open to no network, and no task reaches the master",
+            rule="ssh_cidr and ssh_prefix_lists are empty, so no network and no task can reach the master's SSH port",
             remedy="set ssh_cidr to the network from which you connect, such as your own address as a /32, "
             f"or ssh_access = {SESSION_MANAGER}",
         )
@@ -36,25 +36,26 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=key,
                 value=ids,
-                rule="are subnets of an existing VPC, and vpc_id names none",
-                remedy=f"set vpc_id too, or leave {key} out",
+                rule="subnets of an existing VPC need vpc_id, which is empty",
+                remedy=f"set vpc_id too, or remove {key}",
             )
     if config.zones and len(config.zones) != config.availability_zones:
         yield Problem(
             key="zones",
             value=config.zones,
-            rule=f"must be as many as availability_zones ({config.availability_zones})",
-            remedy=f"name {config.availability_zones}, or set availability_zones to {len(config.zones)}",
+            rule=f"lists {len(config.zones)}, but availability_zones is {config.availability_zones}",
+            remedy=f"list {config.availability_zones}, or set availability_zones to {len(config.zones)}",
         )
     if len({name[:-1] for name in config.zones}) > 1:
-        yield Problem(key="zones", value=config.zones, rule="lie in several regions", remedy="name zones of one region")
+        rule = "lists zones of several regions"
+        yield Problem(key="zones", value=config.zones, rule=rule, remedy="list zones of one region")
     room = config.availability_zones * (2 ** (32 - config.private_prefix) - RESERVED_ADDRESSES)
     if config.max_workers > room:
         yield Problem(
             key="max_workers",
             value=config.max_workers,
-            rule=f"the private subnets of vpc_cidr {config.vpc_cidr} hold {room} workers at most",
-            remedy=f"set max_workers to {room} or less, or a wider vpc_cidr (a /16 at most)",
+            rule=f"the private subnets of vpc_cidr {config.vpc_cidr} have addresses for {room} workers",
+            remedy=f"set max_workers to {room} or less, or a larger vpc_cidr (at most a /16)",
         )
 
 
@@ -65,23 +66,23 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="private_subnet_ids",
             value=private,
-            rule=f"must be one for each of availability_zones ({config.availability_zones}), "
-            "where the workers and the file system's mount targets are",
+            rule=f"lists {len(private)}, but availability_zones is {config.availability_zones}, and each zone needs "
+            "one for workers and the file system's mount target",
             remedy="list one private subnet of vpc_id for each zone, or set availability_zones to their number",
         )
     if config.opens_ssh_port and not public:
         yield Problem(
             key="public_subnet_ids",
             value=public,
-            rule=f"missing: the master, which is reached at its SSH port, needs a public subnet of {config.vpc_id}",
-            remedy=f"list one, or set ssh_access = {SESSION_MANAGER}, which needs none",
+            rule=f"empty, but a master with an open SSH port needs a public subnet of {config.vpc_id}",
+            remedy=f"list one, or set ssh_access = {SESSION_MANAGER}, which needs no public subnet",
         )
     if public and not config.opens_ssh_port:
         yield Problem(
             key="public_subnet_ids",
             value=public,
-            rule=f"nothing would be in them: with ssh_access = {SESSION_MANAGER} the master is in a private subnet",
-            remedy="leave them out",
+            rule=f"has no effect: with ssh_access = {SESSION_MANAGER}, the master is in a private subnet",
+            remedy="remove public_subnet_ids",
         )
     both = sorted(set(public) & set(private))
     if both:
@@ -89,28 +90,28 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             key="private_subnet_ids",
             value=private,
             rule=f"{', '.join(both)} is in public_subnet_ids too: a subnet is either public or private",
-            remedy="list it once",
+            remedy="list each subnet in only one of the two keys",
         )
     if config.vpc_endpoints not in ((), (S3_ENDPOINT,)):  # the default is permitted too, as for nat_gateways
         yield Problem(
             key="vpc_endpoints",
             value=config.vpc_endpoints,
-            rule=f"{config.vpc_id} has its own endpoints: a second one of a service would clash with the first",
-            remedy="leave vpc_endpoints out, and add to the VPC what it lacks",
+            rule=f"{config.vpc_id} has its own endpoints, and a second endpoint of a service would conflict",
+            remedy="remove vpc_endpoints, and add missing endpoints to the VPC yourself",
         )
     if config.zones:
         yield Problem(
             key="zones",
             value=config.zones,
-            rule=f"are for a VPC that is created; those of {config.vpc_id} are its subnets'",
-            remedy="leave zones out, and name subnets of the zones that you want",
+            rule=f"is for a new VPC; in {config.vpc_id}, the subnets determine the zones",
+            remedy="remove zones, and list subnets in the zones that you want",
         )
     if config.nat_gateways != ONE_NAT_GATEWAY:
         yield Problem(
             key="nat_gateways",
             value=config.nat_gateways,
-            rule=f"{config.vpc_id} has its own routes: no NAT gateway is made in an existing VPC",
-            remedy="leave nat_gateways out",
+            rule=f"is for a new VPC; {config.vpc_id} has its own routes and NAT gateways",
+            remedy="remove nat_gateways",
         )
 
 
@@ -123,8 +124,8 @@ def _sources(config: ClusterConfig) -> Iterator[Problem]:
                 yield Problem(
                     key=key,
                     value=value,
-                    rule=f"with ssh_access = {SESSION_MANAGER} no port is open to any network",
-                    remedy=f"leave {key} out; on a command line: --set {key}=",
+                    rule=f"has no effect: with ssh_access = {SESSION_MANAGER}, no port is open to any network",
+                    remedy=f"remove {key}; on a command line: --set {key}=",
                 )
         return
     vpc = ipaddress.IPv4Network(config.vpc_cidr)
@@ -134,7 +135,7 @@ def _sources(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key="vpc_cidr",
                 value=config.vpc_cidr,
-                rule=f"overlaps ssh_cidr {text}: the master would look for you inside the VPC",
-                remedy="set another private network, such as 10.64.0.0/16, "
-                "or the public address from which you connect",
+                rule=f"overlaps ssh_cidr {text}, so the master's answers to you would stay inside the VPC",
+                remedy="set another vpc_cidr, such as 10.64.0.0/16, or set ssh_cidr to the public address from which "
+                "you connect",
             )

@@ -27,7 +27,7 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
     seen = {config.worker_instance_type}
     for name in config.worker_alternatives:
         if name in seen:
-            yield Problem(key=key, value=name, rule="named twice among the workers' types", remedy="name it once")
+            yield Problem(key=key, value=name, rule="listed twice in the workers' types", remedy="list it once")
         seen.add(name)
         kind = find(name)
         for rule in _differences(first, kind, efa=config.efa) if first and kind else ():
@@ -35,22 +35,22 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
                 key=key,
                 value=name,
                 rule=rule,
-                remedy="name types that are alike in processor and GPUs: one image must fit all of them, and each rank "
-                "must bear the same load",
+                remedy="list only types with the same processor and GPUs: all use the same image, and all ranks "
+                "have the same load",
             )
     if len(config.worker_types) > MOST_TYPES:
         yield Problem(
             key=key,
             value=len(config.worker_alternatives),
-            rule=f"an Auto Scaling group takes {MOST_TYPES} types at most, worker_instance_type included",
-            remedy=f"name {MOST_TYPES - 1} alternatives or fewer",
+            rule=f"an Auto Scaling group can have at most {MOST_TYPES} types, including worker_instance_type",
+            remedy=f"list at most {MOST_TYPES - 1} alternatives",
         )
     if config.on_demand_allocation != _default("on_demand_allocation") and not config.worker_alternatives:
         yield Problem(
             key="on_demand_allocation",
             value=config.on_demand_allocation,
-            rule="chooses among several types, but there is one",
-            remedy="name worker_alternatives, or leave it out",
+            rule="has no effect with only one instance type",
+            remedy="set worker_alternatives, or remove on_demand_allocation",
         )
 
 
@@ -63,8 +63,8 @@ def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iter
     ours, theirs = (_efa_layout(kind) for kind in (first, other))
     if efa and ours != theirs:
         yield (
-            f"has {other.efa_interfaces} EFA devices laid out unlike the {first.efa_interfaces} of {first.name}, "
-            "and one launch template describes both"
+            f"has {other.efa_interfaces} EFA devices in a different layout than {first.name} ({first.efa_interfaces}), "
+            "but both use one launch template"
         )
 
 
@@ -82,30 +82,30 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key="capacity_rebalance",
                 value=True,
-                rule="has Auto Scaling end workers at risk, and without a notice their ranks would save nothing",
-                remedy="set termination_notice_s = 120, or leave it out",
+                rule="terminates workers that are at risk, and without a notice their ranks write no checkpoint",
+                remedy="set termination_notice_s = 120, or remove capacity_rebalance",
             )
         return
     if config.on_demand_workers:
         yield Problem(
             key="on_demand_workers",
             value=config.on_demand_workers,
-            rule="says how many spot workers are on-demand instances, but spot is false",
-            remedy="set spot = true, or leave it out: without spot all workers are on-demand instances",
+            rule="has no effect with spot = false, when all workers are on-demand instances",
+            remedy="set spot = true, or remove on_demand_workers",
         )
     if config.spot_allocation != _default("spot_allocation"):
         yield Problem(
             key="spot_allocation",
             value=config.spot_allocation,
-            rule="chooses pools of spot instances, but spot is false",
-            remedy="set spot = true, or leave it out",
+            rule="has no effect with spot = false",
+            remedy="set spot = true, or remove spot_allocation",
         )
     if config.capacity_rebalance:
         yield Problem(
             key="capacity_rebalance",
             value=True,
-            rule="says when spot instances are replaced, but spot is false",
-            remedy="set spot = true, or leave it out",
+            rule="has no effect with spot = false",
+            remedy="set spot = true, or remove capacity_rebalance",
         )
 
 
@@ -116,8 +116,8 @@ def _reservation(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="capacity_block",
             value=True,
-            rule="wants the block's id in capacity_reservation; a group has one block, by its id",
-            remedy="set capacity_reservation to the block's id, cr-..., or capacity_block = false",
+            rule="needs the ID of a capacity block in capacity_reservation, not the ARN of a resource group",
+            remedy="set capacity_reservation to the block's ID, cr-..., or set capacity_block = false",
         )
     if not given:
         return
@@ -126,28 +126,28 @@ def _reservation(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key=key,
             value=given,
-            rule="holds on-demand capacity, which spot instances cannot use",
-            remedy="set spot = false, or leave it out",
+            rule="spot instances cannot use a reservation, which is on-demand capacity",
+            remedy="set spot = false, or remove capacity_reservation",
         )
     if given.startswith("cr-") and config.worker_alternatives:
         yield Problem(
             key=key,
             value=given,
-            rule="is one reservation, which holds one instance type, but there are worker_alternatives",
-            remedy="leave worker_alternatives out, or give the ARN of a resource group that has one for each type",
+            rule="one reservation is for one instance type, but worker_alternatives lists more",
+            remedy="remove worker_alternatives, or set the ARN of a resource group with a reservation for each type",
         )
     if given.startswith("cr-") and config.availability_zones > 1:
         yield Problem(
             key="availability_zones",
             value=config.availability_zones,
-            rule=f"the reservation {given} lies in one zone, and launches in another would fail",
+            rule=f"the reservation {given} is in one zone, and launches in another zone would fail",
             remedy="set availability_zones = 1",
         )
     if config.capacity_block and config.placement_group:
         yield Problem(
             key="placement_group",
             value=True,
-            rule="a capacity block places its instances near each other itself; a group beside it can only fail",
+            rule="a capacity block already places its instances close together, and a placement group would conflict",
             remedy="set placement_group = false",
         )
 

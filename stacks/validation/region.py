@@ -35,14 +35,15 @@ def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
             continue
         _, partition, _, place, *_ = arn.split(":")
         if partition != partition_of(region):
-            yield _elsewhere(key, arn, f"lies in partition {partition}, the cluster in {partition_of(region)}", region)
+            rule = f"is in partition {partition}, but the cluster is in {partition_of(region)}"
+            yield _elsewhere(key, arn, rule, region)
         elif place not in ("", region):
-            yield _elsewhere(key, arn, f"lies in {place}, the cluster in {region}", region)
+            yield _elsewhere(key, arn, f"is in {place}, but the cluster is in {region}", region)
 
     for zone in config.zones:
         if zone[:-1] != region:
-            yield _elsewhere("zones", zone, f"lies in {zone[:-1]}, the cluster in {region}", region)
+            yield _elsewhere("zones", zone, f"is in {zone[:-1]}, but the cluster is in {region}", region)
 
 
 def _elsewhere(key: str, arn: str, rule: str, region: str) -> Problem:
-    return Problem(key=key, value=arn, rule=rule, remedy=f"name one of {region}, or deploy to another region")
+    return Problem(key=key, value=arn, rule=rule, remedy=f"set {key} to one in {region}, or deploy to another region")

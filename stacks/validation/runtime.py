@@ -35,25 +35,25 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=_key(config, name),
                 value=name,
-                rule=f"the runtime's cuDNN 9.28 has dropped GPUs older than Turing, and so {kind.gpu_name}: "
-                "`fab train` refuses recipes on it",
-                remedy="take g4dn, g5, g6, g6e, p4d or p5, or run a program with a framework of its own",
+                rule=f"{kind.gpu_name} is older than Turing, which the runtime's cuDNN 9.28 requires, so `fab train` "
+                "rejects recipes on this type",
+                remedy="use g4dn, g5, g6, g6e, p4d or p5, or run a program that installs its own framework",
             )
         elif kind and kind.gpus:
             gpus = f"the {kind.gpu_name} GPU" if kind.gpus == 1 else f"the {kind.gpus} {kind.gpu_name} GPUs"
             yield Problem(
                 key=_key(config, name),
                 value=name,
-                rule=f"the runtime for {gpus} (TensorFlow for GPUs, Horovod with NCCL) ran on a single H200, and "
-                "never on several GPUs or on AWS",
-                remedy="try a short run on two nodes before a long one",
+                rule=f"the runtime for {gpus} (TensorFlow for GPUs, Horovod with NCCL) was tested only on a single "
+                "H200, never on several GPUs or on AWS",
+                remedy="try a short run on two nodes before a long run",
             )
         elif _processor(config, name) == ARM64:
             yield Problem(
                 key=_key(config, name),
                 value=name,
-                rule="the runtime for arm64 processors was resolved from packages that exist, and never built or run",
-                remedy="try a short run on two nodes before a long one, or take a type with x86_64 processors",
+                rule="the packages for arm64 processors are locked, but the runtime was never built or run with them",
+                remedy="try a short run on two nodes before a long run, or use a type with x86_64 processors",
             )
 
 
@@ -61,17 +61,17 @@ def _build(config: ClusterConfig, name: str) -> Iterator[Problem]:
     """Check that TensorFlow has a build for a worker type."""
     kind, processor = find(name), _processor(config, name)
     if processor not in (X86_64, ARM64, ""):
-        yield _without_build(config, name, f"has {processor} processors, for which TensorFlow has no build")
+        yield _without_build(config, name, f"{processor} processors")
     elif kind and kind.gpus and processor == ARM64:
-        yield _without_build(config, name, "has GPUs beside arm64 processors, for which TensorFlow has no build")
+        yield _without_build(config, name, "GPUs with arm64 processors")
 
 
-def _without_build(config: ClusterConfig, name: str, why: str) -> Problem:
+def _without_build(config: ClusterConfig, name: str, hardware: str) -> Problem:
     return Problem(
         key=_key(config, name),
         value=name,
-        rule=f"{name} {why}",
-        remedy="take a type with x86_64 processors, such as c5.2xlarge, or with GPUs g4dn, g5, g6, g6e, p4d or p5",
+        rule=f"TensorFlow has no build for {hardware}, which {name} has",
+        remedy="use a type with x86_64 processors, such as c5.2xlarge, or with GPUs g4dn, g5, g6, g6e, p4d or p5",
     )
 
 

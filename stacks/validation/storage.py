@@ -48,8 +48,8 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=key,
                 value=getattr(config, key),
-                rule=f"describes a new file system, but file_system_id names the existing {config.file_system_id}",
-                remedy=f"leave {key} out and set this on {config.file_system_id} itself, or leave out file_system_id",
+                rule=f"is for a new file system, but file_system_id names the existing {config.file_system_id}",
+                remedy=f"remove {key} and configure {config.file_system_id} yourself, or remove file_system_id",
             )
 
 
@@ -59,22 +59,22 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="efs_throughput_mibps",
             value=config.efs_throughput_mibps,
-            rule="efs_throughput = provisioned needs a throughput",
-            remedy="set the MiB/s to provision, or efs_throughput = bursting or elastic",
+            rule="must be set with efs_throughput = provisioned",
+            remedy="set the MiB/s to provision, or set efs_throughput = bursting or elastic",
         )
     if config.efs_throughput_mibps and not provisioned:
         yield Problem(
             key="efs_throughput_mibps",
             value=config.efs_throughput_mibps,
-            rule=f"nothing is provisioned with efs_throughput = {config.efs_throughput}",
-            remedy="set efs_throughput = provisioned, or leave it out",
+            rule=f"has no effect with efs_throughput = {config.efs_throughput}",
+            remedy="set efs_throughput = provisioned, or remove efs_throughput_mibps",
         )
     if config.efs_performance == "maxIO" and config.efs_throughput == "elastic":
         yield Problem(
             key="efs_performance",
             value=config.efs_performance,
-            rule="EFS has no elastic throughput in its mode maxIO",
-            remedy="leave efs_performance out, or set efs_throughput = bursting or provisioned",
+            rule="EFS does not support elastic throughput with maxIO",
+            remedy="remove efs_performance, or set efs_throughput = bursting or provisioned",
         )
 
 
@@ -87,16 +87,16 @@ def _classes(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="efs_archive_after_days",
             value=days,
-            rule=f"EFS has Archive with elastic throughput only, and efs_throughput is {config.efs_throughput}",
+            rule=f"Archive needs elastic throughput, but efs_throughput is {config.efs_throughput}",
             remedy="set efs_throughput = elastic, or efs_archive_after_days = 0",
         )
     if not 0 < config.efs_infrequent_after_days < days:
         yield Problem(
             key="efs_archive_after_days",
             value=days,
-            rule="a file is moved to Archive from Infrequent Access only, "
-            f"and efs_infrequent_after_days is {config.efs_infrequent_after_days}",
-            remedy=f"set efs_infrequent_after_days to less than {days}, or efs_archive_after_days = 0",
+            rule="EFS moves files to Archive only from Infrequent Access, "
+            f"but efs_infrequent_after_days is {config.efs_infrequent_after_days}",
+            remedy=f"set efs_infrequent_after_days to less than {days}, but not 0; or set efs_archive_after_days = 0",
         )
 
 
@@ -107,8 +107,8 @@ def _versions(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="bucket_expire_versions_days",
             value=config.bucket_expire_versions_days,
-            rule="says how long older versions stay, but bucket_versioning is false, so there are none",
-            remedy="set bucket_versioning = true, or leave it out",
+            rule="has no effect with bucket_versioning = false",
+            remedy="set bucket_versioning = true, or remove bucket_expire_versions_days",
         )
 
 
@@ -119,6 +119,6 @@ def _policy(key: str, buckets: tuple[str, ...]) -> Iterator[Problem]:
         yield Problem(
             key=key,
             value=f"{len(buckets)} buckets",
-            rule=f"take about {size:,} characters in a policy, of which IAM takes {_POLICY_LIMIT:,}",
-            remedy="name fewer, such as those that are used now",
+            rule=f"needs about {size:,} characters in a policy, but IAM's limit is {_POLICY_LIMIT:,}",
+            remedy="list fewer buckets, for example only those in use",
         )

@@ -98,7 +98,7 @@ def test_a_deployment_is_checked_for_the_region_of_the_credentials(
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     settings = ["ssh_cidr=198.18.0.7/32", "alarms=true", "alarm_topic=arn:aws:sns:eu-west-1:123456789012:ops"]
-    with pytest.raises(ConfigError, match="lies in eu-west-1, the cluster in us-east-1"):
+    with pytest.raises(ConfigError, match="is in eu-west-1, but the cluster is in us-east-1"):
         Session(project, settings, deploying=True)
     assert Session(project, settings).config.alarms
     monkeypatch.setenv("AWS_REGION", "eu-west-1")

@@ -32,7 +32,7 @@ def nodes(cluster: EmbeddedCloud) -> Iterator[Cluster]:
 def test_the_laptop_leaves_out_a_worker_with_a_hostile_address_and_says_so(nodes: Cluster) -> None:
     cloud = nodes.cloud
     nodes.plant(IP, f"10.0.64.5\\'$(touch {INJECTED})\\'")
-    told = f"{VICTIM} is left out: its ip in the registry breaks the rule"
+    told = f"{VICTIM} is left out: its ip in the registry is invalid"
     eventually(lambda: f"# {told}" in nodes.listed())
     ran = cloud.laptop("fab", "run", "--json", *demo.settings(2), "--", "true")
     assert [host["name"] for host in json.loads(ran.stdout)["hosts"]] == ["deeplearning-worker1"]
@@ -56,7 +56,7 @@ def test_no_name_and_no_fact_of_a_worker_is_executed_and_every_registry_lives_on
         nodes.shell(VICTIM, 'cp "$1" "$2"', f"{REGISTRY}/{VICTIM}", f"{REGISTRY}/{name}")
     nodes.plant(GPUS, f"0; touch {INJECTED}")
     others = [name for name in nodes.ids if name != VICTIM]
-    told = f"# {VICTIM} is left out: its gpus in the registry breaks the rule"
+    told = f"# {VICTIM} is left out: its gpus in the registry is invalid"
     eventually(lambda: all(told in nodes.listed(name) for name in others))
     for name in others:
         show = "cat /etc/profile.d/deeplearning.sh /etc/hosts; cat /etc/ssh/ssh_known_hosts || true"
@@ -81,7 +81,7 @@ def test_a_key_that_a_workers_root_calls_the_masters_opens_no_other_worker(nodes
     tried = nodes.shell(VICTIM, f"{FIND_AWS} . /opt/deepcdk/node.conf; {put} 2>&1 || true")
     assert "AccessDeniedException" in tried
     nodes.shell(VICTIM, f'cut -d" " -f1-2 /tmp/evil.pub >{SHARED_KEY}')
-    told = "the registry's master.pub is not the master's key in AWS, and is refused"
+    told = "ignoring the registry's master.pub: it is not the master's key in AWS"
     eventually(lambda: told in nodes.shell(other, "cat /var/log/deepcdk-registry.log"))
     login = "ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -i /tmp/evil"
     tried = nodes.shell(VICTIM, f"{login} {user}@{address} echo in 2>&1 || true")
@@ -95,7 +95,7 @@ def test_a_host_key_that_a_workers_root_states_for_another_is_left_out_and_logge
     before = nodes.shell("deeplearning-master", "cat /etc/ssh/ssh_known_hosts")
     evil = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'EVIL':A<43}"
     nodes.plant(HOST_KEY, evil)
-    told = f"{VICTIM} is left out: its host key in the registry is not the one that its console has shown"
+    told = f"{VICTIM} is left out: its host key in the registry differs from its console"
     eventually(lambda: f"# {told}" in nodes.listed())
     known = nodes.shell("deeplearning-master", "cat /etc/ssh/ssh_known_hosts")
     assert VICTIM in before

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import EmbeddedCloud
 
-WARNING = "the SSH port is open to no network"
+WARNING = "no network and no task can reach the master's SSH port"
 
 
 @pytest.mark.parametrize(

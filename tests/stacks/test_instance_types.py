@@ -101,7 +101,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         ("", 1, f"the columns must be {', '.join(instance_types.FIELDS)}"),
         ("# about\nname,vcpus\n", 2, f"the columns must be {', '.join(instance_types.FIELDS)}"),
         ("name,vcpus\n" + HEADER, 1, f"the columns must be {', '.join(instance_types.FIELDS)}"),
-        (HEADER + "x,1\n", 2, "has 2 cells in place of 16"),
+        (HEADER + "x,1\n", 2, "has 2 cells instead of 16"),
         ("# about\n" + HEADER + "y,1\nx,many" + "," * 14 + "\n", 4, "vcpus = 'many' must be a whole number"),
     ],
 )
@@ -115,7 +115,9 @@ def test_a_broken_table_is_named_with_its_line_and_the_remedy(
     with pytest.raises(TableError) as caught:
         find("x")
     assert (caught.value.path, caught.value.line, caught.value.rule) == (path, line, said)
-    assert str(caught.value) == f"{path}, line {line}: {said}; write it anew with `python -m tools.instance_types`"
+    assert (
+        str(caught.value) == f"{path}, line {line}: {said}; regenerate the table with `python -m tools.instance_types`"
+    )
 
 
 def test_a_table_may_say_in_several_lines_what_it_was_made_from(

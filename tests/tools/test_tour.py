@@ -60,8 +60,8 @@ def test_what_is_left_out_is_said() -> None:
 def test_places_are_written_as_a_user_knows_them() -> None:
     places = [("/x/home", "~"), ("/x/home/project", "~/deepcdk")]
     assert without_places("\x1b[1m/x/home/project/a /x/home/b", places) == "~/deepcdk/a ~/b"
-    refusal = "This node has no package index: mirror.corp:8080 cannot be reached"
-    assert without_places(refusal, places) == "This node has no package index: index.example cannot be reached"
+    refusal = "This node cannot use a package index: mirror.corp:8080 cannot be reached"
+    assert without_places(refusal, places) == "This node cannot use a package index: index.example cannot be reached"
 
 
 def test_a_command_is_shown_as_a_shell_would_take_it() -> None:

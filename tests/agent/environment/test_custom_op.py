@@ -1,4 +1,4 @@
-"""Facts about building and keeping our custom TensorFlow op."""
+"""Facts about building and keeping the custom TensorFlow op."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_a_node_without_a_compiler_takes_another_ones(tmp_path: Path) -> None:
 
 def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path) -> None:
     path = compiler(tmp_path / "bin", "#!/bin/sh\necho 'image_view.cc:7: error: no such thing' >&2\nexit 1\n")
-    with pytest.raises(CustomOpError, match=r"(?s)did not compile with TensorFlow 2\.21\.0:.*7: error: no such thing"):
+    with pytest.raises(
+        CustomOpError, match=r"(?s)cannot compile .* with TensorFlow 2\.21\.0:.*7: error: no such thing"
+    ):
         build(*TENSORFLOW, cache=tmp_path, search_path=path, report=lambda line: None)
     assert not list(tmp_path.glob("custom_op/*.so"))
 
@@ -66,7 +68,7 @@ def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.M
 
 def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_op, "installed", lambda: Path("/nowhere/op.so"))
-    with pytest.raises(CustomOpError, match=r"no operation to resize images .* -m agent\.environment\.custom_op"):
+    with pytest.raises(CustomOpError, match=r"custom TensorFlow op for images .* -m agent\.environment\.custom_op"):
         open_record_splits(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
 
 

@@ -16,10 +16,10 @@ RIGHT = {"ranks": 2, "sum_error": 0.0, "weights_moved": 0.1, "weights_differ": 0
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"ranks": 1}, "allreduce over 1 ranks is wrong"),
-        ({"sum_error": 1.0}, "is wrong by 1"),
-        ({"weights_differ": 1e-7}, "differ by 1e-07"),
-        ({"weights_moved": 0.0}, "moved by 0"),
+        ({"ranks": 1}, "allreduce over 1 ranks has an error"),
+        ({"sum_error": 1.0}, "has an error of 1"),
+        ({"weights_differ": 1e-7}, "differ between ranks by 1e-07"),
+        ({"weights_moved": 0.0}, "changed by 0"),
     ],
 )
 def test_a_wrong_result_ends_the_rank(wrong: dict[str, Any], said: str) -> None:

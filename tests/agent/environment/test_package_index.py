@@ -57,12 +57,12 @@ def test_each_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
 def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
     said = missing(python)
-    assert said.startswith(f"This node has no package index: {UNKNOWN} cannot be reached (")
+    assert said.startswith(f"This node cannot use a package index: {UNKNOWN} cannot be reached (")
     assert said.endswith(REMEDY)
     monkeypatch.setenv("no_proxy", "localhost")
     assert UNKNOWN in missing(python), "that variable names no proxy"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert "pip's configuration says no-index" in missing(python)
+    assert "pip's configuration sets no-index" in missing(python)
 
 
 def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:

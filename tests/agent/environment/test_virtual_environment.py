@@ -88,7 +88,9 @@ def test_a_package_with_another_hash_is_rejected_by_name(tmp_path: Path) -> None
     made = environment(tmp_path, toy(tmp_path))
     with zipfile.ZipFile(tmp_path / "wheels" / "toy-1.2-py3-none-any.whl", "a") as archive:
         archive.writestr("more.py", "")
-    with pytest.raises(RuntimeSetupError, match=r"(?s)Bringing the packages of the toy environment failed.*toy==1\.2"):
+    with pytest.raises(
+        RuntimeSetupError, match=r"(?s)Downloading the packages of the toy environment failed.*toy==1\.2"
+    ):
         made.ensure()
     assert not made.complete
 
@@ -118,9 +120,9 @@ def test_a_configuration_with_another_wheel_of_that_version_changes_nothing(
 def test_an_unreachable_index_is_reported_unless_the_lock_names_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(package_index, "missing", lambda python: "This node has no package index: nowhere")
+    monkeypatch.setattr(package_index, "missing", lambda python: "This node cannot use a package index: nowhere")
     line = write_wheel(tmp_path / "wheels")
-    with pytest.raises(RuntimeSetupError, match=r"(?s)toy==1\.2.*This node has no package index: nowhere$"):
+    with pytest.raises(RuntimeSetupError, match=r"(?s)toy==1\.2.*This node cannot use a package index: nowhere$"):
         environment(tmp_path, line).ensure()
     assert environment(tmp_path, f"--find-links wheels\n{line}").ensure().exists()  # these wheels are enough
     with pytest.raises(RuntimeSetupError) as failed:
@@ -146,7 +148,7 @@ def test_a_complete_environment_is_used_even_if_its_root_is_read_only(
 ) -> None:
     made = environment(tmp_path, "toy==1")
     (tmp_path / "file").touch()
-    with pytest.raises(RuntimeSetupError, match=rf"cannot make {tmp_path}/file/root.*give --root"):
+    with pytest.raises(RuntimeSetupError, match=rf"cannot create {tmp_path}/file/root.*set --root"):
         environment(tmp_path, "toy==1", root="file/root").ensure()
     monkeypatch.setattr("os.access", lambda path, mode: False)
     (made.root / "0123456789abcdef").mkdir(parents=True)
@@ -172,7 +174,7 @@ def test_a_failed_step_leaves_no_complete_environment_and_its_files_were_beside_
         return subprocess.CompletedProcess(command, 3, "WARNING: retrying\nno space left\n")
 
     monkeypatch.setattr("subprocess.run", fail)
-    with pytest.raises(RuntimeSetupError, match=r"^uv venv failed with status 3\nno space left$"):
+    with pytest.raises(RuntimeSetupError, match=r"^uv venv failed with exit status 3\nno space left$"):
         made.ensure()
     assert not made.directory.exists() and not temporary.exists()
 

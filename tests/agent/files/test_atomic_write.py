@@ -30,7 +30,7 @@ def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match=r"No space left on device \([0-9.]+ MiB free\); make room") as caught:
+    with pytest.raises(StorageError, match=r"No space left on device \([0-9.]+ MiB free\); free space") as caught:
         replace_file(path, b"new")
     assert str(path) in str(caught.value)
     assert caught.value.free_bytes is not None
@@ -138,7 +138,7 @@ def test_a_run_that_cannot_keep_its_end_on_a_full_disk_fails_and_goes_on_when_th
     )
     assert "status 1 0" in done.stdout, done.stdout + done.stderr
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]
-    assert "step-00000008: No space left on device" in said and "go on with --resume" in said
+    assert "step-00000008: No space left on device" in said and "continue with --resume" in said
     for missed in ("step-00000006", "step-00000008"):
         assert f"warning: no checkpoint {missed}: cannot write" in done.stdout
     assert "\nstep-00000002\nstep-00000004\nwriter.json\n" in done.stdout

@@ -89,7 +89,7 @@ def test_a_program_that_fails_is_reported_by_its_last_line(tmp_path: Path) -> No
 
 def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "TIMEOUT_S", 0.1)
-    with pytest.raises(NvidiaSmiError, match=r"did not end within 0\.1 s"):
+    with pytest.raises(NvidiaSmiError, match=r"did not finish within 0\.1 s"):
         read_info(program(tmp_path, "exec sleep 60"))
 
 

@@ -246,7 +246,7 @@ def test_threads_before_and_after_are_bound_and_memory_is_taken_from_the_node() 
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["main"] == found["elder"] == found["younger"] == [found["cpu"]]
     if found["refused"]:
-        assert found["refused"][0].startswith("binding to memory node 0 refused: ")
+        assert found["refused"][0].startswith("cannot bind to memory node 0: ")
     else:
         assert found["policy"] in (None, "prefer:0")
 
@@ -258,8 +258,8 @@ def test_a_sandbox_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "sched_setaffinity", forbid)
     monkeypatch.setattr("agent.hardware.placement.prefer_node", lambda node: "Operation not permitted")
     assert bind(Placement(cpus=(0,), cores=1, node=1)) == (
-        "binding to CPUs refused: Operation not permitted",
-        "binding to memory node 1 refused: Operation not permitted",
+        "cannot bind to the CPUs: Operation not permitted",
+        "cannot bind to memory node 1: Operation not permitted",
     )
 
 
@@ -267,7 +267,7 @@ def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch:
     reason = prefer_node(1023)  # no machine that runs this has so many nodes
     assert reason in (os.strerror(errno.EINVAL), os.strerror(errno.EPERM), os.strerror(errno.ENOSYS))
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    assert prefer_node(0) == "the number of set_mempolicy on riscv64 is not known"
+    assert prefer_node(0) == "the number of the system call set_mempolicy is unknown on riscv64"
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,12 @@ def test_packages_that_cannot_be_installed_are_told(
 ) -> None:
 
     def fail(*options: str) -> Path:
-        raise RuntimeSetupError("Bringing the packages of the runtime failed")
+        raise RuntimeSetupError("Downloading the packages of the runtime failed")
 
     monkeypatch.setattr("agent.environment.runtime.ensure", fail)
     request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
     assert notebook.main([request.to_json()]) == 1
-    assert "Bringing the packages of the runtime failed" in capsys.readouterr().err
+    assert "Downloading the packages of the runtime failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("requirements", "further"), [("", (notebook.PACKAGE,)), ("requirements.txt", ())])

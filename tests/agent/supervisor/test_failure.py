@@ -93,16 +93,16 @@ def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> N
     spec = make_spec(hosts=HOSTS, efs_mount=str(tmp_path))
     place = tmp_path / LEAVING / HOSTS[1].instance_id
     place.parent.mkdir(parents=True)
-    place.write_text('EC2 takes this spot instance back: {"action": "terminate", "time": "2026-11-20T12:00:00Z"}\n')
+    place.write_text('EC2 interrupts this spot instance: {"action": "terminate", "time": "2026-11-20T12:00:00Z"}\n')
     assert reason(spec, 1, LOG.format(1, 143)) == (
-        f"{HOSTS[1].name} leaves the cluster (EC2 takes this spot instance back); "
+        f"{HOSTS[1].name} leaves the cluster (EC2 interrupts this spot instance); "
         f"`fab resume {spec.run_id}` goes on once its group has put another in its place"
     )
 
 
 def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
-    (tmp_path / LEAVING / "i-other").write_text("its group ends this instance\n")
+    (tmp_path / LEAVING / "i-other").write_text("its group terminates this instance\n")
     assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher ended with status 7"
 
 

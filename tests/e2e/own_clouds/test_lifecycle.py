@@ -197,10 +197,10 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
         eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
         (master,) = own.instances("master")
         told = own.on(master["InstanceId"], "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
-        assert "EC2 takes this spot instance back" in told
+        assert "EC2 interrupts this spot instance" in told
         found = restarted(own, run)
         (again,) = found["course"]["restarts"]
-        assert again["for"] == f"{name} leaves the cluster (EC2 takes this spot instance back)"
+        assert again["for"] == f"{name} leaves the cluster (EC2 interrupts this spot instance)"
         hosts = {host["instance_id"] for host in found["spec"]["hosts"]}
         assert spot not in hosts
         assert before <= hosts <= set(registered(own))
@@ -222,7 +222,7 @@ def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_su
         assert "has a rebalance recommendation in its metadata" in said
         changed = restarted(own, run)
         (again,) = changed["course"]["restarts"]
-        assert again["for"] == f"{name} leaves the cluster (its group ends this instance)"
+        assert again["for"] == f"{name} leaves the cluster (its group terminates this instance)"
         hosts = {host["instance_id"] for host in changed["spec"]["hosts"]}
         (successor,) = hosts - before
         assert before - hosts == {victim} and successor in registered(own)

@@ -92,7 +92,7 @@ def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
     found = arranged(write(tmp_path, files), RANK | {"HOROVOD_LOCAL_SIZE": "5"})
     assert found.placed.notes == (
         "5 ranks share 2 cores",
-        "8 GPUs on the bus are not those that this container has: none is chosen",
+        "cannot match the container's GPUs with the 8 GPUs on the bus: none chosen",
     )
 
 

@@ -90,7 +90,7 @@ def test_a_node_that_joins_a_complete_stack_is_ready_although_nobody_listens(lab
     node = lab.node("worker", 1)
     status, said = node.boot(LAB_DEAF="ValidationError: stack is in CREATE_COMPLETE state and can not be signaled")
     assert status == 0, said
-    assert "the stack deepcdk waits for no signal" in said
+    assert "the stack deepcdk expects no signal" in said
     assert node.text("signals").count("\n") == 1
 
 
@@ -114,7 +114,7 @@ def test_another_validation_error_than_of_a_complete_stack_leads_to_a_second_way
     node = lab.node("worker", 1)
     status, said = node.boot(LAB_DEAF="ValidationError: Value at 'uniqueId' failed to satisfy constraint")
     assert status == 0, said
-    assert "waits for no signal" not in said
+    assert "expects no signal" not in said
     by_program, by_identity = node.text("signals").splitlines()
     assert by_program.startswith("--success true") and "Authorization: CFN_V1 " in by_identity
 
@@ -287,7 +287,7 @@ def test_another_user_of_the_ranks_name_fails_the_boot(lab: Lab) -> None:
         passwd.write("deepcdk-rank:x:1001:1001::/home/deepcdk-rank:/bin/sh\n")
     status, said = node.boot()
     assert status != 0
-    assert "this image has a user deepcdk-rank with the number 1001, and ranks need 60900" in said
+    assert "this image has a user deepcdk-rank with the ID 1001, but ranks need 60900" in said
     assert "--success false" in node.text("signals")
 
 

@@ -122,7 +122,7 @@ def test_entries_of_any_other_name_are_skipped_and_the_registry_lives_on(
         entry(lab, name).parent.mkdir(parents=True, exist_ok=True)  # a name with a slash
         shutil.copy(entry(lab, "deeplearning-worker1"), entry(lab, name))
     said = refreshed(*three)
-    assert said.count("no node's name in the registry: ") == len(set(entry(lab, "").iterdir())) - len(three)
+    assert said.count("invalid node name in the registry: ") == len(set(entry(lab, "").iterdir())) - len(three)
     assert [changes(node) for node in three] == before
     assert lab.owners()["deeplearning-worker1"] == three[1].instance_id
     newcomer = booted(lab.node("worker", 3))
@@ -152,7 +152,7 @@ def test_a_node_with_a_fact_against_its_rule_is_left_out_of_every_file_and_the_o
     monkeypatch.chdir(lab.folder)
     master, worker, _ = three
     lab.state("deeplearning-worker2", **{fact: text})
-    told = f"deeplearning-worker2 is left out: its {fact.replace('_id', '-id')} in the registry breaks the rule"
+    told = f"deeplearning-worker2 is left out: its {fact.replace('_id', '-id')} in the registry is invalid"
     said = refreshed(master)
     assert said.count(told) == 1
     assert "\x1b" not in said
@@ -398,7 +398,7 @@ def test_a_master_key_that_a_node_writes_changes_no_authorized_keys(lab: Lab, th
     assert before.count("ssh-ed25519") == 1
     for text in (f'command="id" {key_of("EVIL")}\n', f"ssh-rsa AAAA\n{key_of('EVIL')}\n", "# deepcdk: end\n"):
         (lab.shared / ".cluster/master.pub").write_text(text)
-        assert "the registry's master.pub is not the master's key in AWS, and is refused: " in refreshed(worker)
+        assert "ignoring the registry's master.pub: it is not the master's key in AWS: " in refreshed(worker)
         assert worker.text(keys) == before
 
 

@@ -28,8 +28,8 @@ def process(node: Node, pid: int, *words: str, user: int = RANK_UID) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        ("spot", '{"action": "terminate", "time": "2026-01-02T03:04:05Z"}', "EC2 takes this spot instance back"),
-        ("target", "Terminated", "its group ends this instance"),
+        ("spot", '{"action": "terminate", "time": "2026-01-02T03:04:05Z"}', "EC2 interrupts this spot instance"),
+        ("target", "Terminated", "its group terminates this instance"),
     ],
 )
 def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
@@ -78,7 +78,7 @@ def test_ranks_of_a_spot_instance_train_on_until_a_minute_is_left_or_their_group
         interrupted_in(120)
         status, said = worker.notice()
         assert status == 1
-        (seconds,) = re.findall(r"its ranks train on for (\d+) s", said)
+        (seconds,) = re.findall(r"its ranks continue for (\d+) s", said)
         assert 30 <= int(seconds) <= 60
         assert (lab.shared / ".cluster/leaving" / worker.instance_id).exists(), "the cluster is told at once"
         (worker.root / "spot").unlink()  # the metadata does not answer for once

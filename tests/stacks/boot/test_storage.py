@@ -129,7 +129,7 @@ def test_without_disks_scratch_is_a_directory_and_the_boot_says_so(lab: Lab) -> 
     node = lab.node("worker", 1, scratch="/mnt/scratch")
     status, said = node.boot(LAB_DISKS=EBS)
     assert status == 0
-    assert "no instance store: /mnt/scratch lies on the root volume" in said
+    assert "no instance store: /mnt/scratch is on the root volume" in said
     assert (node.root / "mnt/scratch").is_dir()
     assert node.text("disks") == ""
     assert "scratch" not in node.text("etc/fstab")

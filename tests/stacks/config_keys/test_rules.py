@@ -24,10 +24,10 @@ class Keys:
         ("/", "absolute path"),
         ("/a/../etc", "absolute path"),
         ("/a b", "absolute path"),
-        ("/opt/deepcdk/runtime", "outside /opt/deepcdk"),
-        ("/opt", "such as /opt/NAME"),
-        ("/mnt", "such as /mnt/NAME"),
-        ("/" + "a" * 255, "must be 255 characters at most"),
+        ("/opt/deepcdk/runtime", "outside of /opt/deepcdk"),
+        ("/opt", "one like /opt/NAME"),
+        ("/mnt", "one like /mnt/NAME"),
+        ("/" + "a" * 255, "must have at most 255 characters"),
     ],
 )
 def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reason: str) -> None:
@@ -134,7 +134,7 @@ def test_an_error_names_the_place_in_cdk_json_and_no_value_where_there_is_none()
 )
 def test_no_directory_of_the_system_nor_one_within_it_is_mounted_on(own: str) -> None:
     for path in (own, f"{own}/data"):
-        with pytest.raises(ConfigError, match=f"must lie outside {own}, which the node itself needs"):
+        with pytest.raises(ConfigError, match=f"must be outside of {own}, a system directory"):
             is_mount(Keys(place=path), "place")
     is_mount(Keys(place=f"{own}-data"), "place")
 

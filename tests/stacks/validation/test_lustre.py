@@ -29,7 +29,7 @@ paths = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(
 def test_a_file_system_that_is_not_made_is_not_described(key: str, value: Any) -> None:
     (problem,) = problems(**{key: value})
     assert (problem.key, problem.value) == (key, value)
-    assert "fsx_capacity_gib is 0" in problem.rule
+    assert "fsx_capacity_gib = 0" in problem.rule
 
 
 @given(deployment=st.sampled_from(sorted(FSX_THROUGHPUTS)), throughput=st.sampled_from([0, 50, 100, 125, 500, 1000]))

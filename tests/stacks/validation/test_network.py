@@ -69,7 +69,7 @@ def test_too_many_workers_for_the_private_subnets_are_a_problem_with_the_number_
     assert keys(ssh_cidr="198.18.0.7/32", vpc_cidr="10.0.0.0/24", max_workers=58) == []
     (problem,) = check(ClusterConfig(ssh_cidr=("198.18.0.7/32",), vpc_cidr="10.0.0.0/24", max_workers=59))
     assert (problem.key, problem.value) == ("max_workers", 59)
-    assert "10.0.0.0/24 hold 58 workers at most" in problem.rule
+    assert "10.0.0.0/24 have addresses for 58 workers" in problem.rule
     assert "max_workers to 58 or less" in problem.remedy
 
 
@@ -94,9 +94,9 @@ def test_all_subnets_that_are_in_both_lists_are_named_in_order() -> None:
         (1, "", []),
         (1, "us-east-1c", []),
         (2, "us-east-1c,us-east-1a", []),
-        (2, "us-east-1c", ["must be as many as availability_zones (2)"]),
-        (1, "us-east-1c,us-east-1a", ["must be as many as availability_zones (1)"]),
-        (2, "us-east-1a,us-west-2a", ["lie in several regions"]),
+        (2, "us-east-1c", ["lists 1, but availability_zones is 2"]),
+        (1, "us-east-1c,us-east-1a", ["lists 2, but availability_zones is 1"]),
+        (2, "us-east-1a,us-west-2a", ["lists zones of several regions"]),
     ],
 )
 def test_zones_are_as_many_as_the_subnets_span_and_of_one_region(count: int, zones: str, rules: list[str]) -> None:

@@ -26,17 +26,17 @@ def problems(region: str, **values: Any) -> list[tuple[str, str]]:
 )
 def test_what_has_a_region_lies_in_the_clusters(key: str, value: str) -> None:
     theirs = value.format("eu-west-1")
-    assert problems("us-east-1", **{key: theirs}) == [(key, "lies in eu-west-1, the cluster in us-east-1")]
+    assert problems("us-east-1", **{key: theirs}) == [(key, "is in eu-west-1, but the cluster is in us-east-1")]
     assert problems("eu-west-1", **{key: theirs}) == problems("", **{key: theirs}) == []
 
 
 def test_what_has_no_region_lies_in_the_clusters_partition() -> None:
     china = {"permissions_boundary": BOUNDARY.format("aws-cn"), "flow_logs": "arn:aws-cn:s3:::logs"}
-    rule = "lies in partition aws-cn, the cluster in aws"
+    rule = "is in partition aws-cn, but the cluster is in aws"
     assert problems("us-east-1", **china) == [("flow_logs", rule), ("permissions_boundary", rule)]
     assert problems("cn-north-1", **china) == []
     assert problems("us-gov-west-1", alarm_topic=TOPIC.format("aws", "us-gov-west-1")) == [
-        ("alarm_topic", "lies in partition aws, the cluster in aws-us-gov")
+        ("alarm_topic", "is in partition aws, but the cluster is in aws-us-gov")
     ]
 
 
@@ -66,5 +66,5 @@ def test_validation_refuses_it_where_the_region_is_known() -> None:
 
 def test_zones_lie_in_the_clusters_region() -> None:
     theirs = ("eu-west-1a",)
-    assert problems("us-east-1", zones=theirs) == [("zones", "lies in eu-west-1, the cluster in us-east-1")]
+    assert problems("us-east-1", zones=theirs) == [("zones", "is in eu-west-1, but the cluster is in us-east-1")]
     assert problems("eu-west-1", zones=theirs) == problems("", zones=theirs) == []

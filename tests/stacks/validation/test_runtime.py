@@ -39,7 +39,7 @@ def test_a_master_of_either_processor_goes_with_all_workers(master: str, worker:
 def test_gpus_beside_arm64_are_refused_with_what_to_take() -> None:
     (problem,) = problems(worker_instance_type="g5g.xlarge", master_instance_type="t4g.medium")
     assert (problem.key, problem.value) == ("worker_instance_type", "g5g.xlarge")
-    assert "g5g.xlarge has GPUs beside arm64 processors, for which TensorFlow has no build" in problem.rule
+    assert "TensorFlow has no build for GPUs with arm64 processors, which g5g.xlarge has" in problem.rule
     assert "g4dn, g5, g6" in problem.remedy
 
 
@@ -59,10 +59,10 @@ def test_of_an_unknown_type_the_image_tells_the_processor(image: str, cautioned:
             {"worker_instance_type": "g5.xlarge", "worker_alternatives": "g5.2xlarge"},
             {"g5.xlarge": "the runtime for the A10G GPU", "g5.2xlarge": "the runtime for the A10G GPU"},
         ),
-        ({"worker_instance_type": "c7g.4xlarge"}, {"c7g.4xlarge": "the runtime for arm64 processors was resolved"}),
+        ({"worker_instance_type": "c7g.4xlarge"}, {"c7g.4xlarge": "the packages for arm64 processors are locked"}),
         (
             {"worker_instance_type": "p3dn.24xlarge", "worker_image_parameter": "/my/own"},
-            {"p3dn.24xlarge": "the runtime's cuDNN 9.28 has dropped GPUs older than Turing, and so V100"},
+            {"p3dn.24xlarge": "V100 is older than Turing, which the runtime's cuDNN 9.28 requires"},
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_an_existing_file_system_is_not_described_anew(key: str, value: Any) -> 
 def test_older_versions_expire_where_there_are_versions() -> None:
     (problem,) = problems(bucket_expire_versions_days=14, bucket_versioning=False)
     assert (problem.key, problem.value) == ("bucket_expire_versions_days", 14)
-    assert "bucket_versioning is false" in problem.rule
+    assert "bucket_versioning = false" in problem.rule
     assert keys(bucket_versioning=False) == keys(bucket_versioning=False, bucket_expire_versions_days=0) == []
     assert keys(bucket_expire_versions_days=14) == keys(bucket_expire_versions_days=0) == []
 
@@ -90,8 +90,8 @@ def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) 
         (problem,) = problems(**{key: buckets})
         assert (problem.key, problem.value) == (key, f"{most + 1} buckets")
         taken = 200 + (most + 1) * (length + len('"arn:aws-us-gov:s3:::/*",'))
-        assert problem.rule == f"take about {taken:,} characters in a policy, of which IAM takes 6,144"
-        assert problem.remedy == "name fewer, such as those that are used now"
+        assert problem.rule == f"needs about {taken:,} characters in a policy, but IAM's limit is 6,144"
+        assert problem.remedy == "list fewer buckets, for example only those in use"
 
 
 def test_a_file_may_move_to_archive_any_time_after_infrequent_access() -> None:

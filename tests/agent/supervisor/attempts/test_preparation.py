@@ -110,8 +110,8 @@ def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer
 def test_a_host_on_which_a_process_stays_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts, cleared = Prepared(spec), {ONE.instance_id}
     monkeypatch.setattr(
-        hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "processes of an earlier run stay: 7")}
+        hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "cannot kill processes of an earlier run: 7")}
     )
-    with pytest.raises(PreparationError, match=f"{TWO.name}: processes of an earlier run stay: 7"):
+    with pytest.raises(PreparationError, match=f"{TWO.name}: cannot kill processes of an earlier run: 7"):
         hosts.prepared(cleared, has_rank_processes=True)
     assert cleared == {ONE.instance_id}
