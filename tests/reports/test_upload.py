@@ -561,5 +561,5 @@ def test_a_full_disk_is_reported_with_its_host_its_path_and_fab_clean(
 def test_a_node_that_installs_on_a_full_disk_says_so(tmp_path: Path) -> None:
     """Source: ray-project/ray #55898."""
     made = Installer(root=tmp_path)
-    with pytest.raises(RuntimeSetupError, match=r"failed with status 1\n.*\n.*is full.*`fab clean`"):
+    with pytest.raises(RuntimeSetupError, match=r"failed with exit status 1\n.*\n.*is full.*`fab clean`"):
         made.run("Installing", ["sh", "-c", "echo 'OSError: [Errno 28] No space left on device'; exit 1"])

@@ -277,7 +277,7 @@ def test_a_file_of_a_terabyte_stops_no_pass(lab: Lab, three: tuple[Node, Node, N
 
 def test_an_entry_that_is_too_long_is_left_out_aloud(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     entry(lab, "deeplearning-worker2").write_text("i-" + "0" * 1_000_000)
-    assert "deeplearning-worker2 is left out: its instance-id in the registry breaks" in refreshed(three[0])
+    assert "deeplearning-worker2 is left out: its instance-id in the registry is invalid" in refreshed(three[0])
 
 
 def test_no_entry_speaks_for_the_next_one(lab: Lab, three: tuple[Node, Node, Node]) -> None:
