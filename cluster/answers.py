@@ -166,6 +166,7 @@ SPEC: Final = fields(
     bounds=maybe(fields(max_hours=maybe(number), max_usd=maybe(number))),
 )
 FINDING: Final = fields(node=text, what=text)
+REPLACED: Final = fields(time=number, node=text, instance_id=text, reason=text, trouble=text)
 _RECORD: Final = fields(
     run_id=run_id,
     directory=text,
@@ -182,6 +183,7 @@ _RECORD: Final = fields(
             notify=maybe(each(text)),
             trouble=maybe(text),
             runtime=maybe(fields(path=maybe(text), python=maybe(text), kind=maybe(text), versions=maybe(fields()))),
+            replaced=maybe(each(REPLACED)),
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
         )
     ),
@@ -214,7 +216,7 @@ HELD: Final = each(
     fields(run_id=run_id, hosts=each(name), task=maybe(text), every=maybe(flag), started_by=maybe(STARTED_BY))
 )
 _HOLDING: Final = fields(holding=flag)
-LIVE: Final = fields(live=HELD, queued=each(run_id))
+LIVE: Final = fields(live=HELD, queued=each(run_id), replaced=maybe(each(REPLACED)))
 REFUSED: Final = fields(live=run_id, state=text, held=HELD)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.spec.bounds import Replacements
 from agent.spec.nodes import Node
 from cluster.aws import inventory
 from cluster.aws.client import Aws
@@ -123,6 +124,12 @@ class Session:
     def stack(self) -> Stack:
         """Return the deployed stack."""
         return self.loaded_inventory.stack if self.loaded_inventory else self.load_master().stack
+
+    @property
+    def replacements(self) -> Replacements:
+        """Return how many lost workers the master may have replaced, and in which group."""
+        most = self.config.max_replacements_per_hour
+        return Replacements(group=self.stack.worker_group, region=self.aws.region, max_per_hour=most)
 
     def connect(self) -> Master:
         """Open a connection to the master."""

@@ -43,7 +43,8 @@ class LimitsProps:
     config: ClusterConfig
     workers: autoscaling.AutoScalingGroup
     master: iam.IRole
-    """Role of the master, which executes the policy when runs that asked for it are done, and publishes LIVE_RUNS."""
+    """Role of the master, which executes the policy when runs that asked for it are done, publishes LIVE_RUNS, and has
+    lost workers replaced."""
 
 
 class Limits(Construct):
@@ -57,7 +58,7 @@ class Limits(Construct):
         if config.budget_usd:
             self.budget = Budget(self, "Budget", BudgetProps(config=config))
         self.stop = self._create_policy()
-        self._admit(props.master, namespace(config))
+        self._admit(props.master, namespace(config), replaces=config.max_replacements_per_hour > 0)
         if config.idle_minutes or config.max_hours:
             collect_group_metrics(props.workers)
         if config.idle_minutes:
@@ -82,8 +83,9 @@ class Limits(Construct):
         policy.override_logical_id(LimitId.POLICY)
         return policy
 
-    def _admit(self, master: iam.IRole, namespace: str) -> None:
-        """Allow the master to execute the worker group's only policy, and to publish the metric LIVE_RUNS.
+    def _admit(self, master: iam.IRole, namespace: str, *, replaces: bool) -> None:
+        """Allow the master to execute the worker group's only policy, to publish the metric LIVE_RUNS, and with
+        `replaces` to mark workers as unhealthy, so that the group replaces them.
 
         The master may not set the group's size, because an attacker on the master could then start nodes. The
         statements are in a separate policy, because the workers depend on the roles.
@@ -96,7 +98,13 @@ class Limits(Construct):
             resources=["*"],
             conditions={"StringEquals": {"cloudwatch:namespace": namespace}},
         )
-        policy = iam.Policy(self, "MasterStops", roles=[master], statements=[stop, publish])
+        replace = iam.PolicyStatement(actions=["autoscaling:SetInstanceHealth"], resources=[arn])
+        # To find out which workers are in service, and why a launch failed.
+        see = iam.PolicyStatement(
+            actions=["autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"], resources=["*"]
+        )
+        statements = [stop, publish, *([replace, see] if replaces else [])]
+        policy = iam.Policy(self, "MasterStops", roles=[master], statements=statements)
         Validations.of(policy).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
@@ -105,7 +113,8 @@ class Limits(Construct):
             ),
             Acknowledgment(
                 id="AwsSolutions-IAM5[Resource::*]",
-                reason="PutMetricData supports no resources. A condition limits it to the cluster's namespace.",
+                reason="PutMetricData supports no resources. A condition limits it to the cluster's namespace. The "
+                "actions that describe groups and their activities support none either.",
             ),
         )
 

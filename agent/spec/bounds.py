@@ -1,15 +1,21 @@
-"""Limits of a run in hours and US dollars, and the minimum speed of its GPUs. Pure functions and values."""
+"""Limits of a run: hours, US dollars, the minimum speed of its GPUs, and how many lost workers are replaced.
+
+Pure functions and values.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Final
 
 from agent.errors import SpecError
 
 NEAR: Final = 0.8
 """A run gets a warning when this share of a limit is used."""
+MAX_REPLACEMENTS: Final = 100
+"""Maximum for replaced workers per hour."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,3 +87,26 @@ class Floors:
                 raise SpecError(f"floors: {name} = {value!r}: must be 0 or more")
         if type(self.allreduce_mib) is not int or not 1 <= self.allreduce_mib <= 8192:
             raise SpecError(f"floors: allreduce_mib = {self.allreduce_mib!r}: must be a whole number from 1 to 8192")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replacements:
+    """How many lost or faulty workers the master may have replaced, in which Auto Scaling group."""
+
+    group: str = ""
+    """Name of the worker group; "" if it is unknown, then none is replaced."""
+    region: str = ""
+    max_per_hour: int = 0
+    """For the whole cluster; 0: none."""
+
+    def __post_init__(self) -> None:
+        if type(self.max_per_hour) is not int or not 0 <= self.max_per_hour <= MAX_REPLACEMENTS:
+            rule = f"must be a whole number from 0 to {MAX_REPLACEMENTS}"
+            raise SpecError(f"replacements: max_per_hour = {self.max_per_hour!r}: {rule}")
+        if not isinstance(self.group, str) or not re.fullmatch(r"[!-9;-~]{0,255}", self.group):
+            raise SpecError(f"replacements: group = {self.group!r}: must be the name of an Auto Scaling group")
+        if not isinstance(self.region, str) or not re.fullmatch(r"[a-z0-9-]{0,30}", self.region):
+            raise SpecError(f"replacements: region = {self.region!r}: must be a region such as us-east-1")
+
+    def __bool__(self) -> bool:
+        return bool(self.group and self.region and self.max_per_hour)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.spec import json_text
-from agent.spec.bounds import Bounds, Floors
+from agent.spec.bounds import Bounds, Floors, Replacements
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
@@ -108,7 +108,8 @@ class RunSpec:
     restarts: int = 0
     """Maximum number of automatic restarts after machine failures."""
     min_nodes: int = 0
-    """Minimum number of hosts to continue with if fewer are available than before; 0: as many as before."""
+    """Minimum number of hosts to continue with if fewer are available than before; 0: as many as before, or any number
+    if lost hosts cannot be replaced."""
     stall_after_s: int = 0
     """A rank is stuck, and killed, after this many seconds without a step, output or CPU time; 0: never."""
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
@@ -117,6 +118,8 @@ class RunSpec:
     """Commands that the master runs when the run ends, fails, is restarted, waits for nodes or is near a limit."""
     stop_policy: str = ""
     """ARN of the scaling policy that terminates all workers after the run and the queue are done; empty: they stay."""
+    replacements: Replacements = dataclasses.field(default_factory=Replacements)
+    """How lost workers are replaced."""
     allow_degraded: bool = False
     """Start even if GPUs would be idle or slower than their minimum. The record contains it."""
     efa: bool = False
@@ -328,6 +331,8 @@ def _restore(key: str, value: Any) -> Any:
         return Floors(**value)
     if key == "trial":
         return Trial.from_document(value)
+    if key == "replacements":
+        return Replacements(**value)
     if key == "environment":
         return tuple((str(name), str(content)) for name, content in value)
     return tuple(str(word) for word in value) if isinstance(value, list) else value

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -40,6 +41,9 @@ FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
 LIVE_RUN: Final = 3
 NO_SUCH_RUN: Final = 4
+SHOWN_S: Final = 86400.0
+MAX_SHOWN: Final = 20
+"""How long, and how many, replaced workers are shown."""
 CHANGING: Final = ("start", "resume", "stop", "remove")
 """Commands that would store the runs of a former master as failed before this one knows that they go on."""
 
@@ -156,14 +160,20 @@ def begun(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
 
 
 def occupancy(runs: Runs) -> dict[str, Any]:
-    """Return which live runs have which nodes, oldest first, and the ids of those that wait, the next one first."""
+    """Return which live runs have which nodes, oldest first, the ids of those that wait, the next one first, and the
+    workers that were replaced in the last day.
+    """
+    from agent.supervisor.replacement import ReplacementLog
+
     live = []
     for claim in runs.held():
         if claim.task or runs.is_over(claim.run_id):
             continue  # It is no run, or clears its nodes, which are free in a moment.
         started_by = runs[claim.run_id].started_by()
         live.append({"run_id": claim.run_id, "hosts": list(claim.names), "started_by": started_by})
-    return {"live": live, "queued": RunQueue(runs=runs).ids()}
+    replaced = [dataclasses.asdict(each) for each in ReplacementLog().read(time.time() - SHOWN_S)]
+    shown = {"replaced": replaced[-MAX_SHOWN:]} if replaced else {}
+    return {"live": live, "queued": RunQueue(runs=runs).ids(), **shown}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ from agent.spec.resume import resumed_spec
 from agent.spec.run import RunSpec
 from agent.supervisor import failure
 from agent.supervisor.live_nodes import choose_answering, read_nodes
+from agent.supervisor.replacement import HostReplacements
 
 ASK: Final = ("cat", "/proc/uptime")
 ASK_TIMEOUT_S: Final = 20.0
@@ -32,6 +33,8 @@ PATIENCE_S: Final = 900.0
 and finds out that one is broken in as many."""
 FEWER_AFTER_S: Final = 180.0
 """How long it waits for as many nodes as before where fewer are allowed."""
+UNREPLACED_AFTER_S: Final = 300.0
+"""The same if no replacement of a lost node comes."""
 POLL_S: Final = 5.0
 MEMORY_AFTER: Final = "out_of_memory_after_s"
 """Field of a restart in the run's record."""
@@ -132,7 +135,9 @@ class Restarts:
     nodes_path: str = NODES_PATH
     patience_s: float = PATIENCE_S
     fewer_after_s: float = FEWER_AFTER_S
+    unreplaced_after_s: float = UNREPLACED_AFTER_S
     poll_s: float = POLL_S
+    replacements: HostReplacements | None = None
 
     def next_spec(self, title: str) -> RunSpec | None:
         """Wait for hosts; return the spec with which the run is restarted, None where none come, or on a stop."""
@@ -141,13 +146,12 @@ class Restarts:
         left_out = self.silent
         while not self.is_stopped():
             waited = time.monotonic() - began
-            fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
-            least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
+            least = self._least(waited)
             answering, nodes = self._answering(left_out)
             hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
-            if waited >= self.patience_s:
+            if waited >= self.patience_s and time.time() - self._replaced_at() >= self.patience_s:
                 self.log_line(f"no {least} nodes after {waited:.0f} s: the run is not restarted")
                 return None
             there = f"{len(answering)} of {self.wanted} nodes answer"
@@ -155,6 +159,21 @@ class Restarts:
             self.set_reason(f"{title}: waiting for nodes, {there}")
             time.sleep(self.poll_s)
         return None
+
+    def _least(self, waited_s: float) -> int:
+        """Return with how many hosts the run may continue after this wait."""
+        if self.spec.min_nodes:
+            return min(self.spec.min_nodes, self.wanted) if waited_s >= self.fewer_after_s else self.wanted
+        if waited_s < self.unreplaced_after_s or not self.replacements:
+            return self.wanted
+        if obstacle := self.replacements.obstacle():
+            self.log_line(f"the run may continue on fewer nodes, because no replacement comes: {obstacle}")
+            return 1
+        return self.wanted
+
+    def _replaced_at(self) -> float:
+        """Return when the group last began to replace a host, seconds since 1970; 0: never."""
+        return self.replacements.latest() if self.replacements else 0.0
 
     def _answering(self, left_out: Collection[str]) -> tuple[set[str], tuple[Node, ...]]:
         """Return the instance ids of workers that answer, do not leave and are no other run's, and all nodes.

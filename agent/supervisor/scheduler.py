@@ -35,6 +35,7 @@ from agent.supervisor.handover import Handover
 from agent.supervisor.handover_wait import wait_until_settled
 from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.lost_run import claim_hosts
+from agent.supervisor.lost_workers import LostWorkers
 from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
 
@@ -80,7 +81,7 @@ def run(
     queue, since = RunQueue(runs=runs), time.monotonic()
     handover = Handover(runs, log)
     warn = functools.lru_cache(maxsize=256)(log)  # A line of the nodes file that is left out stays so for many rounds.
-    with _scheduler_lock(runs, lock_s) as lock:
+    with _scheduler_lock(runs, lock_s) as lock, LostWorkers(runs, log, nodes_path=nodes_path).watched():
         if lock is None:
             return
         first = ""

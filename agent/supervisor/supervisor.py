@@ -27,6 +27,7 @@ from agent.supervisor.cost_meter import Meter
 from agent.supervisor.live_metric import METRIC, LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
+from agent.supervisor.replacement import REPLACED, HostReplacements, Replacement, ReplacementLog, WorkerGroup
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
 from agent.supervisor.resume import rewrite
 from agent.supervisor.stored_run import StoredRun
@@ -63,6 +64,7 @@ class Supervisor:
         self._left: dict[str, Node] = {**before.left} if before else {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
         self._cleared: set[str] = set()
+        self._replacement_log = ReplacementLog()
         self._told_waiting = -1
         self._stored = StoredRun(
             self.directory,
@@ -173,6 +175,7 @@ class Supervisor:
         answering = [host for host in last.spec.hosts if host.instance_id not in last.silent]
         last.hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
         spec = self._search(last).next_spec(title)
+        self._report_replaced()
         if spec is None:
             return False
         waited_s, hosts = round(time.time() - began, 1), [host.name for host in spec.hosts]
@@ -204,10 +207,28 @@ class Supervisor:
             is_stopped=self._stop.is_made,
             set_reason=self._wait,
             log_line=self._log,
+            replacements=self._replacements(time.time()),
         )
+
+    def _replacements(self, since: float) -> HostReplacements:
+        """Return the replacements of this run's hosts since a time."""
+        spec = self._attempt.spec
+        ids = {host.instance_id for host in (*spec.hosts, *self._left.values())}
+        group = WorkerGroup(settings=spec.replacements, run=self._run)
+        return HostReplacements(group=group, log=self._replacement_log, hosts=frozenset(ids), since=since)
+
+    def _report_replaced(self) -> None:
+        """Record the hosts that the master had replaced, and those that it could not."""
+        known = self._stored.course.get(REPLACED, [])
+        found = [dataclasses.asdict(each) for each in self._replacements(self.state.started).found()]
+        if new := [each for each in found if each not in known]:
+            for each in new:
+                self._log(str(Replacement(**each)))
+            self._stored.record_step("replaced", **{REPLACED: [*known, *new]})
 
     def _end(self, outcome: Outcome) -> None:
         """Store how the run ended."""
+        self._report_replaced()
         if outcome.fault and self._stop.is_made():  # while it waited for nodes
             self._stored.update(state="stopped", reason=self._stop.why, exit_code=outcome.exit_code)
         elif outcome.state == "failed":
@@ -219,6 +240,10 @@ class Supervisor:
 
     def _wait(self, reason: str) -> None:
         """Store that a restart waits for nodes; tell of it once a restart."""
+        self._report_replaced()
+        ids = {host.instance_id for host in self._attempt.spec.hosts}
+        lost = [each for each in self._stored.course.get(REPLACED, []) if each["instance_id"] in ids]
+        reason = "; ".join([reason, *(str(Replacement(**each)) for each in lost)])
         if self._told_waiting != len(self._restarts):
             self._told_waiting = len(self._restarts)
             self._notifier.tell(notification.WAITING, reason)
@@ -303,6 +328,7 @@ class Supervisor:
         self._report_unpublished()
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._stored.update()
+            self._report_replaced()
             with contextlib.suppress(OSError):
                 self.directory.cut_log()
             if not self._stop.is_made():  # at a shutdown none is to begin

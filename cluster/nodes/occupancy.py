@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,13 +22,16 @@ class Occupancy:
 
     starters: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     """Who started each live run, by run id, if that is known."""
+    replaced: tuple[Mapping[str, Any], ...] = ()
+    """The workers that the master had replaced, or could not, in the last day, oldest first."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Occupancy:
         """Build it from the supervisor's checked answer."""
         hosts = {str(run["run_id"]): tuple(map(str, run["hosts"])) for run in document["live"]}
         starters = {str(run["run_id"]): run["started_by"] for run in document["live"] if run.get("started_by")}
-        return cls(hosts=hosts, queued=tuple(map(str, document["queued"])), starters=starters)
+        replaced = tuple(document.get("replaced") or ())
+        return cls(hosts=hosts, queued=tuple(map(str, document["queued"])), starters=starters, replaced=replaced)
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -66,6 +70,13 @@ class Occupancy:
         if self.hosts and there < size:
             raise LiveRunError(self.live[0], hosts=self.hosts, size=size)
         return size
+
+
+def describe_replacement(replaced: Mapping[str, Any]) -> str:
+    """Describe the replacement of a worker in one line, from the checked answer or record of the master."""
+    at = datetime.datetime.fromtimestamp(float(replaced["time"]), datetime.UTC)
+    done = f"was not replaced ({replaced['trouble']})" if replaced["trouble"] else "was replaced"
+    return f"{replaced['node']} ({replaced['instance_id']}) {done} at {at:%H:%M} UTC: {replaced['reason']}"
 
 
 def describe_runs(run_ids: Sequence[str]) -> str:

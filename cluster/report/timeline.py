@@ -218,6 +218,10 @@ def _events(
         if (at := moment(restart.get("time"))) is not None:
             cost = _cost(document(costs[place])) if place < len(costs) else ""
             yield at, FAULT, f"restart {place + 1}: {plain(restart.get('for'))}{cost}"
+    for replaced in documents(document(record.get("course")).get("replaced")):
+        if (at := moment(replaced.get("time"))) is not None:
+            trouble = f"not replaced ({plain(replaced['trouble'])})" if replaced.get("trouble") else "replaced"
+            yield at, FAULT, f"{plain(replaced.get('node'))} {trouble}: {plain(replaced.get('reason'))}"
     for attempt, events in enumerate(attempts, 1):
         for event in events:
             for kind, text in _told(event):

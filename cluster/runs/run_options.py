@@ -55,7 +55,8 @@ class RestartOptions:
     ] = 3
     min_nodes: Annotated[
         int,
-        "go on with as many nodes where not all come back within 3 minutes; default: as many as before",
+        "go on with as many nodes where not all come back within 3 minutes; default: all, or fewer after 5 minutes "
+        "if AWS has no replacement",
         whole(lowest=1),
     ] = 0
     stall_minutes: Annotated[

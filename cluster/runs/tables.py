@@ -13,7 +13,7 @@ from agent.spec.run import started_by
 from agent.spec.states import LIVE_STATES
 from cluster import answers
 from cluster.aws.prices import as_of
-from cluster.nodes.occupancy import shortened
+from cluster.nodes.occupancy import describe_replacement, shortened
 from cluster.planner.expected_and_actual import outcomes, parts
 from cluster.runs import starter
 from cluster.runs.bounds import describe_spent
@@ -131,6 +131,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         hosts = ", ".join(again["hosts"])
         cost = _cost_of_restart(costs[n - 1]) if n <= len(costs) else ""
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
+    rows += [("replaced", describe_replacement(each)) for each in course.get("replaced") or ()]
     rows += [("alarm", line) for line in record.get("alarms") or ()]
     preflight = record.get("preflight") or {}
     for name, key in (("degraded", "allowed"), ("warning", "warnings")):

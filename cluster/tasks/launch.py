@@ -170,7 +170,7 @@ class Launch:
 
     def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
         """Submit the run with `send`. On Ctrl-C, print that the run may have started."""
-        submission = self.submission(spec)
+        submission = self.submission(dataclasses.replace(spec, replacements=self.session.replacements))
         remedy = f"`fab attach --run {spec.run_id}` shows it, `fab stop --run {spec.run_id}` ends it"
         with interruptible(f"\nrun {spec.run_id} may have begun; {remedy}", self.progress):
             return send(submission)

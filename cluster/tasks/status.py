@@ -14,7 +14,7 @@ from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import AwsError, DeepcdkError
 from cluster.nodes import load as loads
 from cluster.nodes.leftovers import Leftovers, summary
-from cluster.nodes.occupancy import shortened
+from cluster.nodes.occupancy import describe_replacement, shortened
 from cluster.nodes.status import print_status, read_status
 from cluster.runs import starter
 from cluster.session import Session
@@ -89,6 +89,8 @@ def _show_runs(session: Session) -> None:
     for run_id, hosts in occupied.hosts.items():
         by = starter.describe(occupied.starters.get(run_id))
         print_line(f"run {run_id} is live on {shortened(hosts)}" + (f", started by {by}" if by else ""))
+    for replaced in occupied.replaced:
+        print_line(describe_replacement(replaced))
     print_line(summary(stored))
 
 
@@ -110,5 +112,7 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     print_status(found, session.prices, wait_s=0.3)
     print_line("")
     print_table(loads.table(rows))
+    for replaced in occupied.replaced:
+        print_line(describe_replacement(replaced))
     for text in warnings:
         print_note(f"warning: {text}")

@@ -18,6 +18,8 @@ WEEK_H: Final = 168
 MOST_TAGS: Final = 40
 # Each of up to 64 resources has all tags, and CloudFormation's limit for a template is 1 MB.
 MOST_TAG_CHARACTERS: Final = 8000
+# The same limit as for the master's program, agent.spec.bounds.MAX_REPLACEMENTS.
+MOST_REPLACEMENTS: Final = 100
 LEAST_USD: Final = 0.01
 _TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"
 _RESERVED: Final = ("aws:", "deepcdk:")
@@ -42,6 +44,8 @@ class LimitKeys:
     """With `idle_minutes`: a worker with less CPU use, in percent of all vCPUs, is idle; 0: half of one vCPU."""
     then_stop: bool = False
     """Stop all workers when a run has ended and no other run is queued. For a single run: `fab train --then-stop`."""
+    max_replacements_per_hour: int = 4
+    """Replace at most this many lost or faulty workers per hour while runs are live or queued; 0: none."""
     max_hours: float = 0.0
     """Stop all workers, even busy ones, when there have been workers for this many hours without a break; 0: never."""
     budget_usd: float = 0.0
@@ -61,6 +65,7 @@ class LimitKeys:
         matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
         self._check_tags()
         self._check_times()
+        within(self, "max_replacements_per_hour", 0, MOST_REPLACEMENTS)
         within(self, "budget_usd", 0, 1e9)
         if 0 < self.budget_usd < LEAST_USD:
             raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {LEAST_USD}")

@@ -47,6 +47,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
     # What shows and notifies, and stops nothing.
     "watched": {
         "idle_minutes": 0,
+        "max_replacements_per_hour": 0,
         "alarms": True,
         "dashboard": True,
         "budget_usd": 5.0,

@@ -87,6 +87,19 @@ def test_the_master_may_publish_to_its_clusters_namespace_alone(variant: Variant
         assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "deepcdk/deepcdk"}}
 
 
+def test_the_master_may_have_workers_of_its_group_replaced_unless_that_is_off(variant: Variant) -> None:
+    def granted(name: str) -> list[dict[str, Any]]:
+        resources = variant(name).of("AWS::IAM::Policy")
+        (found,) = (each for id, each in resources.items() if id.startswith("BoundsMasterStops"))
+        statements: list[dict[str, Any]] = found["PolicyDocument"]["Statement"]
+        return statements
+
+    (group,) = (each for each in granted("default") if "SetInstanceHealth" in str(each["Action"]))
+    assert group["Action"] == ["autoscaling:ExecutePolicy", "autoscaling:SetInstanceHealth"]
+    assert str(group["Resource"]).count("WorkerGroup") == 1, "the worker group alone"
+    assert "SetInstanceHealth" not in str(granted("watched")) and "Describe" not in str(granted("watched"))
+
+
 @pytest.mark.parametrize(("name", "period_s", "periods"), [("borrowed", 300, 288), ("temporary", 3600, 25)])
 def test_the_hours_are_those_asked_for_and_within_what_cloudwatch_evaluates(
     variant: Variant, name: str, period_s: int, periods: int

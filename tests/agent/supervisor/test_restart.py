@@ -224,6 +224,36 @@ def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) 
     assert len(again.hosts) == 3, "a later restart takes as many as the run began with"
 
 
+class Unreplaced:
+    """Replacements of a run's hosts: why none comes, and when the latest began."""
+
+    def __init__(self, obstacle: str = "", latest: float = 0.0) -> None:
+        self.obstacle, self.latest = lambda: obstacle, lambda: latest
+
+
+def test_without_capacity_for_a_replacement_fewer_nodes_are_taken_after_a_while(search: Any) -> None:
+    spec = make_spec(hosts=make_nodes(3), restarts=3)
+    none, some = Unreplaced("no capacity"), Unreplaced()
+    began = time.monotonic()
+    found, _, lines = search({TWO.name}, spec=spec, unreplaced_after_s=0.2, patience_s=60.0, replacements=none)
+    assert [host.name for host in found.hosts] == [ONE.name, make_node(3).name]
+    assert time.monotonic() - began >= 0.2
+    assert lines[-1] == "the run may continue on fewer nodes, because no replacement comes: no capacity"
+    assert search({TWO.name}, spec=spec, unreplaced_after_s=0.01, replacements=some)[0] is None
+
+
+def test_min_nodes_forbids_fewer_nodes_without_capacity(search: Any) -> None:
+    spec = make_spec(hosts=make_nodes(3), restarts=3, min_nodes=3)
+    assert search({TWO.name}, spec=spec, unreplaced_after_s=0.01, replacements=Unreplaced("no capacity"))[0] is None
+
+
+def test_a_replacement_that_is_on_its_way_has_as_long_as_a_lost_node(search: Any) -> None:
+    began = time.monotonic()
+    late = Unreplaced(latest=time.time() + 0.3)
+    assert search({ONE.name, TWO.name}, replacements=late)[0] is None
+    assert time.monotonic() - began >= 0.4
+
+
 def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
     spec, _, lines = search(set(), nodes_path="/nowhere/nodes")
     assert (spec, "the list of nodes cannot be read" in lines[1]) == (None, True)

@@ -25,6 +25,7 @@ from agent.supervisor.attempts import attempt
 from agent.supervisor.attempts.attempt import Attempt
 from agent.supervisor.lost_supervisor import LostSupervisor
 from agent.supervisor.notification import Notifier
+from agent.supervisor.replacement import LOG
 from agent.supervisor.restart import Restarts
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor.restarting import ONE, SPEC, TWO, FakeHosts
@@ -126,6 +127,19 @@ def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> N
     assert record["state"]["hosts"] == [ONE.name, make_node(3).name]
     assert log.rstrip().endswith(f"signal 9 to what is left {TWO.name}")
     assert f"signal 9 to what is left master {ONE.name}\n" in log, "a host that is silent is not waited for"
+
+
+def test_replacement_of_a_host_is_in_the_log_and_in_the_record(supervised: Any, home: Path) -> None:
+    made = {"node": TWO.name, "instance_id": TWO.instance_id, "reason": "it is silent", "trouble": ""}
+    log_of_replacements = home / LOG
+    log_of_replacements.parent.mkdir()
+    text = json.dumps({"time": 0, **made}).replace('"time": 0', "\"time\": '$(date +%s.%N)'")
+    foreign = text.replace(TWO.instance_id, "i-0000000a")
+    scripts = (f"echo '{text}' >{log_of_replacements}; echo '{foreign}' >>{log_of_replacements}; exit 1", "exit 0")
+    record, log = supervised(*scripts, silent={TWO.name}, workers=make_nodes(3))
+    assert record["state"]["state"] == "succeeded"
+    assert [{**each, "time": 0} for each in record["course"]["replaced"]] == [{"time": 0, **made}]
+    assert log.count(f"{TWO.name} ({TWO.instance_id}) is replaced: it is silent") == 1
 
 
 def test_run_with_stuck_rank_restarts_and_after_the_last_restart_the_reason_names_it(

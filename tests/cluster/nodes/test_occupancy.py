@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.errors import LiveRunError
-from cluster.nodes.occupancy import Occupancy, describe_runs, shortened
+from cluster.nodes.occupancy import Occupancy, describe_replacement, describe_runs, shortened
 from tests.factories import make_master, make_nodes
 
 TWO_RUNS = Occupancy(hosts={"one": ("deeplearning-worker1", "deeplearning-worker3"), "two": ("deeplearning-worker4",)})
@@ -29,6 +29,21 @@ def test_the_cluster_must_hold_the_nodes_of_live_runs_and_the_new_ones() -> None
     assert "wait your turn with --queue, add nodes with `fab scale 6`" in refused.value.remedy
     with pytest.raises(LiveRunError, match="run six waits in the queue, and no other run starts before it"):
         Occupancy(queued=("six",)).size_for(1, 5, queueing=False)
+
+
+def test_replaced_workers_are_described_with_time_and_reason() -> None:
+    made = {
+        "time": 1764342000.0,
+        "node": "deeplearning-worker4",
+        "instance_id": "i-1",
+        "reason": "silent",
+        "trouble": "",
+    }
+    document = {"live": [], "queued": [], "replaced": [made, {**made, "trouble": "the limit"}]}
+    assert [describe_replacement(each) for each in Occupancy.from_document(document).replaced] == [
+        "deeplearning-worker4 (i-1) was replaced at 15:00 UTC: silent",
+        "deeplearning-worker4 (i-1) was not replaced (the limit) at 15:00 UTC: silent",
+    ]
 
 
 def test_neighbours_are_shown_as_a_range() -> None:

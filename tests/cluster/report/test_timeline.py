@@ -110,6 +110,14 @@ def test_what_went_wrong_is_a_fault() -> None:
     ) == ["checkpoint step-9 was not written: full", "the ranks' weights differ after epoch 3"]
 
 
+def test_replaced_workers_are_faults_with_their_reason() -> None:
+    made = {"time": BEGAN + 0.5, "node": "worker4", "instance_id": "i-1", "reason": "silent", "trouble": ""}
+    assert faults(changed(course={"replaced": [made, {**made, "trouble": "the limit"}, "junk"]})) == [
+        "worker4 replaced: silent",
+        "worker4 not replaced (the limit): silent",
+    ]
+
+
 def test_restarts_are_faults_with_their_reason_and_cost_where_recorded() -> None:
     restarts = [{"time": BEGAN + n / 4, "for": f"fault {n}", "waited_s": 0.1, "hosts": []} for n in range(3)]
     costs = [{"steps_lost": 1, "seconds": 9.54}, {"steps_lost": "many", "seconds": None}]

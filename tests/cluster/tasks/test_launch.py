@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.spec.provenance import Origin
+from agent.spec.bounds import Replacements
+from agent.spec.provenance import Origin, Submission
+from agent.spec.run import RunSpec
 from cluster.aws import limits
 from cluster.cli import PROJECT
 from cluster.runs.provenance import Roots
+from cluster.runs.supervisor import Begun
 from cluster.runs.work import Training
 from cluster.session import Session
 from cluster.tasks import launch
@@ -45,6 +48,19 @@ def test_the_estimate_is_printed_before_and_kept_with_the_origin(
     kept = started.submission(make_launch()).origin
     assert kept.stack == "one"
     assert kept.estimate["seconds"]["value"] > 0
+
+
+def test_a_run_is_submitted_with_the_clusters_limit_of_replacements(started: Launch) -> None:
+    sent: list[Submission] = []
+
+    def send(submission: Submission) -> Begun:
+        sent.append(submission)
+        return Begun(hosts=(), position=None)
+
+    started.submit(make_launch(), send)
+    wanted = Replacements(group=started.session.stack.worker_group, region="us-east-1", max_per_hour=4)
+    assert sent[0].spec.replacements == wanted
+    assert RunSpec.from_json(sent[0].spec.to_json()) == sent[0].spec
 
 
 def test_a_run_without_an_estimate_has_none_in_its_record(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ def test_warnings_are_printed_where_the_cleared_terminal_does_not_lose_them(
 
     session = mock.Mock()
     session.nodes.side_effect = nodes
-    session.supervisor.return_value.occupancy.return_value = Occupancy()
+    replaced = {"time": 0.0, "node": "worker4", "instance_id": "i-1", "reason": "silent", "trouble": ""}
+    session.supervisor.return_value.occupancy.return_value = Occupancy(replaced=(replaced,))
     monkeypatch.setattr("cluster.nodes.load.read", lambda *_: {})
     monkeypatch.setattr("cluster.aws.inventory.refresh", lambda *_: make_inventory(1))
     monkeypatch.setattr(status, "print_status", lambda *_, **__: print("the nodes"))
@@ -32,6 +33,7 @@ def test_warnings_are_printed_where_the_cleared_terminal_does_not_lose_them(
     status._show_load(session, mock.Mock(), "/tree", clearing=clearing, as_json=False)
     out = capsys.readouterr().out
     assert out.count("warning: a line is invalid") == 1
+    assert "worker4 (i-1) was replaced at 00:00 UTC: silent" in out
     assert (out.index("the nodes") < out.index("warning: ")) == (status.CLEAR in out) == clearing
 
 

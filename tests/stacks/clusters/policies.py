@@ -11,6 +11,10 @@ from tests.stacks.clusters.template import Template
 # Actions that are allowed on every resource, and why that is no open door.
 EVERYWHERE: Final = {
     "cloudwatch:PutMetricData": "CloudWatch knows no resource for it; a condition holds it to the cluster's namespace",
+    **dict.fromkeys(
+        ("autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"),
+        "Auto Scaling knows no resource for them, and they change nothing",
+    ),
     **dict.fromkeys(AGENT_ACTIONS, "Session Manager's channels are made by their opening, and have no names before"),
 }
 # Those among them that a condition must hold to the cluster.

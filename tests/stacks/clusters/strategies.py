@@ -286,6 +286,7 @@ def _limits(draw: Draw, compute: Values) -> Values:
         "idle_minutes": idle,
         "idle_cpu_percent": percent,
         "then_stop": draw(_BOTH),
+        "max_replacements_per_hour": draw(st.sampled_from([0, 1, 100])),
         "max_hours": draw(st.sampled_from([0.0, least_hours, 24.0, 168.0])),
         "budget_usd": budget,
         "budget_scope": draw(st.sampled_from(["account", "cluster"])),

@@ -23,6 +23,9 @@ from tests.stacks.clusters.synthesis import Inspected
 
 SSM: Final = "arn:${AWS::Partition}:ssm:${AWS::Region}:${AWS::AccountId}:parameter/"
 BUCKET: Final = "arn:${AWS::Partition}:s3:::"
+GROUP: Final = (
+    "arn:${AWS::Partition}:autoscaling:${AWS::Region}:${AWS::AccountId}:autoScalingGroup:1:autoScalingGroupName/"
+)
 CONSOLE: Final = "arn:${AWS::Partition}:ec2:${AWS::Region}:${AWS::AccountId}:instance/i-1"
 OF_A_WORKER: Final = {"aws:ResourceTag/deepcdk:cluster": "everything", "aws:ResourceTag/deepcdk:role": "worker"}
 THROUGH_S3: Final = {"kms:ViaService": "s3.${AWS::Region}.${AWS::URLSuffix}"}
@@ -69,9 +72,11 @@ CALLS: Final[dict[str, list[Call]]] = {
         Call("sns:Publish", "${ObservabilityAlarmsTopic~}"),
         Call(
             "autoscaling:ExecutePolicy",
-            "arn:${AWS::Partition}:autoscaling:${AWS::Region}:${AWS::AccountId}"
-            ":autoScalingGroup:1:autoScalingGroupName/${WorkerGroup}",
+            f"{GROUP}${{WorkerGroup}}",
         ),
+        Call("autoscaling:SetInstanceHealth", f"{GROUP}${{WorkerGroup}}"),
+        Call("autoscaling:DescribeAutoScalingGroups", "*"),
+        Call("autoscaling:DescribeScalingActivities", "*"),
     ],
     "Workers": [
         *both("Worker", "NodeLogs"),
@@ -86,6 +91,11 @@ CALLS: Final[dict[str, list[Call]]] = {
     ],
 }
 FORBIDDEN: Final = [
+    *(Call("autoscaling:SetInstanceHealth", f"{GROUP}{name}") for name in ("${MasterGroup}", "elsewhere")),
+    *(
+        Call(f"autoscaling:{action}", f"{GROUP}${{WorkerGroup}}")
+        for action in ("SetDesiredCapacity", "UpdateAutoScalingGroup", "TerminateInstanceInAutoScalingGroup")
+    ),
     *(Call(f"s3:{action}", "${RunBucket.Arn}/runs/one/result.json") for action in ("GetObject", "DeleteObject")),
     Call("s3:PutObject", "${RunBucket.Arn}/elsewhere"),
     Call("s3:ListBucket", "${RunBucket.Arn}", {"s3:prefix": ""}),
@@ -96,7 +106,9 @@ FORBIDDEN: Final = [
     *(Call(f"s3:{action}", f"{BUCKET}elsewhere/key") for action in ("GetObject", "PutObject")),
 ]
 FORBIDDEN_TO_WORKERS: Final = [
-    call for call in CALLS["Master"] if "${Roles" in call.resource and call not in CALLS["Workers"]
+    call
+    for call in CALLS["Master"]
+    if ("${Roles" in call.resource or call.action.startswith("autoscaling:")) and call not in CALLS["Workers"]
 ]
 
 

@@ -114,6 +114,7 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
         ]
     ),
     "idle_minutes": st.one_of(st.sampled_from([1, 5, 12, 1435]), _outside(0, 1430)),
+    "max_replacements_per_hour": _outside(0, 100),
     "idle_cpu_percent": st.sampled_from([-1, 100.1, 1000]),
     "max_hours": st.sampled_from([-1, 0.1, 0.51, 24.5, 169]),
     "budget_usd": st.sampled_from([-1, 2e9, 1e-7, 0.009]),

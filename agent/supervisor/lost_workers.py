@@ -1,0 +1,226 @@
+"""Find lost workers, and workers with a faulty GPU, while runs are live or queued, and have their group replace them.
+
+The scheduler does this in a thread, so there is one on the master. A worker answers if it is in the master's list of
+nodes, for which it needs the shared file system, and if it answers over SSH. Not replaced are nodes that never joined
+(they still boot), that leave with a notice, that a task of a laptop holds (`fab replace`, `fab scale`), or that are no
+longer in service in the group. If most workers are silent at once, the fault is probably the master's.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from agent.errors import SpecError
+from agent.hardware import gpu_health
+from agent.hardware.gpus import TIMEOUT_S
+from agent.remote.command import Completed, execute, remote_command
+from agent.runs import accepted_spec
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import Runs
+from agent.spec.bounds import Replacements
+from agent.spec.kinds import NodeKind
+from agent.spec.nodes import LEAVING, NODES_PATH, Node, workers
+from agent.spec.run import RunSpec
+from agent.supervisor.live_nodes import read_nodes
+from agent.supervisor.replacement import AwsCallError, Execute, Replacement, ReplacementLog, WorkerGroup
+
+PERIOD_S: Final = 20.0
+LOST_S: Final = 180.0
+"""A worker is lost after this time without an answer."""
+BOOT_S: Final = 900.0
+"""The same for a worker that removed itself from the list of nodes, as at a reboot."""
+ASK: Final = ("true",)
+ASK_TIMEOUT_S: Final = 60.0
+"""SSH tries to connect for 15 s. A worker whose processors are busy may take longer to answer, and is well."""
+CALL_S: Final = 60.0
+"""Pause between two calls of AWS while a worker is lost."""
+MAX_PARALLEL: Final = 64
+
+
+@dataclasses.dataclass(kw_only=True)
+class Seen:
+    """A worker that has joined the cluster, as the last look found it. Times are of the monotonic clock."""
+
+    node: Node
+    answered: float
+    """When it last answered, or was first seen."""
+    is_listed: bool = True
+    replied: bool = True
+    left: bool = False
+    """Whether it removed itself from the list of nodes: it still answered at the look before."""
+    gpu_trouble: str = ""
+    faulty: str = ""
+    """What two looks in a row have found wrong with its GPUs."""
+
+    def observe(self, now: float, *, is_listed: bool, replied: bool, gpu_trouble: str = "") -> None:
+        """Take in the result of a look."""
+        if replied:
+            self.answered, self.left = now, False
+            self.faulty = gpu_trouble if self.gpu_trouble else ""
+            self.gpu_trouble = gpu_trouble
+        elif self.is_listed and self.replied and not is_listed:
+            self.left = True
+        self.is_listed, self.replied = is_listed, replied
+
+    def trouble(self, now: float) -> str:
+        """Return why the worker must be replaced; "" if it need not be."""
+        if self.replied:
+            return self.faulty
+        silent_s = now - self.answered
+        if silent_s < (BOOT_S if self.left else LOST_S):
+            return ""
+        return f"it has not answered for {silent_s / 60:.0f} min"
+
+
+class LostWorkers:
+    """The search for workers to replace, over many looks."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        log_line: Callable[[str], None],
+        *,
+        run: Execute = execute,
+        nodes_path: str = NODES_PATH,
+        log: ReplacementLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runs, self._run, self._nodes_path, self._clock = runs, run, nodes_path, clock
+        self._log_line = functools.lru_cache(maxsize=256)(log_line)  # What is wrong stays so for many looks.
+        self._log = log or ReplacementLog()
+        self._seen: dict[str, Seen] = {}
+        self._reported: set[tuple[str, str]] = set()
+        """Instance id and trouble of the workers that could not be replaced."""
+        self._next_call = 0.0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look every PERIOD_S seconds during a block, in a thread."""
+        ended = threading.Event()
+        threading.Thread(target=self._keep_looking, args=(ended,), daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _keep_looking(self, ended: threading.Event) -> None:
+        while not ended.wait(PERIOD_S):
+            try:
+                self.look()
+            except (OSError, RuntimeError, ValueError) as error:  # The next look may be luckier.
+                self._log_line(f"the workers' health is not known: {error}")
+
+    def look(self) -> None:
+        """Ask all workers, and have those replaced that are lost or faulty. Raises OSError."""
+        specs = self._specs()
+        settings = next((spec.replacements for spec in reversed(specs) if spec.replacements.group), Replacements())
+        if not settings:
+            return
+        self._observe(workers(read_nodes(self._log_line, self._nodes_path)), [*self._hosts_of_live_runs(specs)])
+        now = self._clock()
+        if not any(seen.trouble(now) for seen in self._seen.values()) or now < self._next_call:
+            return
+        self._next_call = now + CALL_S
+        group = WorkerGroup(settings=settings, run=self._run)
+        try:
+            members = group.members()
+        except AwsCallError as error:
+            self._log_line(f"lost workers are not replaced while AWS does not answer: {error}")
+            return
+        self._seen = {id: seen for id, seen in self._seen.items() if members.get(id)}
+        self._replace(group, {id: why for id, seen in self._seen.items() if (why := seen.trouble(now))})
+
+    def _specs(self) -> list[RunSpec]:
+        """Return the specs of the live and the queued runs, in this order."""
+        found = []
+        for run_id in (*self._runs.live(), *RunQueue(runs=self._runs).ids()):
+            with contextlib.suppress(OSError, SpecError):
+                found.append(accepted_spec.read(self._runs[run_id].spec))
+        return found
+
+    def _hosts_of_live_runs(self, specs: Sequence[RunSpec]) -> Iterator[Node]:
+        """Yield the hosts of live runs. They have joined, also if this scheduler never saw them."""
+        live = self._runs.live()
+        for spec in specs:
+            if spec.run_id in live:
+                yield from spec.hosts
+
+    def _observe(self, listed: Sequence[Node], hosts: Sequence[Node]) -> None:
+        asked = self._ask(listed)
+        now, listed_ids = self._clock(), {node.instance_id for node in listed}
+        tasks = [claim for claim in self._runs.held() if claim.task]
+        for node in (*listed, *hosts):
+            first = Seen(node=node, answered=now, is_listed=node.instance_id in listed_ids)
+            self._seen.setdefault(node.instance_id, first)
+        for id, seen in list(self._seen.items()):
+            if any(claim.has(seen.node) for claim in tasks):
+                seen.answered = now
+            if (self._runs.root.parent / LEAVING / id).exists():
+                del self._seen[id]
+                continue
+            done = asked.get(id)
+            replied = done is not None and done.status == 0
+            trouble = self._gpu_trouble(seen.node, done) if done and replied else ""
+            seen.observe(now, is_listed=id in listed_ids, replied=replied, gpu_trouble=trouble)
+
+    def _ask(self, nodes: Sequence[Node]) -> dict[str, Completed]:
+        """Run the check of each node over SSH; return the results by instance id."""
+
+        def ask(node: Node) -> Completed:
+            has_gpus = NodeKind.parse(node.kind).has_gpus
+            command = remote_command(node, "/", gpu_health.COMMAND if has_gpus else ASK)
+            return self._run(command, ASK_TIMEOUT_S + TIMEOUT_S * has_gpus)
+
+        with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(MAX_PARALLEL, len(nodes)))) as pool:
+            return dict(zip([node.instance_id for node in nodes], pool.map(ask, nodes), strict=True))
+
+    def _gpu_trouble(self, node: Node, done: Completed) -> str:
+        if not NodeKind.parse(node.kind).has_gpus:
+            return ""
+        try:
+            return gpu_health.parse(done.output, node.slots)
+        except ValueError as error:
+            self._log_line(f"{node.name}: {error}")
+            return ""
+
+    def _replace(self, group: WorkerGroup, reasons: dict[str, str]) -> None:
+        """Have workers replaced, by instance id with the reason, within the limit. Raises OSError."""
+        silent, known = sum(not seen.replied for seen in self._seen.values()), len(self._seen)
+        for id, reason in reasons.items():
+            node, most = self._seen[id].node, group.settings.max_per_hour
+            trouble = ""
+            if 2 * silent > known and not self._seen[id].replied:
+                trouble = (
+                    f"{silent} of {known} workers are silent at once, so the fault is probably the master's "
+                    "network or the shared file system"
+                )
+            elif self._log.made(time.time()) >= most:
+                trouble = f"max_replacements_per_hour = {most} is reached"
+            else:
+                try:
+                    group.mark_unhealthy(node)
+                except AwsCallError as error:
+                    trouble = str(error)
+                    if "AccessDenied" in trouble:
+                        trouble += "; `fab up` gives the master this permission"
+            self._record(node, reason, trouble)
+            if not trouble:
+                del self._seen[id]
+
+    def _record(self, node: Node, reason: str, trouble: str) -> None:
+        """Store a replacement, or once the trouble with it."""
+        if trouble and (node.instance_id, trouble) in self._reported:
+            return
+        self._reported.add((node.instance_id, trouble))
+        made = Replacement(
+            time=time.time(), node=node.name, instance_id=node.instance_id, reason=reason, trouble=trouble
+        )
+        self._log_line(str(made))
+        self._log.add(made)
