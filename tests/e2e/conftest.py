@@ -69,6 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
             if item.path.name not in MAIN_PATH:
                 item.add_marker(pytest.mark.full)
+    items.sort(key=lambda item: item.get_closest_marker("destroys") is not None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

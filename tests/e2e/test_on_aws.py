@@ -1,19 +1,21 @@
 """What only AWS can answer: its images, packages, keys, interfaces and metrics (`pytest tests/e2e --aws`).
 
 The probes run on the embedded cloud too; then the test is skipped with what it needs. The JUnit report has the answers.
-What happens to lifecycle hooks during `fab down` is in `events.json` beside it.
+The stack's events up to its deletion are in `events.json` beside it.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests import account
 from tests.e2e.conftest import Deployment
 from tests.e2e.test_tasks import run
 from tests.waiting import eventually
@@ -21,6 +23,8 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.aws
 
 AMAZON_LINUX: Final = "amzn 2023"
+PROBE_HOURS: Final = 0.2
+"""When the run that reads the limits of ranks is stopped."""
 METRICS_S: Final = 900.0
 """How long CloudWatch may take for the first values and states."""
 PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -46,6 +50,8 @@ LIMITS: Final = """\
 import resource
 print("memlock", *resource.getrlimit(resource.RLIMIT_MEMLOCK))
 """
+LONG_NOTICE_S: Final = 3600
+"""A notice that is longer than any termination without one."""
 Record = Callable[[str, object], None]
 
 
@@ -136,9 +142,16 @@ def test_workers_have_an_interface_for_each_network_card(deployment: Deployment,
 
 def test_ranks_may_lock_memory(deployment: Deployment, tmp_path: Path, record_property: Record) -> None:
     (tmp_path / "limits.py").write_text(LIMITS)
-    program = ("--payload", str(tmp_path), "--entry", "limits.py", "--launcher", "plain")
-    output = deployment.fab("train", *program, "--nodes", "1", "--skip-preflight", "--yes").stdout
-    record_property("limits", next(line for line in output.splitlines() if "memlock" in line))
+    program = ("--payload", str(tmp_path), "--entry", "limits.py", "--launcher", "plain", "--ranks-per-node", "1")
+    bounds = ("--restarts", "0", "--max-hours", str(PROBE_HOURS))
+    try:
+        output = deployment.fab("train", *program, "--nodes", "1", "--skip-preflight", *bounds, "--yes").stdout
+    except subprocess.TimeoutExpired:
+        deployment.fab("stop", "--yes", check=False)  # Later tests need the worker.
+        raise
+    found = [line for line in output.splitlines() if "memlock" in line]
+    record_property("limits", found)
+    assert len(found) == 1, output
     needs(efa_interfaces(deployment), "a type with EFA")
     assert "memlock -1 -1" in output
 
@@ -186,3 +199,26 @@ def test_nodes_reach_their_bucket_and_packages_by_a_foreign_endpoint(
     own = {"Key": "deepcdk:cluster", "Value": deployment.stack}
     needs([each for each in for_s3 if own not in each.get("Tags", [])], "a VPC (vpc_id) whose S3 endpoint has a policy")
     assert node["packages"][0] == 0, node["packages"][1]
+
+
+@pytest.mark.destroys
+def test_fab_down_does_not_wait_for_the_notice_of_lifecycle_hooks(
+    deployment: Deployment, request: pytest.FixtureRequest, record_property: Record
+) -> None:
+    group = deployment.outputs()["WorkerGroupName"]
+    hooks = deployment.ask("autoscaling", "describe_lifecycle_hooks", AutoScalingGroupName=group)["LifecycleHooks"]
+    notice_s = max((hook["HeartbeatTimeout"] for hook in hooks), default=0)
+    trial = request.config.stash.get(account.TRIAL, None)
+    needs(trial and notice_s >= LONG_NOTICE_S, f"--aws-set termination_notice_s={LONG_NOTICE_S}")
+    instances = {each["InstanceId"] for each in deployment.instances("worker")}
+    account.ignore_signals()
+    assert trial is not None and trial.destroy() == []
+    recent = deployment.ask("autoscaling", "describe_scaling_activities", IncludeDeletedGroups=True, MaxRecords=100)
+    seconds = {
+        each["Description"].split()[3]: (each["EndTime"] - each["StartTime"]).total_seconds()
+        for each in recent["Activities"]
+        if each["AutoScalingGroupName"] == group and each["Description"].startswith("Terminating EC2 instance: ")
+    }
+    record_property("seconds of each termination", seconds)
+    assert instances <= seconds.keys()
+    assert max(seconds[name] for name in instances) < notice_s
