@@ -1,8 +1,8 @@
 """Install a program's packages on top of the runtime, without changing the runtime that other programs use.
 
 The laptop locks the packages that the runtime lacks. One node stores them as wheels on the shared file system, and
-every node installs them from there. The laptop does not resolve a notebook's requirements, so that node resolves them.
-An overlay is the virtual environment ROOT/FINGERPRINT in the login user's home.
+every node installs them from there. For a notebook without requirements, that node resolves JupyterLab itself. An
+overlay is the virtual environment ROOT/FINGERPRINT in the login user's home.
 """
 
 from __future__ import annotations

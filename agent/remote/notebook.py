@@ -26,13 +26,15 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment import runtime
-from agent.environment.overlay import Overlay
+from agent.environment.overlay import LockedOverlay, Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.hardware.machine import this_node_kind
 from agent.remote.command import OWN_TREE, SSH
+from agent.spec.frameworks import LOCK_FILE
 from agent.spec.kinds import runtime_kind
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
+from agent.spec.run import PROGRAM_FOLDER
 
 PACKAGE: Final = "jupyterlab>=4,<5"
 MODULE: Final = "jupyterlab"
@@ -84,16 +86,18 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
     """Return a Python with JupyterLab; make its overlay if needed. Raises RuntimeSetupError, ValueError or OSError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})
-    overlay = Overlay(
-        runtime=runtime.ensure("--wheelhouse", str(wheelhouse), *runtime.options_for(kind)),
-        program=Path(request.program or Path.cwd()),
-        requirements=request.requirements,
-        further=() if request.requirements else (PACKAGE,),
-        root=home / ".cache" / "deepcdk" / "layers",
-        wheelhouse=wheelhouse,
+    python = runtime.ensure("--wheelhouse", str(wheelhouse), *runtime.options_for(kind))
+    root = home / ".cache" / "deepcdk" / "layers"
+    if request.tree:
+        program = Path(request.tree) / PROGRAM_FOLDER
+        lock = (Path(request.tree) / LOCK_FILE).read_text(encoding="utf-8")
+        return LockedOverlay(
+            runtime=python, program=program, lock=lock, root=root, wheelhouse=wheelhouse, report=report
+        ).ensure()
+    return Overlay(
+        runtime=python, program=Path.cwd(), requirements="", further=(PACKAGE,), root=root, wheelhouse=wheelhouse,
         report=report,
-    )
-    return overlay.ensure()
+    ).ensure()  # fmt: skip
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:

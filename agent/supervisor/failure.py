@@ -62,6 +62,8 @@ _OUT_OF_MEMORY: Final = re.compile(
 """As `agent.launch.rank_memory` reports it."""
 _RANK_MARK: Final = re.compile(r"^\[rank\d{1,9}\]: ?")
 """PyTorch writes this before each line of a traceback."""
+_GROUP_MARK: Final = re.compile(r"^ {2,40}[+|] ")
+"""Python writes this before each line of an exception group's traceback."""
 _OF_LAUNCHERS: Final = re.compile(
     r"(?:subprocess\.)?CalledProcessError|(?:torch\.distributed\.elastic\.[a-z_.]{1,99}\.)?(?:ChildFailedError|SignalException)"
 )
@@ -287,8 +289,10 @@ def exception_of(rank: int, log: str) -> str:
     for line in log.splitlines():
         if not line.startswith(f"[{rank}]<stderr>:"):
             continue
-        text = _RANK_MARK.sub("", line.partition(":")[2])
-        if text.startswith("Traceback (most recent call last):"):
+        text = _GROUP_MARK.sub("", _RANK_MARK.sub("", line.partition(":")[2]))
+        if text.startswith(
+            ("Traceback (most recent call last):", "Exception Group Traceback (most recent call last):")
+        ):
             is_open = True
         elif is_open and text and not text.startswith(" "):
             is_open = False
@@ -299,7 +303,8 @@ def exception_of(rank: int, log: str) -> str:
 
 def last_error_line(rank: int, log: str) -> str:
     """Return the last line of a rank if it wrote it to stderr, as `sys.exit("text")` and argparse do; "" otherwise."""
-    lines = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std") and line.partition(":")[2].strip()]
+    own = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std")]
+    lines = [line for line in own if any(map(str.isalnum, line.partition(":")[2]))]
     stream, _, text = lines[-1].partition(":") if lines else ("", "", "")
     is_own = stream.endswith("<stderr>") and not text.startswith("[placement] ")
     return text.strip()[:_MAX_EXCEPTION] if is_own else ""

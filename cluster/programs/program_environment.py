@@ -23,6 +23,7 @@ from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing
 
 WHEELS: Final = "wheels"
+JUPYTERLAB: Final = "jupyterlab"
 LOCKS: Final = Path("agent") / "environment"
 """Directory of the runtime's lock files in a checkout."""
 
@@ -111,6 +112,33 @@ def pack(
         program.check_keras_traps()
         for trap in program.keras_traps():
             report(f"Keras 3: {trap}")
+    return _with_environment(program, environment, kind)
+
+
+def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Callable[[str], None]) -> PackedProgram:
+    """Resolve the requirements of a notebook on a node, to be installed over the runtime, and pack them.
+
+    Raises RequirementsError if they do not fit the runtime, or if they lack JupyterLab.
+    """
+    for note in program.upload.notes():
+        report(note)
+    wanted = dataclasses.replace(program.wanted(horovod=False), modules=frozenset())
+    kind = kind_of_hosts((node,), 1)
+    environment = choose(wanted, kind, project=project, report=report)
+    if environment.own:
+        raise RequirementsError(
+            f"{program.requirements} cannot be installed over the nodes' runtime: {environment.why}",
+            remedy="allow the runtime's versions, or run the program with `fab train`; nothing was uploaded",
+        )
+    if JUPYTERLAB not in environment.packages:
+        raise RequirementsError(
+            f"{program.requirements} does not name {JUPYTERLAB}", remedy=f"add the line {JUPYTERLAB}"
+        )
+    return _with_environment(program, environment, kind)
+
+
+def _with_environment(program: Program, environment: Environment, kind: RuntimeKind | None) -> PackedProgram:
+    """Pack a program with the lock file of its environment, and the local wheels."""
     wheels = wheels_tree(environment.wheels)
     lock = environment.lock
     if wheels:

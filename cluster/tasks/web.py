@@ -8,16 +8,16 @@ from typing import Annotated, Final
 
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import NotebookRequest, RemoteCommand
-from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
-from cluster.cli import PROJECT
+from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Browser, Key, Port, RunId, Set, Yes, task
 from cluster.errors import UsageError
 from cluster.programs.program import Program
+from cluster.programs.program_environment import pack_for_notebook
+from cluster.programs.project_files import refuse_others
 from cluster.session import Session
 from cluster.ssh import web_tunnel
 from cluster.ssh.config_file import find_node
-from cluster.ssh.push import Tree
 from cluster.terminal.output import print_sentence
 from cluster.terminal.paths import expanded, is_file, resolved
 from cluster.terminal.status_line import doing
@@ -87,21 +87,19 @@ def notebook(
     """
     session = Session(PROJECT, set_, key=key)
     local_port = web_tunnel.free_port(port)
-    tree = requirements_tree(requirements) if requirements else None
+    program = notebook_program(requirements) if requirements else None
     with session.connect() as master:
-        chosen = find_node(session.stack.name, node, session.nodes(master)).name
+        chosen = find_node(session.stack.name, node, session.nodes(master))
+        folder = ""
+        if program:
+            packed = pack_for_notebook(program, chosen, project=FOR_NODES, report=print_sentence)
+            for tree in packed.trees:
+                session.confirm_upload(master, tree, print_sentence, yes=yes)
+                folder = session.push(master, tree, print_sentence).directory
         agent = session.push_agent(master)
-        if tree:
-            session.confirm_upload(master, tree, print_sentence, yes=yes)
-        program = session.push(master, tree, print_sentence) if tree else None
-        asked = NotebookRequest(
-            node=chosen,
-            efs_mount=session.stack.efs_mount,
-            program=f"{program.directory}/{PROGRAM_FOLDER}" if program else "",
-            requirements=expanded(requirements).name if program else "",
-        )
+        asked = NotebookRequest(node=chosen.name, efs_mount=session.stack.efs_mount, tree=folder)
         command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
-        print_sentence(f"JupyterLab on {chosen}; the first time, its packages are installed")
+        print_sentence(f"JupyterLab on {chosen.name}; the first time, its packages are installed")
         request = RemoteCommand(command=command, master=True)
         web_tunnel.serve(
             master, agent, request, port=local_port, browser=browser, report=print_sentence,
@@ -110,13 +108,12 @@ def notebook(
         print_sentence("\nJupyterLab has ended")
 
 
-def requirements_tree(text: str) -> Tree:
-    """Pack the directory of a requirements file. Raises UsageError if the file does not exist."""
+def notebook_program(text: str) -> Program:
+    """Return the directory of a requirements file as a program. Raises UsageError if the file does not exist."""
     path = expanded(text)
     if not path.name or not is_file(path):
         raise UsageError("--requirements", text, "is not a file")
+    refuse_others(path.name)
     program = Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name)
     program.check_travels("--requirements", text, Path(path.name))
-    for note in program.upload.notes():
-        print_sentence(note)
-    return program.tree()
+    return program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 import shlex
@@ -19,7 +20,7 @@ from agent.environment.virtual_environment import RuntimeSetupError
 from agent.remote import notebook
 from agent.remote.notebook import NotebookError, forwarding, free_port, serve
 from agent.spec.remote_command import NotebookRequest
-from tests.words import FILE_NAMES, WORDS
+from tests.words import WORDS
 
 SERVER = """
 import http.server, os, sys
@@ -85,24 +86,27 @@ def test_packages_that_cannot_be_installed_are_told(
     assert "Downloading the packages of the runtime failed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("requirements", "further"), [("", (notebook.PACKAGE,)), ("requirements.txt", ())])
-def test_jupyterlab_is_added_unless_the_program_lists_its_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirements: str, further: tuple[str, ...]
+def test_jupyterlab_comes_from_the_lock_file_or_is_resolved_on_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overlay = mock.Mock()
+    overlay, locked = mock.Mock(), mock.Mock()
     monkeypatch.setattr("agent.environment.runtime.ensure", lambda *_: tmp_path)
     monkeypatch.setattr(notebook, "Overlay", overlay)
-    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path), requirements=requirements)
+    monkeypatch.setattr(notebook, "LockedOverlay", locked)
+    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
     notebook.make_python(request, tmp_path)
-    assert overlay.call_args.kwargs["further"] == further
+    assert overlay.call_args.kwargs["further"] == (notebook.PACKAGE,) and not locked.called
+    (tmp_path / "environment.txt").write_text("jupyterlab==4.9\n")
+    notebook.make_python(dataclasses.replace(request, tree=str(tmp_path)), tmp_path)
+    given = locked.call_args.kwargs
+    assert (given["program"], given["lock"]) == (tmp_path / "program", "jupyterlab==4.9\n")
+    assert overlay.call_count == 1
 
 
 @settings(max_examples=20)
-@given(directory=WORDS, requirements=FILE_NAMES)
-def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str, requirements: str) -> None:
-    asked = NotebookRequest(
-        node="deeplearning-worker1", efs_mount="/mnt/efs", program=directory, requirements=requirements
-    )
+@given(directory=WORDS)
+def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str) -> None:
+    asked = NotebookRequest(node="deeplearning-worker1", efs_mount="/mnt/efs", tree=directory)
     *_, line = forwarding("ssh", directory, asked)
     *_, here, text = words = shlex.split(line)
     assert (words[1], here, NotebookRequest(**json.loads(text))) == (directory, "--here", asked)

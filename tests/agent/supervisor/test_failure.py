@@ -55,6 +55,11 @@ TRACEBACK = """\
         ),
         ("Traceback (most recent call last):\n  File\nsubprocess.CalledProcessError: x", "RuntimeError: no driver"),
         ("Traceback (most recent call last):\n  File\nChildFailedError:", "RuntimeError: no driver"),
+        (
+            "  + Exception Group Traceback (most recent call last):\n  |   File\n  | ExceptionGroup: two (2 "
+            "sub-exceptions)\n  +-+---- 1 ----\n    | ValueError: one\n    +----",
+            "ExceptionGroup: two (2 sub-exceptions)",
+        ),
     ],
 )
 def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: str) -> None:
@@ -78,6 +83,7 @@ def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: s
             "; its last line: the data set is missing: give --data",
         ),
         ("[2]<stderr>:usage: t.py\n[2]<stderr>:t.py: error: no --data\n", 2, "; its last line: t.py: error: no --data"),
+        ("[2]<stderr>:give --data\n[2]<stderr>:=====\n", 1, "; its last line: give --data"),
         ("[2]<stderr>:a warning\n[2]<stdout>:step 1\n", 1, ""),
         ("[2]<stderr>:[placement] 1 socket\n", 1, ""),
         ("[1]<stderr>:give --data\n", 1, ""),

@@ -12,7 +12,7 @@ from agent.spec.nodes import Node
 from cluster.errors import DeepcdkError
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
-from cluster.programs.program_environment import kind_of_hosts, pack
+from cluster.programs.program_environment import kind_of_hosts, pack, pack_for_notebook
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.resolution import Resolver
@@ -76,6 +76,35 @@ def test_a_programs_own_environment_is_told_and_goes_with_its_tree(tmp_path: Pat
     assert packed.tree == program.tree("numpy==1.26.4\n")
     assert packed.kind == RuntimeKind(processor="x86_64", python="3.12")
     assert resolved[0].horovod and resolved[0].requirements == "requirements.txt"
+
+
+def test_requirements_of_a_notebook_are_locked_on_the_laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, asked = "jupyterlab==4.4.1\n", list[Wanted]()
+
+    def resolve(self: Resolver, wanted: Wanted) -> Environment:
+        asked.append(wanted)
+        return Environment(lock=lock, over_runtime=True)
+
+    monkeypatch.setattr(Resolver, "resolve", resolve)
+    program = make_program(tmp_path, requirements="jupyterlab\n", script="import horovod.torch\n")
+    packed = pack_for_notebook(program, nodes(HERE)[1], project=PROJECT, report=print)
+    assert packed.tree == program.tree(lock)
+    assert (asked[0].requirements, asked[0].uses_torch) == ("requirements.txt", False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        (Environment(lock="jupyterlab==4.4.1\n", why="the runtime has numpy 2.4.6"), "runtime: the runtime has numpy"),
+        (Environment(lock="einops==0.8\n", over_runtime=True), "does not name jupyterlab"),
+    ],
+)
+def test_requirements_that_no_notebook_can_use_are_rejected_before_the_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Environment, says: str
+) -> None:
+    monkeypatch.setattr(Resolver, "resolve", lambda self, wanted: environment)
+    with pytest.raises(RequirementsError, match=says):
+        pack_for_notebook(make_program(tmp_path), nodes(HERE)[0], project=PROJECT, report=print)
 
 
 def test_a_program_without_requirements_asks_no_index(tmp_path: Path, resolved: list[Wanted]) -> None:
