@@ -7,13 +7,11 @@ node and as an EC2 instance. A field that a test is about is given by that test.
 from __future__ import annotations
 
 import datetime
-import os
-import subprocess
 from collections.abc import Iterable
 from typing import Any, Final
 
+from agent.runs import liveness
 from agent.runs.directory import State
-from agent.runs.process_identity import ProcessIdentity
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node
 from agent.spec.run import RunSpec
 from cluster.aws.inventory import Instance, Inventory
@@ -100,14 +98,14 @@ def make_program_spec(**changes: Any) -> RunSpec:
 
 
 def make_state(**changes: Any) -> State:
-    """Return the state of run `one`, which runs and whose supervisor is this process."""
+    """Return the state of run `one`, which runs. Its supervisor is this process if that holds the lock of the run."""
     values = {"run_id": "one", "state": "running", "started": 1.0, "updated": 2.0, "hosts": ("deeplearning-worker1",)}
-    return State(**{**values, "owner": ProcessIdentity.of(os.getpid()), **changes})
+    return State(**{**values, "owner": liveness.this_process(), **changes})
 
 
-def make_ended_process() -> ProcessIdentity:
-    """Return the identity of a process that has ended."""
-    with subprocess.Popen(["sleep", "60"]) as process:
-        identity = ProcessIdentity.of(process.pid)
-        process.kill()
-    return identity
+def abandon(*run_ids: str) -> None:
+    """Leave the locks of runs as a supervisor leaves them that was killed."""
+    for run_id in run_ids:
+        if not liveness.is_held(run_id):
+            liveness.hold(run_id)
+        liveness.let_go(run_id)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agent.runs.process_identity import ProcessIdentity
+from agent.runs import liveness
 from agent.spec import json_text
 from agent.spec.nodes import Node
 from agent.spec.states import is_run_id
@@ -34,8 +34,6 @@ class Claim:
     """The nodes of one run, while its supervisor lives."""
 
     run_id: str
-    owner: ProcessIdentity
-    """The supervisor; before it has begun, the process that starts it."""
     nodes: tuple[ClaimedNode, ...] | None = None
     """None: every node, as one that ends the workers has them. None of them, (): the
     size of the worker group, which a task of a laptop changes."""
@@ -44,17 +42,15 @@ class Claim:
     so that no run begins there meanwhile. "" for a run."""
 
     @classmethod
-    def on(
-        cls, run_id: str, owner: ProcessIdentity, hosts: Sequence[Node | ClaimedNode] | None, task: str = ""
-    ) -> Claim:
+    def on(cls, run_id: str, hosts: Sequence[Node | ClaimedNode] | None, task: str = "") -> Claim:
         """Return the claim of a run, or a task, on these hosts; None claims every node."""
         nodes = None if hosts is None else [ClaimedNode(name=each.name, instance_id=each.instance_id) for each in hosts]
-        return cls(run_id=run_id, owner=owner, nodes=None if nodes is None else tuple(nodes), task=task)
+        return cls(run_id=run_id, nodes=None if nodes is None else tuple(nodes), task=task)
 
     @property
     def is_live(self) -> bool:
-        """Return whether its owner is alive."""
-        return self.owner.is_alive()
+        """Return whether the process that has it is alive: the supervisor, or before that the one that starts it."""
+        return self.run_id != "" and liveness.is_held(self.run_id)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,14 +75,14 @@ class Claim:
     @classmethod
     def from_document(cls, document: Any) -> Claim:
         """Build the claim from JSON values. Raises ValueError, TypeError or KeyError where they are not one."""
-        run_id, owner, nodes = document["run_id"], ProcessIdentity.from_document(document["owner"]), None
+        run_id, nodes = document["run_id"], None
         if not is_run_id(run_id):
             raise ValueError("not a run's id")
         if document.get("nodes") is not None:
             nodes = tuple(
                 ClaimedNode(name=str(n["name"]), instance_id=str(n["instance_id"])) for n in document["nodes"]
             )
-        return cls(run_id=run_id, owner=owner, nodes=nodes, task=str(document.get("task", "")))
+        return cls(run_id=run_id, nodes=nodes, task=str(document.get("task", "")))
 
 
 def to_text(claims: Sequence[Claim]) -> str:

@@ -21,8 +21,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import no_follow, open_to_append, write_atomically
 from agent.files.listing import is_listed, names_in, open_regular, read_regular
-from agent.runs import going_on
-from agent.runs.process_identity import ProcessIdentity
+from agent.runs import going_on, liveness
 from agent.spec import json_text
 from agent.spec.nodes import RUN_GIDS, RUN_GROUP
 from agent.spec.run import RunSpec
@@ -68,8 +67,9 @@ class State:
     run_id: str
     state: str
     """queued, starting, running, succeeded, failed or stopped."""
-    owner: ProcessIdentity
-    """The supervisor; of a queued run, the process that put it there."""
+    owner: str
+    """The name of the process that has the run (`liveness.this_process`); of a queued run, of the one that queued it.
+    A supervisor that finds another name has lost the run to that process, for example on a new master."""
     started: float
     """When it was launched; while it is queued, since when."""
     updated: float
@@ -85,7 +85,7 @@ class State:
 
     def __post_init__(self) -> None:
         # It is read from where every rank can write.
-        texts = (self.run_id, self.state, self.reason, self.recipe, *self.hosts, *self.last_lines)
+        texts = (self.run_id, self.state, self.owner, self.reason, self.recipe, *self.hosts, *self.last_lines)
         if not all(isinstance(text, str) for text in texts) or self.state not in STATES:
             raise ValueError(f"state {self.state!a} of {self.run_id!a}, or one of its texts")
         if not all(isinstance(each, int | float) and 0 <= each <= LAST_TIME for each in (self.started, self.updated)):
@@ -100,7 +100,7 @@ class State:
         return cls(
             run_id=spec.run_id,
             state="starting",
-            owner=ProcessIdentity.of(os.getpid()),
+            owner=liveness.this_process(),
             started=now,
             updated=now,
             hosts=tuple(host.name for host in spec.hosts),
@@ -115,7 +115,7 @@ class State:
     @property
     def is_orphaned(self) -> bool:
         """Return whether the run is live as stored, but its supervisor is gone."""
-        return self.is_live and not self.owner.is_alive()
+        return self.is_live and not liveness.is_held(self.run_id)
 
     @property
     def has_ended(self) -> bool:
@@ -123,16 +123,13 @@ class State:
         return self.state in FINAL_STATES
 
     def to_document(self) -> dict[str, Any]:
-        """Return the state as JSON values, the supervisor's pid also at the top."""
-        return {**dataclasses.asdict(self), "pid": self.owner.pid}
+        """Return the state as JSON values."""
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> State:
         """Build the state from JSON values. Raises ValueError, TypeError or KeyError where they are not one."""
-        values = {key: value for key, value in document.items() if key != "pid"}
-        for key in ("hosts", "last_lines"):
-            values[key] = tuple(values.get(key, ()))
-        return cls(**{**values, "owner": ProcessIdentity.from_document(values["owner"])})
+        return cls(**{**document, **{key: tuple(document.get(key, ())) for key in ("hosts", "last_lines")}})
 
 
 def _read_replaced(path: Path) -> bytes:
@@ -366,7 +363,7 @@ class RunDirectory:
                     self.close_to_ranks()
             self._write_state(state)
 
-    def check_owner(self, owner: ProcessIdentity) -> None:
+    def check_owner(self, owner: str) -> None:
         """Raise SupersededError where the stored state is another supervisor's, or final, which comes last.
 
         A state that cannot be read is nobody's; a rank may have spoilt it.
@@ -374,9 +371,7 @@ class RunDirectory:
         with contextlib.suppress(ValueError, FileNotFoundError):
             stored = self.stored_state()
             if not stored.is_live or stored.owner != owner:
-                raise SupersededError(
-                    self.run_id, f"{stored.state}, by process {stored.owner.pid} of {stored.owner.host}"
-                )
+                raise SupersededError(self.run_id, f"{stored.state}, by {stored.owner}")
 
     def _write_state(self, state: State) -> None:
         """Write state.json atomically; on a full disk in the room that it has already, shortened."""
@@ -423,7 +418,8 @@ class RunDirectory:
 
     def cause_of_death(self, state: State) -> str:
         """Return what became of the supervisor of a lost run, and after how many restarts, in words."""
-        cause = f"{SUPERVISOR_DIED}: {state.owner.end_cause}" if state.owner.end_cause else SUPERVISOR_DIED
+        ended_by = liveness.end_cause(state.run_id)
+        cause = f"{SUPERVISOR_DIED}: {ended_by}" if ended_by else SUPERVISOR_DIED
         made = len(going_on.restarts_made(self.path))
         return f"{cause} (after {made} restart{'s' if made > 1 else ''})" if made else cause
 
@@ -432,16 +428,16 @@ class RunDirectory:
         # It may have stored its final state and ended since the file was read, or another process has the run since.
         return self.stored_state() if state.is_orphaned else state
 
-    def take_over(self, state: State, *, of: ProcessIdentity) -> bool:
-        """Write state.json for a run that this supervisor has lost; return False where it is no longer that one's."""
+    def take_over(self, state: State, *, of: str) -> bool:
+        """Write state.json for a run that process `of` has lost; return False if the state is no longer of that one."""
         with self._changing_state():
             stored = self.stored_state()
-            if not stored.is_orphaned or stored.owner != of:
+            if not stored.is_live or stored.owner != of:
                 return False
             self._write_state(state)
         return True
 
-    def mark_failed(self, reason: str, *, of: ProcessIdentity | None = None) -> bool:
+    def mark_failed(self, reason: str, *, of: str | None = None) -> bool:
         """Store that the run has failed, with the last lines of its log; return whether it was still to be.
 
         With `of` only while the stored state is that supervisor's, and live: it may have been resumed since one looked.
@@ -479,11 +475,8 @@ class RunDirectory:
             return self.effective_state()
         except (OSError, ValueError) as error:
             changed = max(0.0, self.path.stat().st_mtime)
-            unknown = ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
             reason = f"its state cannot be read: {error}"
-            return State(
-                run_id=self.run_id, state="failed", owner=unknown, started=changed, updated=changed, reason=reason
-            )
+            return State(run_id=self.run_id, state="failed", owner="", started=changed, updated=changed, reason=reason)
 
     def last_lines(
         self, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None

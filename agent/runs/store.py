@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.files.atomic_write import no_follow, open_to_append, write_atomically
-from agent.runs import going_on
+from agent.runs import going_on, liveness
 from agent.runs.claims import Claim, ClaimedNode, parse, to_text
 from agent.runs.directory import DISK_FULL, RunDirectory
-from agent.runs.process_identity import ProcessIdentity
 from agent.spec.nodes import Node
 from agent.spec.states import FINAL_STATES, is_run_id
 
@@ -76,7 +74,7 @@ class Runs:
     def held(self) -> list[Claim]:
         """Return the claims that are in force, oldest first.
 
-        Their owner, a run's supervisor or a task's hold, is alive, or it is lost and the run goes on by itself.
+        Either a process has it, a run's supervisor or a task's hold, or the run lost its supervisor and goes on.
         """
         return [claim for claim in self.claims() if self._is_in_force(claim)]
 
@@ -92,7 +90,6 @@ class Runs:
     def claim(
         self,
         run_id: str,
-        owner: ProcessIdentity,
         hosts: Sequence[Node | ClaimedNode] | None,
         check: Callable[[], object] = lambda: None,
         *,
@@ -104,7 +101,7 @@ class Runs:
         LiveRunError while a live run has one of the nodes, and what `check` raises, which is called under the mutex.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        wanted = Claim.on(run_id, owner, hosts, task)
+        wanted = Claim.on(run_id, hosts, task)
         with self.mutex():
             check()
             found = self.claims()
@@ -112,9 +109,17 @@ class Runs:
             for claim in held:
                 if claim.run_id == run_id or claim.excludes(wanted):
                     raise LiveRunError(claim.run_id, "live", held)
-            self._write([*held, wanted])
-        lost = [claim for claim in found if claim not in held and not claim.task]
-        return [claim.run_id for claim in lost if claim.run_id not in ("", run_id)]
+            liveness.hold(run_id)
+            try:
+                self._write([*held, wanted])
+            except BaseException:
+                liveness.forget(run_id)
+                raise
+            lost = [claim for claim in found if claim not in held and claim.run_id not in ("", run_id)]
+            for claim in lost:
+                if claim.task:
+                    liveness.forget(claim.run_id)
+        return [claim.run_id for claim in lost if not claim.task]
 
     def move(self, run_id: str, hosts: Sequence[Node]) -> None:
         """Claim other nodes for a live run in place of those that it has.
@@ -124,7 +129,7 @@ class Runs:
         """
         with self.mutex():
             held = [claim for claim in self.held() if claim.run_id != run_id]
-            wanted = Claim.on(run_id, ProcessIdentity.of(os.getpid()), hosts)
+            wanted = Claim.on(run_id, hosts)
             if others := [claim for claim in held if claim.excludes(wanted)]:
                 raise LiveRunError(others[0].run_id, "live", held)
             self._change(run_id, nodes=wanted.nodes)
@@ -143,30 +148,20 @@ class Runs:
         except (OSError, ValueError):
             return False
 
-    def hand_over(self, run_id: str, owner: ProcessIdentity) -> None:
-        """Make this process, which the owner of a run's claim has started, its owner.
-
-        Raises RuntimeError where the claim has been taken away, or another process that lives has it since.
-        """
-        with self.mutex():
-            for claim in self.held():
-                if claim.run_id == run_id and claim.owner.pid not in (os.getpid(), os.getppid()):
-                    raise RuntimeError(f"run {run_id} is held by process {claim.owner.pid} now")
-            self._change(run_id, owner=owner)
-
     def release(self, run_id: str) -> None:
         """Release the nodes that a run has claimed, if any."""
         with self.mutex():
             found = self.claims()
             if any(claim.run_id == run_id for claim in found):
                 self._write([claim for claim in found if claim.run_id != run_id])
+            liveness.forget(run_id)
 
-    def take_over(self, run_id: str, owner: ProcessIdentity) -> bool:
-        """Make a process the owner of a lost run's claim; return False where there is none, or its owner is alive."""
+    def take_over(self, run_id: str) -> bool:
+        """Take a lost run's claim; return False if it has none, or a live process has it."""
         with self.mutex():
             if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):
                 return False
-            self._change(run_id, owner=owner)
+            liveness.hold(run_id)
         return True
 
     def release_lost(self, run_id: str) -> bool:
@@ -184,7 +179,7 @@ class Runs:
     def lost(self) -> list[str]:
         """Return the ids of the runs that hold nodes although their supervisor is gone.
 
-        Under the mutex: no claim is handed over, and its former owner ended, between reading it and looking for that.
+        Under the mutex: no claim is released, and its process exits, between reading it and looking for the process.
         """
         with self.mutex():
             return [claim.run_id for claim in self.claims() if claim.run_id and not claim.is_live]
@@ -212,7 +207,7 @@ class Runs:
             return ()
         except (ValueError, TypeError, KeyError, AttributeError):
             # Spoilt: as good as stale.
-            return (Claim(run_id="", owner=ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")),)
+            return (Claim(run_id=""),)
 
     def _write(self, held: Sequence[Claim]) -> None:
         """Write the lock file, under the mutex; on a full disk in the room that it has already."""

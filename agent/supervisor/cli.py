@@ -25,10 +25,9 @@ from typing import Any, Final
 from agent.errors import SpecError
 from agent.files.atomic_write import MAKE_ROOM, open_to_append
 from agent.files.listing import read_regular
-from agent.runs import accepted_spec, record
+from agent.runs import accepted_spec, liveness, record
 from agent.runs import follow as followed
 from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
@@ -52,7 +51,7 @@ class NoSuchRunError(LookupError):
     """Report a run that is not on the shared file system, or several of which one is to be named."""
 
 
-def supervise(runs: Runs, run_id: str, ready_fd: int, lost: str) -> int:
+def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -> int:
     """Supervise a run, in the process that `start` leaves behind, or the scheduler where the supervisor was lost."""
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
@@ -64,7 +63,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lost: str) -> int:
         signal.signal(signal.SIGTERM, supervisor.request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        runs.hand_over(run_id, ProcessIdentity.of(os.getpid()))
+        liveness.inherit(run_id, lock_fd)
         runs[run_id].write_state(supervisor.state)
         if runs[run_id].stop_request.exists():  # The process that held this run before was signalled.
             supervisor.request_stop()
@@ -116,10 +115,11 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
             directory.write(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
         told = None
         while (state := directory.effective_state()).is_live:
-            if state.owner != told and _supervises(state.owner):  # another one, where it is taken up in this moment
-                told = state.owner
+            pid = liveness.supervisor_pid(directory.run_id)
+            if pid and pid != told:  # another one if the run is taken up in this moment
+                told = pid
                 with contextlib.suppress(ProcessLookupError):  # it has ended since
-                    os.kill(state.owner.pid, signal.SIGTERM)
+                    os.kill(pid, signal.SIGTERM)
             time.sleep(followed.POLL_S)
     if directory.has_lost_supervisor:
         from agent.supervisor.lost_run import kill, mark_lost
@@ -129,13 +129,6 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
         state = directory.stored_state()
         runs.release_lost(directory.run_id)
     return state
-
-
-def _supervises(owner: ProcessIdentity) -> bool:
-    """Return whether a process is a supervisor; what holds a run before it has begun, or again, is none."""
-    with contextlib.suppress(OSError):
-        return owner.is_alive() and b"supervise" in Path(f"/proc/{owner.pid}/cmdline").read_bytes().split(b"\0")
-    return False
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
@@ -225,7 +218,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
             print(json.dumps({"directory": str(directory.path), **begun(runs, directory)}))
         case "supervise":
-            return supervise(runs, options.run, options.ready_fd, options.lost)
+            return supervise(runs, options.run, options.ready_fd, options.lock_fd, options.lost)
         case "status" if options.list:
             print(json.dumps([followed.summary(runs[run_id].shown_state(), runs[run_id]) for run_id in runs.ids()]))
         case "status" if options.live:
@@ -284,6 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
     supervision.add_argument("ready_fd", type=int)
+    supervision.add_argument("lock_fd", type=int)
     supervision.add_argument("--lost", default="", help="what became of the supervisor before it, for a restart")
     status = commands.add_parser("status", help="print a run's state as JSON")
     status.add_argument("run", nargs="?", default="", help="default: the only live run; without one the newest")

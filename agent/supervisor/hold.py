@@ -23,7 +23,6 @@ from typing import Any, Final
 from agent.deadline import wait_until
 from agent.runs import follow
 from agent.runs.claims import ClaimedNode
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import make_run_id
 from agent.supervisor import handover_wait
@@ -40,10 +39,9 @@ LIVE_RUN: Final = 3
 def claim(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None) -> str:
     """Claim nodes for a task, None for all, () for the group's size; return the claim's id. Raises LiveRunError."""
     hold_id = make_run_id(datetime.datetime.now(datetime.UTC), task, secrets.token_hex(2))
-    owner = ProcessIdentity.of(os.getpid())
 
     def take() -> None:
-        for lost in runs.claim(hold_id, owner, nodes, task=task):
+        for lost in runs.claim(hold_id, nodes, task=task):
             mark_lost(runs[lost])
 
     def is_taken() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -14,7 +13,6 @@ from agent.remote import processes
 from agent.remote.command import OWN_TREE, execute, remote_command
 from agent.runs import spending
 from agent.runs.directory import RunDirectory
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RunSpec
@@ -26,7 +24,7 @@ def claim_hosts(runs: Runs, spec: RunSpec, check: Callable[[], object] = lambda:
     Raises LiveRunError while a live run has one of them, and what `check` raises, which is called under the mutex. A
     run without hosts claims every node.
     """
-    for lost in runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts or None, check):
+    for lost in runs.claim(spec.run_id, spec.hosts or None, check):
         mark_lost(runs[lost])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,9 +17,8 @@ from pathlib import Path
 from agent.files.listing import read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
-from agent.runs import accepted_spec, going_on, record, spending
+from agent.runs import accepted_spec, going_on, liveness, record, spending
 from agent.runs.directory import RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.supervisor import then_stop
@@ -58,11 +56,11 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     spending.settle(directory, time.time())
     if obstacle := _obstacle(directory, spec):
         return obstacle
-    lost, me = directory.lost_state(), ProcessIdentity.of(os.getpid())
-    if lost is None or not runs.take_over(spec.run_id, me):
+    lost, me = directory.lost_state(), liveness.this_process()
+    fault = liveness.end_cause(spec.run_id) or LOST
+    if lost is None or not runs.take_over(spec.run_id):
         return None
     made = going_on.restarts_made(directory.path)
-    fault = lost.owner.end_cause or LOST
     taken = _taken(lost, me, describe_restart(len(made) + 1, spec.restarts, fault))
     if not directory.take_over(taken, of=lost.owner):
         runs.release(spec.run_id)  # `fab stop` has ended it meanwhile.
@@ -80,7 +78,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     return None
 
 
-def _taken(lost: State, owner: ProcessIdentity, reason: str) -> State:
+def _taken(lost: State, owner: str, reason: str) -> State:
     """Return the state of a lost run that this process has taken up."""
     return dataclasses.replace(
         lost, state="starting", owner=owner, updated=time.time(), reason=reason, exit_code=None, last_lines=()

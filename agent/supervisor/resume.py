@@ -9,7 +9,7 @@ from typing import Any
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.listing import count_files, read_regular
-from agent.runs import accepted_spec, record
+from agent.runs import accepted_spec, liveness, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.resume import resume_point
@@ -53,6 +53,7 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
             raise LiveRunError(directory.run_id, "starting")
         files, size_bytes = count_files(directory.path)
         directory.path.rename(removed)
+        liveness.forget(directory.run_id)
     accepted_spec.forget(directory.run_id)
     rank_files.remove(removed)
     return {"run_id": directory.run_id, "files": files, "bytes": size_bytes}

@@ -16,7 +16,7 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.listing import read_regular
-from agent.runs import accepted_spec, follow, record
+from agent.runs import accepted_spec, follow, liveness, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -223,11 +223,12 @@ def _warn(text: str) -> None:
 
 
 def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
-    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it owns the claim.
+    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it has the run's lock.
 
     `lost` says what became of the one before it, for a run that it takes up.
     """
     ready, ready_fd = os.pipe()
+    lock_fd = liveness.descriptor_of(directory.run_id)
     with open_to_append(directory.log) as log:
         process = subprocess.Popen(
             [
@@ -239,12 +240,13 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
                 "supervise",
                 directory.run_id,
                 str(ready_fd),
+                str(lock_fd),
                 *(["--lost", lost] if lost else []),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            pass_fds=[ready_fd],
+            pass_fds=[ready_fd, lock_fd],
             start_new_session=True,
         )
     os.close(ready_fd)
@@ -254,3 +256,4 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
             raise RuntimeError(f"the supervisor did not start within {START_TIMEOUT_S:g} s")
         if pipe.read() != b"ready":
             raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))
+    liveness.let_go(directory.run_id)  # The supervisor alone has it now.

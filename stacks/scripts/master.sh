@@ -188,7 +188,7 @@ inherit() {
   read_line "$marker"
   if [[ $text == "$instance_id" ]]; then return; fi
   # This disk is an image of another master's.
-  if [[ -e $marker ]]; then rm -rf "$marker" "$home"/{at-boot,specs,boots}; fi
+  if [[ -e $marker ]]; then rm -rf "$marker" "$home"/{at-boot,specs,locks}; fi
   digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>"$errors") \
     || digest=$(tail -n 1 "$errors")
   if [[ $digest == none ]]; then

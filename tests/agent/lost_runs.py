@@ -9,9 +9,8 @@ from typing import Any
 from agent.runs import accepted_spec
 from agent.runs.claims import Claim
 from agent.runs.directory import RunDirectory
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
-from tests.factories import make_ended_process, make_nodes, make_spec, make_state
+from tests.factories import abandon, make_nodes, make_spec, make_state
 
 BEGUN = {"archive": "s3://bucket/runs/one", "times": {"started": 1.0}}
 
@@ -21,17 +20,16 @@ def restart(fault: str) -> dict[str, Any]:
     return {"time": 5.0, "for": fault, "waited_s": 1.0, "hosts": ["deeplearning-worker1"]}
 
 
-def lose(
-    runs: Runs, *, faults: Sequence[str] = (), owner: ProcessIdentity | None = None, **changes: Any
-) -> RunDirectory:
+def lose(runs: Runs, *, faults: Sequence[str] = (), **changes: Any) -> RunDirectory:
     """Make run `one`, live on two workers, whose supervisor is gone after restarts for these `faults`."""
-    directory, gone = runs["one"], owner or make_ended_process()
+    directory = runs["one"]
     directory.path.mkdir(parents=True, exist_ok=True)
     spec = make_spec(**{"run_id": "one", "hosts": make_nodes(2), "restarts": 3, **changes})
     directory.spec.write_text(accepted_spec.accept(spec))
     course = {**BEGUN, "restarts": [restart(fault) for fault in faults]}
     (directory.path / "course.json").write_text(json.dumps(course))
-    directory.write_state(make_state(owner=gone))
+    directory.write_state(make_state(owner="gone"))
     with runs.mutex():
-        runs._write([*(claim for claim in runs.claims() if claim.run_id != "one"), Claim.on("one", gone, spec.hosts)])
+        runs._write([*(claim for claim in runs.claims() if claim.run_id != "one"), Claim.on("one", spec.hosts)])
+    abandon("one")
     return directory

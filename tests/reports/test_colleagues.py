@@ -21,7 +21,6 @@ from aws_cdk import App
 
 from agent.runs import follow, record
 from agent.runs.directory import RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
@@ -63,7 +62,7 @@ def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path) -> None:
     assert dict(zip(table.columns, table.rows[0], strict=True))["started by"] == "alice@desk"
     shown = record_table(record.record(directory))
     assert ("started by", "alice@desk (arn:aws:iam::1:user/alice)") in shown.rows
-    runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts)
+    runs.claim(spec.run_id, spec.hosts)
     document = occupancy(runs)
     assert answers.LIVE(document) == ""
     assert Occupancy.from_document(document).starters == {spec.run_id: ALICE}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.runs import liveness
 from agent.runs.directory import RunDirectory
 from agent.runs.follow import HEARTBEAT_S, MAX_LINE, Tail, follow, is_of_rank, sleep_while_read, summary
 from agent.runs.store import Runs
@@ -24,6 +25,7 @@ from tests.nfs import nfs_client
 def directory(tmp_path: Path) -> RunDirectory:
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
+    liveness.hold("one")
     found.write_state(make_state())
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import pytest
 
 from agent.runs import going_on
 from agent.runs.directory import RunDirectory
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from tests.agent.lost_runs import lose
-from tests.factories import make_ended_process, make_node, make_nodes, make_state
+from tests.factories import make_node, make_nodes, make_state
 
 
 @pytest.fixture
@@ -36,11 +34,10 @@ def test_a_run_with_a_restart_left_goes_on_and_counts_as_live_until_then(runs: R
 
 def test_no_run_and_no_task_takes_the_nodes_of_a_run_that_goes_on(runs: Runs) -> None:
     lose(runs)
-    me = ProcessIdentity.of(os.getpid())
     for run_id, nodes, task in (("two", [make_node(2)], ""), ("three", None, "fab down"), ("one", make_nodes(2), "")):
         with pytest.raises(LiveRunError, match="run one is live"):
-            runs.claim(run_id, me, nodes, task=task)
-    assert runs.claim("two", me, [make_node(3)]) == []
+            runs.claim(run_id, nodes, task=task)
+    assert runs.claim("two", [make_node(3)]) == []
     assert runs.lost() == ["one"], "it is still to be taken up"
 
 
@@ -97,13 +94,12 @@ def test_after_the_last_restart_it_fails_and_says_how_many_it_made(runs: Runs) -
 
 
 def test_a_run_is_taken_over_once_and_only_from_the_supervisor_that_was_found_lost(runs: Runs) -> None:
-    directory, me = lose(runs), ProcessIdentity.of(os.getpid())
+    directory = lose(runs)
     gone = directory.stored_state().owner
-    mine = dataclasses.replace(make_state(), owner=me, state="starting")
-    assert not directory.take_over(mine, of=make_ended_process())
-    assert runs.take_over("one", me) and not runs.take_over("one", me)
+    mine = dataclasses.replace(make_state(), state="starting")
+    assert not directory.take_over(mine, of="another")
+    assert runs.take_over("one") and not runs.take_over("one")
     assert directory.take_over(mine, of=gone) and not directory.take_over(mine, of=gone)
-    assert not directory.take_over(mine, of=me), "its owner lives"
     assert (runs.live(), runs.lost(), directory.stored_state()) == (["one"], [], mine)
     runs.release("one")
-    assert not runs.take_over("one", me)
+    assert not runs.take_over("one")

@@ -49,7 +49,7 @@ def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> N
     assert queue.runs["one"].spec.read_text() == "new spec"
     assert (queue.ids(), queue.position("one")) == (["two"], None)
     assert not queue.finish("one", "stopped", "too late")
-    assert queue.runs["one"].effective_state().state == "starting"
+    assert queue.runs["one"].stored_state().state == "starting"
 
 
 def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:

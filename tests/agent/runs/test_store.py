@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.files.listing import read_regular
-from agent.runs.process_identity import ProcessIdentity
+from agent.runs import liveness
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
 from agent.supervisor.lost_run import claim_hosts
-from tests.factories import make_ended_process, make_node, make_nodes, make_spec, make_state
+from tests.factories import abandon, make_node, make_nodes, make_spec, make_state
 from tests.words import WORDS
 
 
@@ -37,17 +37,18 @@ def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
 def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
+    liveness.hold("one")
     state = make_state()
     directory.write_state(state)
     assert directory.effective_state() == state
-    assert json.loads((directory.path / "state.json").read_text())["pid"] == os.getpid()
 
 
 def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     directory.log.write_text("a\nb\n")
-    directory.write_state(make_state(owner=make_ended_process()))
+    directory.write_state(make_state(owner="gone"))
+    abandon("one")
     told = directory.effective_state()
     assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
     assert (directory.stored_state().state, directory.has_lost_supervisor) == ("running", True)
@@ -80,7 +81,7 @@ def test_a_state_that_is_replaced_while_it_is_read_is_read_again(
 def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.write_state(make_state(owner=make_ended_process(), state="succeeded"))
+    directory.write_state(make_state(owner="gone", state="succeeded"))
     assert directory.effective_state().state == "succeeded"
 
 
@@ -89,13 +90,13 @@ def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_own
 ) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.write_state(make_state(owner=make_ended_process()))
+    directory.write_state(make_state(owner="gone"))
 
-    def end_meanwhile(owner: ProcessIdentity) -> bool:
-        directory.write_state(make_state(owner=owner, state="succeeded"))
+    def end_meanwhile(run_id: str) -> bool:
+        directory.write_state(make_state(owner="gone", state="succeeded"))
         return False
 
-    monkeypatch.setattr(ProcessIdentity, "is_alive", end_meanwhile)
+    monkeypatch.setattr(liveness, "is_held", end_meanwhile)
     assert directory.effective_state().state == "succeeded"
 
 
@@ -124,68 +125,58 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
         directory.effective_state()
 
 
-def test_a_reused_pid_is_not_the_owner() -> None:
-    owner = ProcessIdentity.of(os.getpid())
-    assert owner.is_alive()
-    assert not dataclasses.replace(owner, start_ticks=owner.start_ticks + 1).is_alive()
-    assert not dataclasses.replace(owner, boot_id="another").is_alive()
-    assert not dataclasses.replace(owner, host="another").is_alive()
-
-
 def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
-    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
+    runs = Runs(root=tmp_path / "runs")
     assert runs.live() == []
-    assert runs.claim("one", me, make_nodes(2)) == []
+    assert runs.claim("one", make_nodes(2)) == []
     assert runs.live() == ["one"]
     with pytest.raises(LiveRunError, match="run one is live; run one has deeplearning-worker1, deeplearning-worker2"):
-        runs.claim("two", me, make_nodes(3)[1:])
+        runs.claim("two", make_nodes(3)[1:])
     runs.release("two")
     assert runs.live() == ["one"]
     runs.release("one")
     assert not runs.lock.exists()
-    assert runs.claim("two", me, make_nodes(3)[1:]) == []
+    assert runs.claim("two", make_nodes(3)[1:]) == []
 
 
 def test_runs_on_other_nodes_are_live_at_once_and_one_that_claims_every_node_is_alone(tmp_path: Path) -> None:
-    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
-    runs.claim("one", me, make_nodes(2))
-    runs.claim("two", me, [make_node(3)])
+    runs = Runs(root=tmp_path / "runs")
+    runs.claim("one", make_nodes(2))
+    runs.claim("two", [make_node(3)])
     assert [(claim.run_id, claim.names) for claim in runs.held()] == [
         ("one", ("deeplearning-worker1", "deeplearning-worker2")), ("two", ("deeplearning-worker3",)),
     ]  # fmt: skip
     for hosts in (None, [make_node(3, instance_id="i-0000000b")], [make_node(4, instance_id="i-00000003")]):
         with pytest.raises(LiveRunError):
-            runs.claim("three", me, hosts)
+            runs.claim("three", hosts)
     with pytest.raises(LiveRunError, match="run two is live"):
-        runs.claim("two", me, [make_node(5)])
+        runs.claim("two", [make_node(5)])
     runs.release("one")
     assert runs.live() == ["two"], "of two, each lets go its own"
     runs.release("two")
-    runs.claim("three", me, None)
+    runs.claim("three", None)
     with pytest.raises(LiveRunError, match="run three is live; run three has every node"):
-        runs.claim("four", me, [make_node(9)])
+        runs.claim("four", [make_node(9)])
 
 
 def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
-    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
-    runs.claim("one", me, make_nodes(2))
-    runs.claim("two", me, [make_node(3)])
+    runs = Runs(root=tmp_path / "runs")
+    runs.claim("one", make_nodes(2))
+    runs.claim("two", [make_node(3)])
     with pytest.raises(LiveRunError, match="run two is live"):
         runs.move("one", [make_node(1), make_node(3)])
     runs.move("one", [make_node(1), make_node(4)])
     assert next(claim.names for claim in runs.held()) == ("deeplearning-worker1", "deeplearning-worker4")
-    runs.claim("three", me, [make_node(2)])
+    runs.claim("three", [make_node(2)])
     runs.release("one")
     with pytest.raises(RuntimeError, match="run one no longer holds its nodes"):
         runs.move("one", [make_node(5)])
-    with pytest.raises(RuntimeError, match="run one no longer holds its nodes"):
-        runs.hand_over("one", me)
 
 
 def test_on_a_full_disk_a_run_still_lets_its_nodes_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, me = Runs(root=tmp_path), ProcessIdentity.of(os.getpid())
-    runs.claim("one", me, make_nodes(2))
-    runs.claim("two", me, [make_node(3)])
+    runs = Runs(root=tmp_path)
+    runs.claim("one", make_nodes(2))
+    runs.claim("two", [make_node(3)])
 
     def refuse(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -194,20 +185,21 @@ def test_on_a_full_disk_a_run_still_lets_its_nodes_go(tmp_path: Path, monkeypatc
     runs.release("one")
     assert runs.live() == ["two"]
     with pytest.raises(OSError, match="No space left"):
-        runs.claim("three", me, make_nodes(2))
+        runs.claim("three", make_nodes(2))
     assert runs.live() == ["two"]
 
 
 def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_supervisor_alone(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
-    dead = make_ended_process()
-    runs["one"].write_state(make_state(owner=dead))
-    runs.claim("one", dead, make_nodes(2))
-    assert runs.claim("two", ProcessIdentity.of(os.getpid()), make_nodes(1)) == ["one"]
+    runs["one"].write_state(make_state(owner="gone"))
+    runs.claim("one", make_nodes(2))
+    abandon("one")
+    assert runs.claim("two", make_nodes(1)) == ["one"]
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "running"
     runs.release("two")
-    runs.claim("one", dead, make_nodes(2))
+    runs.claim("one", make_nodes(2))
+    abandon("one")
     claim_hosts(runs, make_spec(run_id="two"))
     assert runs.live() == ["two"]
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
@@ -218,7 +210,7 @@ def test_a_lock_that_was_cut_short_is_stale(tmp_path: Path, content: str) -> Non
     runs = Runs(root=tmp_path)
     runs.lock.write_text(content)
     assert runs.live() == []
-    runs.claim("two", ProcessIdentity.of(os.getpid()), make_nodes(1))
+    runs.claim("two", make_nodes(1))
     assert runs.live() == ["two"]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agent.runs import liveness
 from agent.spec.states import FINAL_STATES
 from tests.factories import make_spec
 from tests.waiting import eventually
@@ -71,6 +72,14 @@ def final_state(efs: Path, run_id: str) -> dict[str, Any]:
 def live_state(efs: Path, run_id: str) -> dict[str, Any]:
     path = efs / "runs" / run_id / "state.json"
     return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] == "running" else None)
+
+
+def supervisor_of(efs: Path, run_id: str) -> int:
+    """Return the pid of the supervisor of a run, once the run is live."""
+    live_state(efs, run_id)
+    pid = liveness.supervisor_pid(run_id)
+    assert pid is not None
+    return pid
 
 
 def log_of(efs: Path, run_id: str) -> str:

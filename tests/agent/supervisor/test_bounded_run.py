@@ -19,7 +19,7 @@ from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
 from agent.supervisor import rank_files
 from agent.supervisor.supervisor import Supervisor
-from tests.agent.supervisor.live_runs import Call, live_state, run_processes
+from tests.agent.supervisor.live_runs import Call, run_processes, supervisor_of
 from tests.factories import MASTER_ID, make_spec
 from tests.waiting import eventually
 
@@ -130,7 +130,7 @@ def test_the_time_after_a_supervisor_was_killed_counts_up_to_the_bound(efs: Path
         launcher=("/bin/sh", "-c", "sleep 600"),
     )  # fmt: skip
     supervisor("start", stdin=spec.to_json())
-    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     path = efs / "runs" / "one" / spending.SPENT_FILE
     before = eventually(lambda: json.loads(path.read_text()))
     assert before["ends"] > time.time() + 3500

@@ -16,12 +16,12 @@ from agent.runs.store import Runs
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,
-    live_state,
     log_of,
     run_processes,
     spec,
+    supervisor_of,
 )
-from tests.factories import AGENT, make_ended_process, make_state
+from tests.factories import AGENT, abandon, make_state
 from tests.waiting import eventually
 
 
@@ -103,7 +103,7 @@ def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supe
 
 def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
-    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert json.loads(supervisor("status", "one").stdout)["reason"] == "supervisor died"
     assert json.loads(supervisor("status", "--live").stdout) == {"live": [], "queued": []}
@@ -114,7 +114,7 @@ def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs:
 
 def test_what_a_dead_supervisor_left_running_is_killed_by_stop(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
-    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert run_processes(efs)
     assert json.loads(supervisor("stop", "one").stdout)["state"] == "failed"
@@ -194,12 +194,13 @@ def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
 def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothing(
     efs: Path, supervisor: Call, words: tuple[str, ...], shown: str
 ) -> None:
-    runs, owner = Runs(root=efs / "runs"), make_ended_process()
+    runs = Runs(root=efs / "runs")
     runs["one"].path.mkdir(parents=True)
     runs["one"].spec.write_text(spec(efs, "one", "true"))
     runs["one"].log.write_text("a line\n")
-    runs["one"].write_state(make_state(owner=owner))
-    runs.claim("one", owner, None)
+    runs["one"].write_state(make_state(owner="gone"))
+    runs.claim("one", None)
+    abandon("one")
     before = files_of(efs / "runs")
     done = supervisor(*words)
     assert (done.returncode, files_of(efs / "runs")) == (0, before), done.stderr

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from agent.runs import liveness
 from agent.runs.store import Runs
 from agent.spec.provenance import Submission
 from agent.supervisor.submit import enqueue
@@ -18,6 +19,7 @@ from tests.agent.supervisor.live_runs import (
     live_state,
     run_processes,
     spec,
+    supervisor_of,
 )
 from tests.factories import AGENT
 from tests.waiting import eventually
@@ -52,7 +54,7 @@ def test_a_runs_directory_is_open_to_ranks_while_it_is_live_and_closed_while_it_
     supervisor("start", "--queue", stdin=spec(efs, "two", "sleep 6000"))
     assert modes() == [0o1770, 0o700]
     supervisor("stop", "one", "--grace", "0")
-    supervisor_of_two = live_state(efs, "two")["pid"]
+    supervisor_of_two = supervisor_of(efs, "two")
     assert modes() == [0o700, 0o1770]
     os.kill(supervisor_of_two, signal.SIGKILL)
     # Before any other rank starts, whose user is the same.
@@ -101,7 +103,7 @@ def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -
 
 def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
-    pid = live_state(efs, "one")["pid"]
+    pid = supervisor_of(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
     os.kill(pid, signal.SIGKILL)
     assert final_state(efs, "two")["state"] == "succeeded"
@@ -112,12 +114,10 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
     efs: Path, supervisor: Call
 ) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
-    state = live_state(efs, "one")
-    os.kill(state["pid"], signal.SIGKILL)
+    os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     runs = Runs(root=efs / "runs")
     enqueue(runs, Submission.from_json(spec(efs, "two", "true")))
-    for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
-        path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
+    (Path.home() / liveness.LOCKS / "one").write_text("of-before-the-reboot\n")
     assert run_processes(efs)
     assert not (efs / "runs" / ".at-boot").exists(), "every rank can write there"
     subprocess.run([efs / "home" / ".deepcdk" / "at-boot"], check=True, timeout=60)

@@ -14,6 +14,7 @@ from tests.agent.supervisor.live_runs import (
     log_of,
     run_processes,
     spec,
+    supervisor_of,
 )
 from tests.waiting import eventually
 
@@ -54,7 +55,7 @@ def test_directories_that_a_rank_makes_in_place_of_files_keep_its_run_neither_fr
 
 def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600 & wait"))
-    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     before = set(eventually(lambda: run_processes(efs)))
     assert json.loads(supervisor("show", "one").stdout)["state"]["reason"] == "supervisor died"
     assert supervisor("resume", stdin=spec(efs, "one", "exit 0")).returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -15,11 +14,10 @@ from typing import Any
 import pytest
 
 from agent.runs.claims import Claim, ClaimedNode, parse, to_text
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import hold as holding
 from tests.agent.supervisor.live_runs import Call, spec
-from tests.factories import AGENT, make_ended_process, make_node, make_state
+from tests.factories import AGENT, abandon, make_node, make_state
 from tests.waiting import eventually
 
 ONE, TWO = "deeplearning-worker1=i-00000001", "deeplearning-worker2=i-00000002"
@@ -80,11 +78,11 @@ def test_no_node_is_held_that_a_run_has(efs: Path, supervisor: Call) -> None:
 
 
 def test_a_run_gets_other_nodes_than_those_that_are_held(tmp_path: Path) -> None:
-    runs, me = Runs(root=tmp_path), ProcessIdentity.of(os.getpid())
+    runs = Runs(root=tmp_path)
     holding.claim(runs, "fab scale", [ClaimedNode(name="deeplearning-worker2", instance_id="i-00000002")])
     with pytest.raises(LiveRunError, match="`fab scale` is under way; `fab scale` has deeplearning-worker2"):
-        runs.claim("one", me, [make_node(1), make_node(2)])
-    runs.claim("one", me, [make_node(1)])
+        runs.claim("one", [make_node(1), make_node(2)])
+    runs.claim("one", [make_node(1)])
     assert runs.live() == ["one"]
 
 
@@ -128,24 +126,24 @@ def test_what_a_killed_laptop_held_is_free_and_marks_no_run(efs: Path) -> None:
         process.wait()
     runs = Runs(root=efs / "runs")
     assert (runs.held(), len(runs.lost())) == ([], 1)
-    assert runs.claim("one", ProcessIdentity.of(os.getpid()), None) == []
+    assert runs.claim("one", None) == []
 
 
 def test_a_run_that_lost_its_supervisor_is_marked_by_the_task_that_takes_its_nodes(tmp_path: Path) -> None:
-    runs, dead = Runs(root=tmp_path), make_ended_process()
+    runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
-    runs["one"].write_state(make_state(owner=dead))
-    runs.claim("one", dead, [make_node(1)])
+    runs["one"].write_state(make_state(owner="gone"))
+    runs.claim("one", [make_node(1)])
+    abandon("one")
     holding.claim(runs, "fab down", None)
     assert runs["one"].stored_state().state == "failed"
 
 
 def test_a_claim_comes_back_from_the_lock_file_as_it_was() -> None:
-    me = make_ended_process()
     claims = (
-        Claim(run_id="a", owner=me, nodes=(), task="fab scale"),
-        Claim(run_id="b", owner=me, nodes=None, task="fab down"),
-        Claim.on("c", me, [make_node(1)]),
+        Claim(run_id="a", nodes=(), task="fab scale"),
+        Claim(run_id="b", nodes=None, task="fab down"),
+        Claim.on("c", [make_node(1)]),
     )
     assert parse(to_text(claims).encode()) == claims
 

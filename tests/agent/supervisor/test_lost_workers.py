@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from agent.remote.command import Completed
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.bounds import Replacements
 from agent.spec.nodes import LEAVING, Node
@@ -21,7 +19,6 @@ from tests.agent.lost_runs import lose
 from tests.factories import make_master, make_nodes, nodes_text
 
 HOSTS = make_nodes(4)
-ME = ProcessIdentity.of(os.getpid())
 
 
 class Cluster:
@@ -39,7 +36,8 @@ class Cluster:
         self.lines: list[str] = []
         self.runs = Runs(root=root / "runs")
         values = {"group": "workers", "region": "us-east-1", "max_per_hour": 4, **settings}
-        lose(self.runs, owner=ME, hosts=tuple(hosts), replacements=Replacements(**values))
+        lose(self.runs, hosts=tuple(hosts), replacements=Replacements(**values))
+        assert self.runs.take_over("one")
         self.log = ReplacementLog(root / "log")
         self.workers = self.search()
 
@@ -143,8 +141,8 @@ def test_node_that_leaves_that_a_task_holds_or_that_left_its_group_is_not_replac
     (tmp_path / LEAVING / HOSTS[0].instance_id).touch()
     # As `fab replace` holds it.
     cluster.runs.release("one")
-    cluster.runs.claim("20261120-121314-task-ab12", ME, HOSTS[1:2], task="fab replace")
-    cluster.runs.claim("one", ME, [HOSTS[0], *HOSTS[2:]])
+    cluster.runs.claim("20261120-121314-task-ab12", HOSTS[1:2], task="fab replace")
+    cluster.runs.claim("one", [HOSTS[0], *HOSTS[2:]])
     cluster.members[HOSTS[2].instance_id] = ["Terminating:Wait", "Healthy"]
     cluster.silent = {host.name for host in HOSTS[:3]}
     cluster.pass_time(LOST_S * 3)

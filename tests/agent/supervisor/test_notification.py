@@ -20,7 +20,7 @@ from agent.spec.states import is_topic, region_of
 from agent.supervisor import notification, recovery
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of
-from tests.factories import make_ended_process, make_spec, make_state
+from tests.factories import abandon, make_spec, make_state
 from tests.waiting import eventually
 
 EVENT: dict[str, Any] = {"event": "ended", "run_id": "one", "text": "run one succeeded", "time": 1.0}
@@ -124,8 +124,9 @@ def test_a_run_whose_supervisor_was_lost_is_told_by_the_next_scheduler_unless_a_
     text = accepted_spec.accept(spec)
     for each in (text.replace("events", "planted"), text):
         directory.spec.write_text(each)
-        directory.write_state(make_state(owner=make_ended_process()))
-        runs.claim("one", make_ended_process(), None)
+        directory.write_state(make_state(owner="gone"))
+        runs.claim("one", None)
+        abandon("one")
         recovery.recover_lost_runs(runs)
     assert not (directory.path / "planted").exists()
     (event,) = told(directory.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from agent.environment.overlay import LockedOverlay, Overlay
 from agent.remote.secret_files import TAKEN
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, overlay_of, parse
@@ -164,7 +162,7 @@ def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(
     spec, spared = make_spec(run_id="one", efs_mount=str(tmp_path)), []
     runs = Runs(root=tmp_path / "runs")
     for run_id, index in (("one", 1), ("two", 3)):
-        runs.claim(run_id, ProcessIdentity.of(os.getpid()), [make_node(index)])
+        runs.claim(run_id, [make_node(index)])
 
     def signal_run(root: str, **how: Any) -> dict[str, list[int]]:
         spared.append(list(how["spared"]()))

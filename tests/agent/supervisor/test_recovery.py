@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from agent.remote import secret_files
-from agent.runs import going_on, spending
+from agent.runs import going_on, liveness, spending
 from agent.runs.directory import RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
 from agent.runs.spending import Spent
 from agent.runs.store import Runs
@@ -24,9 +23,9 @@ from agent.spec.run import RunSpec
 from agent.supervisor import cli, lost_run, lost_supervisor, recovery, resume, scheduler, then_stop
 from agent.supervisor.recovery import recover_lost_runs
 from tests.agent.lost_runs import lose
-from tests.factories import make_ended_process, make_node, make_nodes, make_spec
+from tests.factories import abandon, make_node, make_nodes, make_spec
 
-ME = ProcessIdentity.of(os.getpid())
+ME = liveness.this_process()
 
 
 @dataclasses.dataclass
@@ -75,8 +74,8 @@ def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_node
     assert (state.state, state.owner, state.started) == ("starting", ME, 1.0)
     assert state.reason == "restart 2 of 3, for its supervisor was lost"
     assert (begun.supervised, begun.killed) == ([("one", "its supervisor was lost")], [])
-    assert [(claim.owner, claim.names) for claim in runs.held()] == [
-        (ME, ("deeplearning-worker1", "deeplearning-worker2"))
+    assert [(claim.is_live, claim.names) for claim in runs.held()] == [
+        (True, ("deeplearning-worker1", "deeplearning-worker2"))
     ]
     made = going_on.restarts_made(directory.path)
     assert [each["for"] for each in made] == ["a rank was killed", "its supervisor was lost"]
@@ -85,7 +84,8 @@ def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_node
 
 
 def test_after_a_reboot_that_is_told_as_the_fault(runs: Runs, begun: Begun) -> None:
-    lose(runs, owner=dataclasses.replace(make_ended_process(), boot_id="of-before-the-reboot"))
+    lose(runs)
+    (Path.home() / liveness.LOCKS / "one").write_text("of-before-the-reboot\n")
     recover_lost_runs(runs)
     assert begun.supervised == [("one", "the master was rebooted")]
 
@@ -94,10 +94,8 @@ def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(ru
     directory = lose(runs, restarts=2)
     for _ in range(3):
         recover_lost_runs(runs)
-        state, gone = directory.stored_state(), make_ended_process()
-        directory.write_state(dataclasses.replace(state, owner=gone))
         if runs.live():
-            runs.hand_over("one", gone)
+            abandon("one")
     assert len(begun.supervised) == 2
     assert directory.stored_state().reason == "supervisor died (after 2 restarts)"
     assert (directory.stored_state().state, runs.held(), begun.killed) == ("failed", [], ["one"])
@@ -168,8 +166,7 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
 ) -> None:
     directory, signalled = lose(runs), []
     recover_lost_runs(runs)
-    monkeypatch.setattr(cli, "_supervises", lambda owner: owner.pid == 1)
-    again = dataclasses.replace(directory.stored_state(), owner=dataclasses.replace(ME, pid=1))
+    again = dataclasses.replace(directory.stored_state(), owner="its new supervisor")
 
     def kill(pid: int, number: int) -> None:
         assert directory.stop_request.exists()
@@ -177,7 +174,7 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
         directory.write_state(dataclasses.replace(again, state="stopped"))
 
     def sleep(_: float) -> None:
-        monkeypatch.setattr(ProcessIdentity, "is_alive", lambda self: True)
+        monkeypatch.setattr(liveness, "supervisor_pid", lambda run_id: 1)
         if not signalled:
             directory.write_state(again)
 
@@ -190,7 +187,7 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
 def test_each_of_several_gets_its_own_nodes_and_what_waits_goes_on_waiting(runs: Runs, begun: Begun) -> None:
     lose(runs)
     runs["other"].path.mkdir()
-    runs.claim("other", ME, [make_node(3)])
+    runs.claim("other", [make_node(3)])
     recover_lost_runs(runs)
     assert sorted(runs.live()) == ["one", "other"]
 
@@ -238,17 +235,14 @@ def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: 
 def test_a_scheduler_stays_while_a_run_is_live_that_could_go_on_and_takes_it_up_once_it_is_lost(
     runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = lose(runs)
-    gone = directory.stored_state().owner
-    runs.take_over("one", ME)
-    directory.write_state(dataclasses.replace(directory.stored_state(), owner=ME))
+    lose(runs)
+    runs.take_over("one")
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 2:
-            runs.hand_over("one", gone)
-            directory.write_state(dataclasses.replace(directory.stored_state(), owner=gone))
+            abandon("one")
         if len(pauses) == 3:
             assert begun.supervised == [("one", "its supervisor was lost")]
             runs.release("one")
@@ -274,13 +268,12 @@ def test_a_scheduler_ends_with_its_master_and_takes_up_nothing(
 
 def test_a_scheduler_is_started_for_a_live_run_that_could_go_on(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    gone = make_ended_process()
     monkeypatch.setattr("agent.supervisor.scheduler.subprocess.Popen", lambda *args, **keys: started.append(args))
     scheduler.ensure_running(runs)
-    lose(runs, owner=gone, restarts=0)
+    lose(runs, restarts=0)
     scheduler.ensure_running(runs)
     assert (started, RunQueue(runs=runs).ids()) == ([], [])
-    lose(runs, owner=gone)
+    lose(runs)
     scheduler.ensure_running(runs)
     assert len(started) == 1
     with scheduler._scheduler_lock(runs) as lock:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agent.runs.directory import RunDirectory
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
@@ -142,7 +141,7 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
     path = tmp_path / "nodes"
     path.write_text(nodes_text((make_master(), *make_nodes(3))))
     (tmp_path / "runs").mkdir()
-    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
+    runs = Runs(root=tmp_path / "runs")
 
     def run(
         *silent: set[str], spec: RunSpec = SPEC, taken: Sequence[Node] = (), **changes: Any
@@ -151,7 +150,7 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
         lines: list[str] = []
         for run_id, hosts in ((spec.run_id, spec.hosts), *([("other", taken)] if taken else [])):
             runs.release(run_id)
-            runs.claim(run_id, me, hosts)
+            runs.claim(run_id, hosts)
         values: dict[str, Any] = {
             "is_stopped": lambda: False, "set_reason": reasons.append, "log_line": lines.append, "poll_s": 0.001,
             "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.supervisor import restart
@@ -69,7 +67,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         directory.path.mkdir(parents=True, exist_ok=True)
         directory.spec.write_text(accepted_spec.accept(spec))
         Path(spec.agent_directory).mkdir(parents=True, exist_ok=True)
-        runs.claim(spec.run_id, ProcessIdentity.of(os.getpid()), spec.hosts)
+        runs.claim(spec.run_id, spec.hosts)
         with directory.log.open("ab", buffering=0) as log:
             state = Supervisor(runs, spec, log, before=before).supervise()
         assert left == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from agent.errors import SpecError
 from agent.runs.claims import Claim
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
@@ -108,11 +106,10 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
 
 def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) -> None:
     nodes.write_text(listed(*make_nodes(3), make_node(4, kind="aarch64"), make_node(5)))
-    me = ProcessIdentity.of(os.getpid())
-    held = [Claim.on("other", me, [make_node(1)])]
+    held = [Claim.on("other", [make_node(1)])]
     found = on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
     assert [host.name[-1] for host in found.hosts] == ["2", "3", "5"], "its own, and others of its kind"
-    held = [*held, Claim.on("third", me, [make_node(2), make_node(3, instance_id="i-0000000b")])]
+    held = [*held, Claim.on("third", [make_node(2), make_node(3, instance_id="i-0000000b")])]
     with pytest.raises(LiveRunError, match="run other has deeplearning-worker1; run third has deeplearning-worker2, "):
         on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
     with pytest.raises(SpecError, match="6 nodes wanted, 5 ready"):
@@ -123,7 +120,7 @@ def test_nothing_starts_while_a_run_has_its_nodes(tmp_path: Path, nodes: Path, m
     runs = Runs(root=tmp_path / "runs")
     enqueue(runs, submission(tmp_path, 1))
     nodes.write_text(listed(make_node(1)))
-    runs.claim("other", ProcessIdentity.of(os.getpid()), [make_node(1)])
+    runs.claim("other", [make_node(1)])
     begun: list[str] = []
     monkeypatch.setattr(scheduler, "detach", lambda runs, directory: begun.append(directory.run_id))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.runs.directory import RunDirectory
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
@@ -24,7 +21,7 @@ from agent.supervisor.cli import NoSuchRunError, occupancy, resolve
 from tests.factories import (
     AGENT,
     PAYLOAD,
-    make_ended_process,
+    abandon,
     make_master,
     make_node,
     make_nodes,
@@ -33,7 +30,6 @@ from tests.factories import (
 )
 
 WORKERS = 5
-ENDED = make_ended_process()
 
 
 class Master:
@@ -76,8 +72,7 @@ class Master:
     def end(self, run_id: str, *, lost: bool) -> None:
         """End a run: in order, or by the loss of its supervisor."""
         if lost:
-            self.runs.hand_over(run_id, ENDED)
-            self.runs[run_id].write_state(dataclasses.replace(self.runs[run_id].stored_state(), owner=ENDED))
+            abandon(run_id)
         else:
             self.runs[run_id].mark_failed("over")
             self.runs.release(run_id)
@@ -225,7 +220,7 @@ def test_a_spec_of_an_older_version_begins_beside_none_and_is_waited_for(tmp_pat
     with master_in(tmp_path) as master:
         master.submit("one", make_nodes(1))
         master.runs.release("one")
-        master.runs.claim("one", ProcessIdentity.of(os.getpid()), None)  # as a live run of that version has it
+        master.runs.claim("one", None)  # as a live run of that version has it
         master.submit("two", make_nodes(2)[1:])
         master.schedule()
         assert (master.begun, master.queued) == (["one"], ["two"])

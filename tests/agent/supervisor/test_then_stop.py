@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from agent.errors import SpecError
 from agent.remote.command import Completed
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import scheduler, then_stop
@@ -71,9 +69,9 @@ def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Run
 
 
 def test_while_another_run_is_live_the_workers_stay_and_of_two_that_end_at_once_one_ends_them(runs: Runs) -> None:
-    api, me = Api(), ProcessIdentity.of(os.getpid())
+    api = Api()
     for index, name in enumerate(("one", "two"), start=1):
-        runs.claim(name, me, [make_node(index)])
+        runs.claim(name, [make_node(index)])
         runs[name].path.mkdir()
         runs[name].write_state(make_state(run_id=name, state="running"))
     runs["one"].write_state(make_state(run_id="one", state="succeeded"))
@@ -82,7 +80,7 @@ def test_while_another_run_is_live_the_workers_stay_and_of_two_that_end_at_once_
     assert stop(runs, POLICY, api, by="one") == STOPPED, "two has ended, though it still clears its node"
     assert (stop(runs, "", api, by="two"), len(api.commands)) == ("", 1)
     with pytest.raises(LiveRunError, match="run one has every node"):
-        runs.claim("three", me, [make_node(9)])
+        runs.claim("three", [make_node(9)])
 
 
 def test_an_api_that_fails_is_asked_again_and_a_failure_is_told_with_what_to_do(runs: Runs) -> None:

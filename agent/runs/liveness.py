@@ -1,0 +1,114 @@
+"""Whether the process that has a run, or holds nodes for a task, is alive.
+
+It holds a lock (flock) on a file named by the run, on the master's own disk. The kernel releases the lock when the
+process exits for any reason. A supervisor inherits the lock from the process that starts it, so that a run is never
+without one in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Final
+
+from agent.deadline import wait_until
+from agent.files.file_lock import AlreadyLockedError
+
+LOCKS: Final = ".deepcdk/locks"
+"""Below the login user's home: a file per run, with the boot in which it was locked and the supervisor's pid."""
+LOOKS_S: Final = 1.0
+"""Another process that looks whether a lock is held has it for a moment."""
+_mine: dict[str, int] = {}
+"""The descriptors of the locks that this process holds, by run."""
+
+
+@functools.cache
+def this_process() -> str:
+    """Return a name that no other process has, on any master."""
+    return f"{socket.gethostname()}-{secrets.token_hex(8)}"
+
+
+def hold(run_id: str) -> None:
+    """Hold a run's lock until `let_go`, `forget` or the end of this process. Raises AlreadyLockedError."""
+    path = _path(run_id)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    if not wait_until(lambda: _is_locked(descriptor, fcntl.LOCK_EX), timeout_s=LOOKS_S, poll_s=0.01):
+        os.close(descriptor)
+        raise AlreadyLockedError(f"another process has run {run_id}")
+    let_go(run_id)
+    _mine[run_id] = descriptor
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f"{_boot()}\n".encode())
+
+
+def inherit(run_id: str, descriptor: int) -> None:
+    """Become the supervisor of a run, with the lock that the process which starts it passes on."""
+    os.set_inheritable(descriptor, False)
+    _mine[run_id] = descriptor
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+
+
+def descriptor_of(run_id: str) -> int:
+    """Return the descriptor of a lock that this process holds, for `inherit`. Raises KeyError."""
+    return _mine[run_id]
+
+
+def let_go(run_id: str) -> None:
+    """Close the lock in this process; a supervisor that has inherited it holds it still."""
+    if (descriptor := _mine.pop(run_id, None)) is not None:
+        os.close(descriptor)
+
+
+def forget(run_id: str) -> None:
+    """Let a run's lock go and remove its file, while no process can begin to hold it."""
+    let_go(run_id)
+    _path(run_id).unlink(missing_ok=True)
+
+
+def is_held(run_id: str) -> bool:
+    """Return whether a process on this master holds a run's lock."""
+    try:
+        with _path(run_id).open("rb") as file:
+            return not _is_locked(file.fileno(), fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+
+
+def supervisor_pid(run_id: str) -> int | None:
+    """Return the pid of the supervisor that holds a run's lock; None if none does, or it has not begun."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        pid = int(_path(run_id).read_text(encoding="ascii").split()[1])
+        return pid if is_held(run_id) else None
+    return None
+
+
+def end_cause(run_id: str) -> str:
+    """Return what ended the process that had a run, as far as this master knows: "" if only the process is gone."""
+    try:
+        boot = _path(run_id).read_text(encoding="ascii", errors="replace").split("\n")[0]
+    except FileNotFoundError:
+        return "the master was replaced"
+    return "" if boot in ("", _boot()) else "the master was rebooted"
+
+
+def _path(run_id: str) -> Path:
+    return Path.home() / LOCKS / run_id
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _is_locked(descriptor: int, kind: int) -> bool:
+    """Lock a file now, if no other process has locked it; return whether this process has."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""Whether the process that has a run is alive: by a lock that ends with it, whatever ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.files.file_lock import AlreadyLockedError
+from agent.runs import liveness
+from tests.factories import abandon
+
+HOLDER = (
+    "import sys; from agent.runs import liveness; liveness.hold('one'); print('held', flush=True); sys.stdin.read()"
+)
+SUPERVISOR = """
+import subprocess, sys
+from agent.runs import liveness
+liveness.inherit('one', int(sys.argv[1]))
+child = subprocess.Popen(['sleep', '60'], close_fds=False)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def start(script: str, *words: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, *words]
+    return subprocess.Popen(
+        command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=pass_fds
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_ends_with_its_process_and_before_that_nobody_else_gets_it(number: signal.Signals) -> None:
+    assert not liveness.is_held("one")
+    with start(HOLDER) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert liveness.is_held("one")
+        with pytest.raises(AlreadyLockedError, match="another process has run one"):
+            liveness.hold("one")
+        holder.send_signal(number)
+        holder.wait()
+        assert not liveness.is_held("one")
+    liveness.hold("one")
+    assert liveness.is_held("one")
+    liveness.forget("one")
+    assert not liveness.is_held("one")
+
+
+def test_a_supervisor_has_the_lock_of_its_starter_and_passes_it_to_no_child() -> None:
+    liveness.hold("one")
+    descriptor = liveness.descriptor_of("one")
+    assert liveness.supervisor_pid("one") is None, "the starter is no supervisor"
+    with start(SUPERVISOR, f"{descriptor}", pass_fds=(descriptor,)) as supervisor:
+        assert supervisor.stdout is not None
+        child = int(supervisor.stdout.readline())
+        liveness.let_go("one")
+        assert (liveness.is_held("one"), liveness.supervisor_pid("one")) == (True, supervisor.pid)
+        supervisor.kill()
+        supervisor.wait()
+        try:
+            assert (liveness.is_held("one"), liveness.supervisor_pid("one")) == (False, None)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_what_ended_a_process_is_known_from_the_lock_that_it_left() -> None:
+    assert liveness.end_cause("one") == "the master was replaced", "this disk has no lock of the run"
+    abandon("one")
+    assert liveness.end_cause("one") == ""
+    (Path.home() / liveness.LOCKS / "one").write_text("another boot\n7\n")
+    assert liveness.end_cause("one") == "the master was rebooted"
+
+
+def test_one_that_looks_at_a_lock_does_not_keep_another_from_taking_it() -> None:
+    script = "from agent.runs import liveness\nwhile True: liveness.is_held('one')"
+    abandon("one")
+    with start(script) as looking:
+        try:
+            for _ in range(20):
+                liveness.hold("one")
+                liveness.let_go("one")
+        finally:
+            looking.kill()
